@@ -1,0 +1,340 @@
+"""A file system in memory: what ":memory:" runs on, and what the power-loss harness reads its images with."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Sequence
+
+from foldlog.errors import DirectoryLocked
+from foldlog.files.base import Buffer, Entry
+
+
+class FileNode:
+    """One file's bytes, whatever it is called. Open handles and mappings share it, also after its name went away.
+
+    `data` is `bytes` until the first write: many file systems may start from the same bytes without copying them.
+    """
+
+    __slots__ = ("data", "is_locked", "modified_ms")
+
+    def __init__(self, data: bytes | bytearray = b"") -> None:
+        self.data = data
+        self.modified_ms = time.time_ns() // 1_000_000
+        self.is_locked = False
+
+    def writable(self) -> bytearray:
+        """The bytes, ours to change. The caller holds the file system's lock."""
+        self.modified_ms = time.time_ns() // 1_000_000
+        data = self.data
+        if isinstance(data, bytes):
+            data = self.data = bytearray(data)
+        return data
+
+
+class DirectoryNode:
+    """One directory's names."""
+
+    __slots__ = ("modified_ms", "names")
+
+    def __init__(self, names: dict[str, Node] | None = None) -> None:
+        self.names: dict[str, Node] = {} if names is None else names
+        self.modified_ms = time.time_ns() // 1_000_000
+
+
+Node = FileNode | DirectoryNode
+
+
+class MemoryFile:
+    """An open file. Any thread may use it: every operation holds the file system's lock for its copy."""
+
+    __slots__ = ("_is_open", "_lock", "_may_write", "node", "path")
+
+    def __init__(self, lock: threading.Lock, path: str, node: FileNode, may_write: bool) -> None:
+        self._lock = lock
+        self._may_write = may_write
+        self._is_open = True
+        self.node = node
+        self.path = path
+
+    def size(self) -> int:
+        self._refuse_closed()
+        return len(self.node.data)
+
+    def read(self, position: int, length: int) -> bytes:
+        self._refuse_closed()
+        with self._lock, memoryview(self.node.data) as view:
+            return bytes(view[position : position + length])
+
+    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
+        self._refuse_closed()
+        # Every view is released before the lock is: a bytearray that is looked at cannot grow.
+        with self._lock, memoryview(self.node.data) as view, memoryview(buffer) as target:
+            with view[position : position + len(target)] as part:
+                target[: len(part)] = part
+                return len(part)
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        self._refuse_closed(to_write=True)
+        with self._lock:
+            data = self.node.writable()
+            if position > len(data):
+                data.extend(bytes(position - len(data)))
+            end = position
+            for buffer in buffers:
+                size = len(buffer) if isinstance(buffer, bytes | bytearray) else buffer.nbytes
+                data[end : end + size] = buffer if isinstance(buffer, bytes | bytearray) else buffer.cast("B")
+                end += size
+        return end - position
+
+    def truncate(self, size: int) -> None:
+        self._refuse_closed(to_write=True)
+        with self._lock:
+            data = self.node.writable()
+            if size < len(data):
+                del data[size:]
+            else:
+                data.extend(bytes(size - len(data)))
+
+    def sync(self) -> None:
+        self._refuse_closed()
+
+    def close(self) -> None:
+        self._is_open = False
+
+    def _refuse_closed(self, *, to_write: bool = False) -> None:
+        if not self._is_open or (to_write and not self._may_write):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+
+
+class MemoryMapped:
+    """The first `size` bytes of a file. Stores are seen at once by every handle and mapping of the file."""
+
+    __slots__ = ("_is_open", "_lock", "_may_write", "_size", "node")
+
+    def __init__(self, lock: threading.Lock, node: FileNode, size: int, may_write: bool) -> None:
+        self._lock = lock
+        self._size = size
+        self._may_write = may_write
+        self._is_open = True
+        self.node = node
+
+    def size(self) -> int:
+        self._refuse_closed()
+        return self._size
+
+    def load(self, position: int, length: int) -> bytes:
+        self._refuse_closed()
+        with self._lock, memoryview(self.node.data) as view:
+            return bytes(view[position : min(position + length, self._size)])
+
+    def store(self, position: int, data: bytes) -> None:
+        self._refuse_closed()
+        if not self._may_write:
+            raise TypeError("the mapping was opened for reading")
+        if position < 0 or position + len(data) > self._size:
+            raise IndexError(f"bytes {position} to {position + len(data)} are outside a mapping of {self._size}")
+        with self._lock:
+            self.node.writable()[position : position + len(data)] = data
+
+    def sync(self) -> None:
+        self._refuse_closed()
+
+    def close(self) -> None:
+        self._is_open = False
+
+    def _refuse_closed(self) -> None:
+        if not self._is_open:
+            raise ValueError("the mapping is closed")
+
+
+class MemoryLock:
+    """The directory's one writer, within this file system."""
+
+    __slots__ = ("_file", "_is_held")
+
+    def __init__(self, file: MemoryFile) -> None:
+        self._file = file
+        self._is_held = True
+
+    def describe(self, text: str) -> None:
+        self._file.truncate(0)
+        self._file.write(0, [text.encode()])
+
+    def release(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._file.truncate(0)
+            self._file.node.is_locked = False
+
+
+class MemoryFiles:
+    """Files that live as long as this object. Nothing survives the process, so `sync` has nothing to do.
+
+    '/data', 'data' and './data' are one path: there is no current directory, and the root always exists.
+    Any thread may use it. Errors are the ones PosixFiles raises for the same mistake.
+    """
+
+    def __init__(self, root: DirectoryNode | None = None) -> None:
+        self.root = DirectoryNode() if root is None else root
+        self._lock = threading.Lock()
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> MemoryFile:
+        with self._lock:
+            return MemoryFile(self._lock, path, self._open_node(path, create), write)
+
+    def entries(self, directory: str) -> list[Entry]:
+        with self._lock:
+            return [
+                Entry(name, 0, True, node.modified_ms)
+                if isinstance(node, DirectoryNode)
+                else Entry(name, len(node.data), False, node.modified_ms)
+                for name, node in self.directory(directory).names.items()
+            ]
+
+    def exists(self, path: str) -> bool:
+        with self._lock:
+            return self.find(path) is not None
+
+    def make_directory(self, path: str) -> None:
+        with self._lock:
+            parts = path_parts(path)
+            node: Node = self.root
+            for depth, name in enumerate(parts):
+                if not isinstance(node, DirectoryNode):
+                    raise _error(errno.ENOTDIR, path)
+                child = node.names.get(name)
+                if child is None:
+                    child = node.names[name] = DirectoryNode()
+                elif isinstance(child, FileNode) and depth == len(parts) - 1:
+                    raise _error(errno.EEXIST, path)
+                node = child
+
+    def remove_directory(self, path: str) -> None:
+        with self._lock:
+            parent, name = self.parent(path)
+            if self.directory(path).names:
+                raise _error(errno.ENOTEMPTY, path)
+            del parent.names[name]
+
+    def rename(self, old: str, new: str) -> None:
+        with self._lock:
+            old_parent, old_name = self.parent(old)
+            new_parent, new_name = self.parent(new)
+            node = old_parent.names.get(old_name)
+            if node is None:
+                raise _error(errno.ENOENT, old)
+            target = new_parent.names.get(new_name)
+            if target is node:
+                return
+            if isinstance(node, DirectoryNode):
+                if path_parts(new)[: len(path_parts(old))] == path_parts(old):
+                    raise _error(errno.EINVAL, new)
+                if isinstance(target, FileNode):
+                    raise _error(errno.ENOTDIR, new)
+                if target is not None and target.names:
+                    raise _error(errno.ENOTEMPTY, new)
+            elif isinstance(target, DirectoryNode):
+                raise _error(errno.EISDIR, new)
+            del old_parent.names[old_name]
+            new_parent.names[new_name] = node
+
+    def unlink(self, path: str) -> None:
+        with self._lock:
+            parent, name = self.parent(path)
+            node = parent.names.get(name)
+            if node is None:
+                raise _error(errno.ENOENT, path)
+            if isinstance(node, DirectoryNode):
+                raise _error(errno.EISDIR, path)
+            del parent.names[name]
+
+    def sync_directory(self, path: str) -> None:
+        with self._lock:
+            self.directory(path)
+
+    def map(self, path: str, size: int, *, write: bool) -> MemoryMapped:
+        with self._lock:
+            node = self._open_node(path, create=write)
+            if len(node.data) < size:
+                if not write:
+                    raise ValueError(f"{path} has {len(node.data)} bytes, fewer than the {size} to be mapped")
+                data = node.writable()
+                data.extend(bytes(size - len(data)))
+            return MemoryMapped(self._lock, node, size, write)
+
+    def lock(self, path: str) -> MemoryLock:
+        file = self.open(path, write=True, create=True)
+        with self._lock:
+            if not file.node.is_locked:
+                file.node.is_locked = True
+                return MemoryLock(file)
+            holder = bytes(file.node.data).split(b"\n", 1)[0].strip()
+        raise DirectoryLocked(os.path.dirname(path), int(holder) if holder.isdigit() else None)
+
+    def find(self, path: str) -> Node | None:
+        """The node at a path, None if there is none. Also for the harness, which keeps its books by node."""
+        node: Node = self.root
+        for name in path_parts(path):
+            if not isinstance(node, DirectoryNode):
+                return None
+            child = node.names.get(name)
+            if child is None:
+                return None
+            node = child
+        return node
+
+    def directory(self, path: str) -> DirectoryNode:
+        """The directory at a path; FileNotFoundError or NotADirectoryError."""
+        node = self.find(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        if not isinstance(node, DirectoryNode):
+            raise _error(errno.ENOTDIR, path)
+        return node
+
+    def parent(self, path: str) -> tuple[DirectoryNode, str]:
+        """The directory that holds a path's last name, and that name."""
+        parts = path_parts(path)
+        if not parts:
+            raise _error(errno.EBUSY, path)
+        node: Node = self.root
+        for name in parts[:-1]:
+            if not isinstance(node, DirectoryNode):
+                raise _error(errno.ENOTDIR, path)
+            child = node.names.get(name)
+            if child is None:
+                raise _error(errno.ENOENT, path)
+            node = child
+        if not isinstance(node, DirectoryNode):
+            raise _error(errno.ENOTDIR, path)
+        return node, parts[-1]
+
+    def _open_node(self, path: str, create: bool) -> FileNode:
+        parent, name = self.parent(path)
+        node = parent.names.get(name)
+        if isinstance(node, DirectoryNode):
+            raise _error(errno.EISDIR, path)
+        if node is None:
+            if not create:
+                raise _error(errno.ENOENT, path)
+            node = parent.names[name] = FileNode()
+        return node
+
+
+def path_parts(path: str) -> list[str]:
+    """The names along a path. Nothing leads out of the root, as in a real file system."""
+    parts: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            del parts[-1:]
+        elif name not in ("", "."):
+            parts.append(name)
+    return parts
+
+
+def _error(number: int, path: str) -> OSError:
+    # OSError picks the subclass by the number: FileNotFoundError, IsADirectoryError, ...
+    return OSError(number, os.strerror(number), path)
