@@ -71,22 +71,26 @@ class MemoryFile:
     def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
         self._refuse_closed()
         # Every view is released before the lock is: a bytearray that is looked at cannot grow.
-        with self._lock, memoryview(self.node.data) as view, memoryview(buffer) as target:
-            with view[position : position + len(target)] as part:
-                target[: len(part)] = part
-                return len(part)
+        with (
+            self._lock,
+            memoryview(self.node.data) as view,
+            memoryview(buffer) as target,
+            view[position : position + len(target)] as part,
+        ):
+            target[: len(part)] = part
+            return len(part)
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
         self._refuse_closed(to_write=True)
         with self._lock:
             data = self.node.writable()
-            if position > len(data):
-                data.extend(bytes(position - len(data)))
             end = position
             for buffer in buffers:
-                size = len(buffer) if isinstance(buffer, bytes | bytearray) else buffer.nbytes
-                data[end : end + size] = buffer if isinstance(buffer, bytes | bytearray) else buffer.cast("B")
-                end += size
+                flat = buffer.cast("B") if isinstance(buffer, memoryview) else buffer
+                if flat and end > len(data):
+                    data.extend(bytes(end - len(data)))
+                data[end : end + len(flat)] = flat
+                end += len(flat)
         return end - position
 
     def truncate(self, size: int) -> None:
@@ -161,7 +165,7 @@ class MemoryLock:
 
     def describe(self, text: str) -> None:
         self._file.truncate(0)
-        self._file.write(0, [text.encode()])
+        self._file.write(0, [f"{os.getpid()}\n{text}".encode()])
 
     def release(self) -> None:
         if self._is_held:
@@ -180,6 +184,11 @@ class MemoryFiles:
     def __init__(self, root: DirectoryNode | None = None) -> None:
         self.root = DirectoryNode() if root is None else root
         self._lock = threading.Lock()
+        self._process_id = os.getpid()
+
+    @property
+    def forked(self) -> bool:
+        return os.getpid() != self._process_id
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> MemoryFile:
         with self._lock:
@@ -229,9 +238,12 @@ class MemoryFiles:
             target = new_parent.names.get(new_name)
             if target is node:
                 return
+            old_parts, new_parts = path_parts(old), path_parts(new)
+            if new_parts[: len(old_parts)] == old_parts:
+                raise _error(errno.EINVAL, new)
+            if old_parts[: len(new_parts)] == new_parts:
+                raise _error(errno.ENOTEMPTY, new)
             if isinstance(node, DirectoryNode):
-                if path_parts(new)[: len(path_parts(old))] == path_parts(old):
-                    raise _error(errno.EINVAL, new)
                 if isinstance(target, FileNode):
                     raise _error(errno.ENOTDIR, new)
                 if target is not None and target.names:
@@ -270,9 +282,14 @@ class MemoryFiles:
         with self._lock:
             if not file.node.is_locked:
                 file.node.is_locked = True
-                return MemoryLock(file)
-            holder = bytes(file.node.data).split(b"\n", 1)[0].strip()
-        raise DirectoryLocked(os.path.dirname(path), int(holder) if holder.isdigit() else None)
+                holder = None
+            else:
+                holder = bytes(file.node.data).split(b"\n", 1)[0].strip()
+        if holder is not None:
+            raise DirectoryLocked(os.path.dirname(path), int(holder) if holder.isdigit() else None)
+        lock = MemoryLock(file)
+        lock.describe("")
+        return lock
 
     def find(self, path: str) -> Node | None:
         """The node at a path, None if there is none. Also for the harness, which keeps its books by node."""
@@ -288,29 +305,25 @@ class MemoryFiles:
 
     def directory(self, path: str) -> DirectoryNode:
         """The directory at a path; FileNotFoundError or NotADirectoryError."""
-        node = self.find(path)
-        if node is None:
-            raise _error(errno.ENOENT, path)
-        if not isinstance(node, DirectoryNode):
-            raise _error(errno.ENOTDIR, path)
-        return node
+        return self._walk(path_parts(path), path)
 
     def parent(self, path: str) -> tuple[DirectoryNode, str]:
         """The directory that holds a path's last name, and that name."""
         parts = path_parts(path)
         if not parts:
             raise _error(errno.EBUSY, path)
-        node: Node = self.root
-        for name in parts[:-1]:
+        return self._walk(parts[:-1], path), parts[-1]
+
+    def _walk(self, parts: list[str], path: str) -> DirectoryNode:
+        directory = self.root
+        for name in parts:
+            node = directory.names.get(name)
+            if node is None:
+                raise _error(errno.ENOENT, path)
             if not isinstance(node, DirectoryNode):
                 raise _error(errno.ENOTDIR, path)
-            child = node.names.get(name)
-            if child is None:
-                raise _error(errno.ENOENT, path)
-            node = child
-        if not isinstance(node, DirectoryNode):
-            raise _error(errno.ENOTDIR, path)
-        return node, parts[-1]
+            directory = node
+        return directory
 
     def _open_node(self, path: str, create: bool) -> FileNode:
         parent, name = self.parent(path)
