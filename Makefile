@@ -1,0 +1,54 @@
+# What people type. Every target makes its own set-up first: on a fresh machine `make test` is enough.
+#
+#   make PYTHON=python3.12 test      another interpreter (3.11 or newer)
+#   make VENV=/tmp/venv test         another place for the virtual environment
+#   make test ARGS="-k retention"    arguments for pytest
+
+PYTHON  ?= python3
+VENV    ?= .venv
+WORKERS ?= 2
+ARGS    ?=
+
+BIN     := $(VENV)/bin
+# Two stamps, so that a second run does nothing: the environment exists; the package is installed in it.
+MADE    := $(VENV)/.foldlog-made
+READY   := $(VENV)/.foldlog-ready
+KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint bench demo clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## check the machine, make the virtual environment, install, compile the kernels
+
+test: $(READY) ## run the tests; ends with what was skipped and how to enable it
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+lint: $(READY) ## style, types, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY) ## measure speed beside the machine's limit and the alternatives
+	$(BIN)/python -m bench $(ARGS)
+
+demo: $(READY) ## eight payments, three readers, and nobody disturbs anybody
+	$(BIN)/python demo/readers.py
+
+clean: ## remove what was compiled and cached; the virtual environment stays (rm -r .venv)
+	rm -rf build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache $(READY)
+	find src \( -name '*.so' -o -name '*.c' \) -delete
+	find src tests bench demo scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(MADE):
+	@sh scripts/check_machine.sh "$(PYTHON)" "$(VENV)"
+	@echo "[2/3] making a virtual environment in $(VENV), about 25 MB"
+	@$(PYTHON) -m venv "$(VENV)"
+	@touch $@
+
+$(READY): pyproject.toml setup.py $(KERNELS) $(MADE)
+	@sh scripts/install.sh "$(VENV)"
+	@touch $@

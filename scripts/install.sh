@@ -1,0 +1,24 @@
+#!/bin/sh
+# Install foldlog, editable and with its kernels compiled, into the virtual environment.
+# usage: install.sh VENV
+set -eu
+
+venv=$1
+pip="$venv/bin/python -m pip --disable-pip-version-check --quiet"
+
+echo "[3/3] installing 33 packages, about 100 MB to download and 350 MB on disk, and compiling the kernels"
+
+# Without build isolation the kernels are compiled by the Cython that stands in the environment: a changed kernel is
+# rebuilt in seconds, and nothing is downloaded twice. So the build tools come first.
+$pip install "setuptools>=77" "Cython>=3.1"
+$pip install --no-build-isolation --editable ".[dev]"
+
+"$venv/bin/python" - <<'PYTHON'
+from importlib.util import find_spec
+
+if find_spec("foldlog.records.kernels"):
+    print("foldlog is installed, with compiled kernels")
+else:
+    print("foldlog is installed, with the slower pure-Python kernels: they could not be compiled")
+    print("  (Debian: apt-get install gcc python3-dev; then: make clean setup)")
+PYTHON

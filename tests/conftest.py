@@ -1,0 +1,40 @@
+"""What every test shares: hypothesis profiles, and a last word on what was skipped.
+
+A skip says how to undo it: `pytest.skip("strace is not installed; enable with: apt-get install strace")`. The summary
+lists the reasons once each, with the command, so that nobody has to guess what a green run did not look at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline: the machine is shared, and a slow example is not a wrong one. `make test` stays quick with the default;
+# FOLDLOG_TEST_PROFILE=thorough looks ten times as far.
+settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
+settings.load_profile(os.environ.get("FOLDLOG_TEST_PROFILE", "default"))
+
+_ENABLE = "enable with:"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """End with what was skipped and the command that enables it."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        longrepr = report.longrepr
+        text = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
+        reasons[text.removeprefix("Skipped: ")] += 1
+    if not reasons:
+        return
+    terminalreporter.section("skipped, and how to enable it")
+    for text, count in sorted(reasons.items()):
+        reason, marker, command = text.partition(_ENABLE)
+        tests = "1 test" if count == 1 else f"{count} tests"
+        terminalreporter.line(f"{tests}: {reason.strip().rstrip(';')}")
+        if marker:
+            terminalreporter.line(f"    {command.strip()}")

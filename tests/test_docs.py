@@ -1,0 +1,223 @@
+"""The documentation cannot rot: its code runs, its commands exist, its tests exist, its links lead somewhere.
+
+Every ```python block of README.md and docs/*.md is executed, in a process and an empty directory per file, one after
+the other in one namespace. The only way out is a comment right before the block, `<!-- not run: reason -->`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+BEHAVIOURS = DOCS / "behaviours.md"
+PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *DOCS.glob("*.md")])
+BLOCKS_TIMEOUT_S = 120
+
+NODE_ID = re.compile(r"tests/[\w/]+\.py(?:::\w+)+")
+NOT_RUN = re.compile(r"^<!-- not run: (?P<reason>.*\S) -->$")
+OPTIONAL_TARGETS = {"help", "clean"}
+
+RUNNER = """
+import json, sys
+blocks = json.load(sys.stdin)
+namespace = {"__name__": "__main__"}
+for name, line, code in blocks:
+    # Blank lines in front, so that a traceback names the line of the page.
+    exec(compile("\\n" * (line - 1) + code, name, "exec"), namespace)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: its language, the page's line its code starts at, and why it is not run, if it is not."""
+
+    language: str
+    line: int
+    code: str
+    not_run: str | None
+
+
+def page(path: Path) -> str:
+    if not path.exists():
+        pytest.skip(f"{path.relative_to(ROOT)} does not exist; enable with: write it")
+    return path.read_text(encoding="utf-8")
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    blocks: list[Block] = []
+    lines = text.splitlines()
+    number = 0
+    while number < len(lines):
+        opening = re.match(r"^(?P<indent> *)```(?P<language>\w*)", lines[number])
+        number += 1
+        if opening is None:
+            continue
+        start = number
+        while number < len(lines) and not lines[number].strip().startswith("```"):
+            number += 1
+        indent = len(opening["indent"])
+        code = "\n".join(line[indent:] for line in lines[start:number])
+        before = [line.strip() for line in lines[: start - 1] if line.strip()]
+        excuse = NOT_RUN.match(before[-1]) if before else None
+        blocks.append(Block(opening["language"], start + 1, code, excuse["reason"] if excuse else None))
+        number += 1
+    return blocks
+
+
+def code_pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", code_pages(), ids=lambda path: path.name)
+def test_the_code_blocks_of_a_page_run(path: Path, tmp_path: Path) -> None:
+    runnable = [
+        (path.name, block.line, block.code)
+        for block in blocks_of(page(path))
+        if block.language == "python" and block.not_run is None
+    ]
+    if not runnable:
+        return
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER],
+        input=json.dumps(runnable),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=BLOCKS_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_blocks_are_found_with_their_language_their_line_and_their_excuse() -> None:
+    text = "a\n```python\nx = 1\ny = 2\n```\n<!-- not run: needs a cluster -->\n```python\nz()\n```\n```sh\nls\n```\n"
+    assert blocks_of(text) == [
+        Block("python", 3, "x = 1\ny = 2", None),
+        Block("python", 8, "z()", "needs a cluster"),
+        Block("sh", 11, "ls", None),
+    ]
+
+
+def make_targets() -> set[str]:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z][a-z-]*):", makefile, flags=re.MULTILINE))
+
+
+def commands_in(text: str) -> str:
+    """What a page gives to type: its fenced blocks and its `code` words."""
+    fenced = "\n".join(block.code for block in blocks_of(text))
+    return fenced + "\n" + "\n".join(re.findall(r"`([^`\n]+)`", text))
+
+
+def test_the_readme_names_exactly_the_make_targets_that_exist() -> None:
+    named = set(re.findall(r"^\s*\$?\s*make ([a-z][a-z-]*)", commands_in(page(ROOT / "README.md")), flags=re.MULTILINE))
+    assert named <= make_targets(), f"there is no make {named - make_targets()}"
+    assert make_targets() - OPTIONAL_TARGETS <= named, f"unnamed: {make_targets() - OPTIONAL_TARGETS - named}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_page_names_only_make_targets_that_exist(path: Path) -> None:
+    named = set(re.findall(r"^\s*\$?\s*make ([a-z][a-z-]*)", commands_in(page(path)), flags=re.MULTILINE))
+    assert named <= make_targets()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_and_paths_lead_to_files_that_exist(path: Path) -> None:
+    text = page(path)
+    links = [target.split("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    named = re.findall(r"`((?:src/foldlog|tests|docs|scripts|bench|demo)/[\w./-]+?)(?:::\w+)*`", text)
+    gone = [link for link in links if link and not (path.parent / link).exists()]
+    gone += [name for name in named if not (ROOT / name).exists()]
+    assert not gone, f"{path.name} names what is not there: {gone}"
+
+
+def rows(text: str) -> list[tuple[str, str]]:
+    """(behaviour, test column) of every row of a table whose second column is headed 'test'."""
+    found: list[tuple[str, str]] = []
+    inside = False
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("|"):
+            inside = False
+        elif len(cells) >= 2 and cells[1] == "test":
+            inside = True
+        elif inside and not set(cells[0]) <= {"-", ":", " "}:
+            found.append((cells[0], cells[-1]))
+    return found
+
+
+def functions_of(path: Path) -> set[str]:
+    """`name` of every function and `Class::name` of every method."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            names.add(node.name)
+            names |= {f"{node.name}::{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+        elif isinstance(node, ast.Assign):
+            # A stateful machine's TestCase is a test by assignment.
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def test_every_behaviour_names_tests_that_exist() -> None:
+    missing = []
+    for behaviour, column in rows(page(BEHAVIOURS)):
+        ids = NODE_ID.findall(column)
+        if not ids:
+            missing.append(f"no test: {behaviour}")
+        for node_id in ids:
+            file, _, name = node_id.partition("::")
+            if not (ROOT / file).exists() or name not in functions_of(ROOT / file):
+                missing.append(node_id)
+    assert not missing, missing
+
+
+def test_every_behaviour_test_stands_in_the_list() -> None:
+    listed = set(NODE_ID.findall(page(BEHAVIOURS)))
+    unlisted = [
+        f"{path.relative_to(ROOT).as_posix()}::{name}"
+        for path in sorted((ROOT / "tests" / "behaviours").glob("test_*.py"))
+        for name in sorted(functions_of(path))
+        if name.startswith("test_")
+    ]
+    unlisted = [node_id for node_id in unlisted if node_id not in listed]
+    assert not unlisted, f"docs/behaviours.md does not name {unlisted}"
+
+
+def test_every_sub_command_is_documented() -> None:
+    if not (ROOT / "src" / "foldlog" / "cli" / "main.py").exists():
+        pytest.skip("there is no command line; enable with: write src/foldlog/cli/main.py")
+    code = "import sys; from foldlog.cli.main import main; sys.exit(main(['--help']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    choices = re.search(r"\{([a-z,-]+)\}", done.stdout)
+    assert choices is not None, f"--help lists no commands: {done.stdout}"
+    text = "\n".join(path.read_text(encoding="utf-8") for path in PAGES if path.exists())
+    undocumented = [name for name in choices[1].split(",") if f"foldlog {name}" not in text]
+    assert not undocumented, f"say in the docs what 'foldlog {undocumented[0]}' does: {undocumented}"
+
+
+def test_every_topic_setting_is_documented() -> None:
+    if not (ROOT / "src" / "foldlog" / "broker" / "topic_config.py").exists():
+        pytest.skip("there are no topic settings; enable with: write src/foldlog/broker/topic_config.py")
+    settings = importlib.import_module("foldlog.broker.topic_config").TOPIC_SETTINGS
+    pages = [path for path in (DOCS / "guarantees.md", DOCS / "config.md") if path.exists()]
+    if not pages:
+        pytest.skip("docs/guarantees.md does not exist; enable with: write it")
+    text = "\n".join(path.read_text(encoding="utf-8") for path in pages)
+    undocumented = [name for name in settings if f"`{name}`" not in text]
+    assert not undocumented, f"no word about {undocumented}"

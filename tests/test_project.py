@@ -1,0 +1,171 @@
+"""The project keeps its promises to whoever installs it: what is imported, what is installed, what a target checks.
+
+Reads pyproject.toml, the Makefile and .ci/run, and runs small processes: what is imported already in this one must not
+decide what `import foldlog` imports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "foldlog"
+HEAVY = ("pyarrow", "kio", "uvloop", "pyspark", "pandas", "numpy", "asyncio", "foldlog.testing", "foldlog.console")
+
+
+def project() -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return table
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=!;\[ ]", requirement, maxsplit=1)[0] for requirement in requirements}
+
+
+def run_python(code: str, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+USE = """
+import sys
+import foldlog
+with foldlog.open({place!r}) as log:
+    log.create_topic("orders", partitions=1)
+    log.append("orders", {{"tx_id": "tx_001"}}, key="tx_001")
+    with log.producer() as producer:
+        producer.send("orders", value=b"x").result()
+    assert [record.offset for record in log.read("orders", 0)] == [0, 1]
+    with log.consumer(["orders"], group="g", auto_offset_reset="earliest") as consumer:
+        consumer.poll(max_records=10, timeout_ms=5000)
+print(",".join(name for name in {heavy!r} if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize("place", [":memory:", "data"])
+def test_embedded_use_imports_nothing_heavy(place: str, tmp_path: Path) -> None:
+    if not hasattr(importlib.import_module("foldlog"), "open"):
+        pytest.skip("foldlog.open does not exist; enable with: write it")
+    done = run_python(USE.format(place=place, heavy=HEAVY), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ""
+
+
+def test_the_base_install_is_four_packages() -> None:
+    assert names(project()["dependencies"]) == {"crc32c", "cramjam", "kio", "uvloop"}
+
+
+def test_the_extras_are_the_documented_ones() -> None:
+    extras = project()["optional-dependencies"]
+    assert set(extras) == {"arrow", "spark", "views", "all", "dev"}
+    assert extras["all"] == ["foldlog[arrow,spark,views]"]
+
+
+def test_every_python_we_claim_is_allowed_and_the_oldest_is_3_11() -> None:
+    assert project()["requires-python"] == ">=3.11"
+    minors = [match[1] for line in project()["classifiers"] if (match := re.search(r":: 3\.(\d+)$", line))]
+    assert minors[0] == "11"
+
+
+def test_the_package_is_typed() -> None:
+    assert (SOURCE / "py.typed").exists()
+    kernels = sorted(SOURCE.rglob("*.pyx"))
+    assert all(path.with_suffix(".pyi").exists() for path in kernels), "a compiled module needs its types in a .pyi"
+
+
+def test_the_version_is_said_once() -> None:
+    version = getattr(importlib.import_module("foldlog"), "__version__", project()["version"])
+    assert version == project()["version"]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## {project()['version']}" in changelog
+
+
+def test_the_command_is_a_function_that_exists() -> None:
+    module, _, function = project()["scripts"]["foldlog"].partition(":")
+    if not (ROOT / "src" / (module.replace(".", "/") + ".py")).exists():
+        pytest.skip("there is no command line; enable with: write src/foldlog/cli/main.py")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_ci_runs_the_commands_that_people_type() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    text = script.read_text(encoding="utf-8")
+    assert re.search(r"\bmake lint\b", text)
+    assert re.search(r"\bmake test\b", text)
+
+
+def test_help_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, flags=re.MULTILINE)
+    assert phony is not None
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert re.findall(r"^  make ([a-z-]+)", done.stdout, flags=re.MULTILINE) == phony[1].split()
+
+
+def check_machine(python: str, venv: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", str(ROOT / "scripts" / "check_machine.sh"), python, str(venv)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text("#!/bin/sh\n" + text, encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_missing_python_is_named_with_its_package(tmp_path: Path) -> None:
+    done = check_machine("no-such-python", tmp_path / "venv")
+    assert done.returncode == 1
+    assert "apt-get install python3 python3-venv" in done.stderr
+
+
+def test_an_old_python_is_refused(tmp_path: Path) -> None:
+    old = script(tmp_path / "python3.9", 'case "$1" in --version) echo Python 3.9.2;; *) exit 1;; esac\n')
+    done = check_machine(old, tmp_path / "venv")
+    assert done.returncode == 1
+    assert "Python 3.9.2 is too old" in done.stderr
+
+
+def test_a_python_without_venv_is_named_with_its_package(tmp_path: Path) -> None:
+    bare = script(tmp_path / "python3", f'case "$2" in *ensurepip*) exit 1;; esac\nexec {sys.executable} "$@"\n')
+    done = check_machine(bare, tmp_path / "venv")
+    assert done.returncode == 1
+    assert "apt-get install python3-venv" in done.stderr
+
+
+def test_a_missing_compiler_is_a_warning_and_no_more(tmp_path: Path) -> None:
+    done = check_machine(sys.executable, tmp_path / "venv", CC="no-such-compiler")
+    assert done.returncode == 0
+    assert "warning: there is no C compiler" in done.stderr
+    assert "apt-get install gcc" in done.stderr
+
+
+def test_a_full_disk_is_named_before_anything_is_downloaded(tmp_path: Path) -> None:
+    script(tmp_path / "df", 'echo header\necho "/dev/x 100000 99000 1024 99% /"\n')
+    done = check_machine(sys.executable, tmp_path / "venv", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 1
+    assert "has 1 MB free" in done.stderr

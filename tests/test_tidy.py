@@ -1,0 +1,271 @@
+"""The habits of the code, checked: every rule here is one sentence, and a failure lists every place that breaks it.
+
+Reads the sources with `ast`; nothing is imported, so a broken module is judged like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "foldlog"
+
+MODULE_LINES_MAX = 450
+FUNCTION_LINES_MAX = 70
+
+LONG_MODULES: dict[str, str] = {}
+"""Modules that may be longer, each with the reason. A reason that fits many modules is a reason to split one."""
+
+LONG_FUNCTIONS: dict[str, str] = {}
+"""Functions that may be longer, as `path::name`, each with the reason."""
+
+VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "manager", "managers", "misc", "base_utils"}
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def sources(*folders: str, suffix: str = ".py") -> list[Path]:
+    """Every source file below the folders, sorted."""
+    found = [path for folder in folders for path in (ROOT / folder).rglob(f"*{suffix}")]
+    return sorted(path for path in found if "__pycache__" not in path.parts)
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def definitions(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:
+    """Functions and classes, with their dotted names; not those inside functions."""
+    for node in body:
+        if isinstance(node, Definition):
+            yield node.name, node
+            if isinstance(node, ast.ClassDef):
+                for name, inner in definitions(node.body):
+                    yield f"{node.name}.{name}", inner
+        elif isinstance(node, ast.If | ast.Try):
+            yield from definitions([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)])
+
+
+def calls(path: Path, names: set[str]) -> list[str]:
+    """Where a plain function of one of these names is called."""
+    return [
+        f"{relative(path)}:{node.lineno}"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+    ]
+
+
+def line_count(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def code_lines(node: Definition) -> int:
+    """Lines of a definition without its docstring: what has to be said is not held against it."""
+    total = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        total -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return total
+
+
+def test_no_module_is_longer_than_a_reader_can_hold() -> None:
+    long = [
+        f"{relative(path)}: {line_count(path)} lines"
+        for path in sources("src", "demo", "scripts")
+        if line_count(path) > MODULE_LINES_MAX and relative(path) not in LONG_MODULES
+    ]
+    assert not long, f"over {MODULE_LINES_MAX} lines: {long}"
+
+
+def test_functions_fit_on_a_screen() -> None:
+    long = []
+    for path in sources("src", "demo", "scripts"):
+        for name, node in definitions(tree_of(path).body):
+            if isinstance(node, FunctionNode) and code_lines(node) > FUNCTION_LINES_MAX:
+                place = f"{relative(path)}::{name}"
+                if place not in LONG_FUNCTIONS:
+                    long.append(f"{place}: {code_lines(node)} lines")
+    assert not long, f"over {FUNCTION_LINES_MAX} lines: {long}"
+
+
+def test_exceptions_to_the_lengths_are_still_needed_and_say_why() -> None:
+    for table in (LONG_MODULES, LONG_FUNCTIONS):
+        for place, reason in table.items():
+            assert len(reason.split()) >= 5, f"{place}: say why"
+    for module in LONG_MODULES:
+        assert line_count(ROOT / module) > MODULE_LINES_MAX, f"{module} is short enough now: take it off the list"
+    for place in LONG_FUNCTIONS:
+        file, _, name = place.partition("::")
+        nodes = dict(definitions(tree_of(ROOT / file).body))
+        assert name in nodes, f"{place} is gone: take it off the list"
+        assert code_lines(nodes[name]) > FUNCTION_LINES_MAX, f"{place} is short enough now: take it off the list"
+
+
+def test_module_names_say_what_is_inside() -> None:
+    vague = [
+        relative(path)
+        for suffix in (".py", ".pyx")
+        for path in sources("src", suffix=suffix)
+        if path.stem in VAGUE_NAMES
+    ]
+    assert not vague, f"name them after what they do: {vague}"
+
+
+def test_nothing_is_left_for_later() -> None:
+    # Spelled apart, so that this file passes its own rule.
+    mark = re.compile(r"\b(" + "TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
+    marks = [
+        f"{relative(path)}:{number}"
+        for suffix in (".py", ".pyx", ".pxi", ".pyi")
+        for path in sources("src", "tests", "bench", "demo", "scripts", suffix=suffix)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if mark.search(line)
+    ]
+    assert not marks, f"do it, or leave it out: {marks}"
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        relative(path)
+        for path in sources("src", "bench", "demo", "scripts")
+        if not ast.get_docstring(tree_of(path)) and tree_of(path).body
+    ]
+    assert not silent, f"no docstring: {silent}"
+
+
+def test_every_test_module_says_what_it_proves() -> None:
+    silent = [
+        relative(path) for path in sources("tests") if not ast.get_docstring(tree_of(path)) and tree_of(path).body
+    ]
+    assert not silent, f"no docstring: {silent}"
+
+
+def public(name: str) -> bool:
+    return not any(part.startswith("_") for part in name.split("."))
+
+
+def is_overload_or_setter(node: Definition) -> bool:
+    """Declarations that share the docstring of the definition beside them."""
+    text = [ast.unparse(decorator) for decorator in node.decorator_list]
+    return any(name in {"overload", "typing.overload", "override"} or name.endswith(".setter") for name in text)
+
+
+def test_the_public_api_explains_itself() -> None:
+    """What `foldlog` exports, every error, and everything public in client: a docstring each."""
+    files = [SOURCE / "__init__.py", SOURCE / "errors.py", *sorted((SOURCE / "client").glob("*.py"))]
+    silent = [
+        f"{relative(path)}::{name}"
+        for path in files
+        if path.exists() and not path.stem.startswith("_" if path.stem != "__init__" else "-")
+        for name, node in definitions(tree_of(path).body)
+        if public(name) and not is_overload_or_setter(node) and not ast.get_docstring(node)
+    ]
+    assert not silent, f"no docstring: {silent}"
+
+
+def test_every_class_explains_itself() -> None:
+    """Its format, its owner thread or what it does not promise; a small function may speak through its name."""
+    silent = [
+        f"{relative(path)}::{node.name}"
+        for path in sources("src")
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef) and not ast.get_docstring(node)
+    ]
+    assert not silent, f"no docstring: {silent}"
+
+
+def test_the_source_asserts_nothing() -> None:
+    """`python -O` drops asserts, and what a disk or a peer says is no place for them: raise an error type."""
+    asserts = [
+        f"{relative(path)}:{node.lineno}"
+        for path in sources("src")
+        if SOURCE / "testing" not in path.parents
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Assert)
+    ]
+    assert not asserts, f"raise an error of foldlog.errors instead: {asserts}"
+
+
+def test_only_the_command_line_prints() -> None:
+    prints = [
+        place
+        for path in sources("src")
+        if SOURCE / "cli" not in path.parents
+        for place in calls(path, {"print", "breakpoint"})
+    ]
+    assert not prints, f"log or return it: {prints}"
+
+
+def swallows(handler: ast.ExceptHandler) -> bool:
+    """An `except` that takes everything: bare, or Exception/BaseException that neither raises nor uses the error."""
+    if handler.type is None:
+        return True
+    if not isinstance(handler.type, ast.Name) or handler.type.id not in {"Exception", "BaseException"}:
+        return False
+    raises = any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+    uses = handler.name is not None and any(
+        isinstance(node, ast.Name) and node.id == handler.name for node in ast.walk(handler)
+    )
+    return not raises and not uses
+
+
+def test_no_error_is_swallowed() -> None:
+    swallowed = [
+        f"{relative(path)}:{node.lineno}"
+        for path in sources("src", "tests", "bench", "demo")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ExceptHandler) and swallows(node)
+    ]
+    assert not swallowed, f"name the error, or pass it on: {swallowed}"
+
+
+def test_tests_do_not_sleep_to_wait() -> None:
+    """Waiting is for an event, a join or a poll with a timeout; `sleep` hides a race until the machine is busy."""
+    sleeps = [
+        f"{relative(path)}:{node.lineno}"
+        for path in sources("tests")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and node.attr == "sleep"
+    ]
+    assert not sleeps, f"wait for the thing itself: {sleeps}"
+
+
+def planted(code: str) -> ast.Module:
+    return ast.parse(code)
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "good"),
+    [
+        (
+            lambda tree: [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and swallows(node)],
+            "try:\n    f()\nexcept Exception:\n    pass\n",
+            "try:\n    f()\nexcept OSError:\n    pass\n",
+        ),
+        (
+            lambda tree: [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and swallows(node)],
+            "try:\n    f()\nexcept:\n    raise\n",
+            "try:\n    f()\nexcept Exception as error:\n    g(error)\n",
+        ),
+        (
+            lambda tree: [name for name, node in definitions(tree.body) if code_lines(node) > FUNCTION_LINES_MAX],
+            "class A:\n    def f(self):\n" + "        x = 1\n" * FUNCTION_LINES_MAX,
+            'def f():\n    """' + "said\n" * FUNCTION_LINES_MAX + '    """\n    x = 1\n',
+        ),
+    ],
+)
+def test_the_rules_catch_what_they_are_for(rule: Callable[[ast.Module], list[object]], bad: str, good: str) -> None:
+    assert rule(planted(bad))
+    assert not rule(planted(good))
