@@ -1,0 +1,227 @@
+"""The codecs of Kafka's batches, with a cap on what they may expand to.
+
+    gzip    RFC 1952, any number of members
+    snappy  written in xerial's framing (16-byte header, then blocks of up to 32 KiB, each behind its int32 length),
+            as the Java client does; a bare snappy block is read too, since some clients send one
+    lz4     the frame format, with or without content size
+    zstd    any number of frames, with or without content size
+
+Declared sizes are hints for the first allocation and are never believed beyond the caller's limit.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import cramjam
+
+from foldlog.errors import InvalidArgument, InvalidBatch
+from foldlog.records.batch import Compression
+
+Buffer = bytes | bytearray | memoryview
+Expander = Callable[[Any, Any], int]
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES: Final = 32 << 10
+
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_WINDOW_BYTES_ALWAYS: Final = 8 << 20
+"""Every decoder is to support a window of this size, so it is allowed even where the limit is smaller."""
+
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_HAS_CONTENT_SIZE: Final = 0x08
+_LZ4_LEVEL: Final = 1
+"""The library's default is five times slower for a few per cent."""
+
+_FIRST_GUESS_BYTES: Final = 64 << 10
+_GUESS_RATIO: Final = 8
+"""What an undeclared size is guessed at, relative to the compressed bytes; a wrong guess costs a second run."""
+
+_LEVELS: Final = {Compression.GZIP: (1, 9), Compression.LZ4: (1, 16), Compression.ZSTD: (1, 22)}
+
+
+def check_codec(codec: int, level: int | None) -> None:
+    """Refuse an unknown codec, or a level it does not have, before any data depends on it."""
+    if not Compression.NONE <= codec <= Compression.ZSTD:
+        raise InvalidArgument(f"there is no compression codec {codec}; there are 0 to {Compression.ZSTD:d}")
+    if level is None:
+        return
+    low, high = _LEVELS.get(Compression(codec), (0, -1))
+    if not low <= level <= high:
+        name = Compression(codec).name.lower()
+        allowed = f"{low} to {high}" if low <= high else "none: it takes no level"
+        raise InvalidArgument(f"compression level {level} does not exist for {name}; allowed is {allowed}")
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` in the codec's format; `level` as the codec counts it, or its usual one.
+
+    >>> bytes(decompress(Compression.ZSTD, compress(Compression.ZSTD, b"abc" * 9), 100))[:6]
+    b'abcabc'
+    """
+    check_codec(codec, level)
+    if codec == Compression.NONE:
+        return bytes(data)
+    if codec == Compression.GZIP:
+        return bytes(cramjam.gzip.compress(data, level=level))
+    if codec == Compression.SNAPPY:
+        return _compress_xerial(data)
+    if codec == Compression.LZ4:
+        return bytes(cramjam.lz4.compress(data, level=_LZ4_LEVEL if level is None else level))
+    return bytes(cramjam.zstd.compress(data, level=level))
+
+
+def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
+    """What `data` expands to, at most `limit_bytes`.
+
+    Raises InvalidBatch (at position 0: the caller knows where the batch stands) if it expands to more or is not in
+    the codec's format. Allocates no more than the limit, and the codec's own window.
+    """
+    if codec == Compression.NONE:
+        if len(data) > limit_bytes:
+            raise _too_large(limit_bytes)
+        return data
+    if codec == Compression.SNAPPY:
+        return _decompress_snappy(data, limit_bytes)
+    if codec == Compression.GZIP:
+        return _expand(cramjam.gzip.decompress_into, "gzip", data, _gzip_size(data), limit_bytes)
+    if codec == Compression.LZ4:
+        return _expand(cramjam.lz4.decompress_into, "lz4", data, _lz4_size(data), limit_bytes)
+    if codec == Compression.ZSTD:
+        return _expand(cramjam.zstd.decompress_into, "zstd", data, _zstd_size(data, limit_bytes), limit_bytes)
+    raise InvalidBatch(f"compression codec {codec} is unknown", 0)
+
+
+def _too_large(limit_bytes: int) -> InvalidBatch:
+    return InvalidBatch(f"its records expand to more than {limit_bytes} bytes", 0)
+
+
+def _garbage(name: str, why: object) -> InvalidBatch:
+    return InvalidBatch(f"its records are not valid {name} data ({why})", 0)
+
+
+def _expand(expander: Expander, name: str, data: Buffer, size_bytes: int | None, limit_bytes: int) -> Buffer:
+    """Run `expander` into a buffer of the declared size, then into larger ones up to the limit.
+
+    One byte more than needed is offered, so that a result of exactly the limit is told from one above it.
+    """
+    guess = max(_FIRST_GUESS_BYTES, _GUESS_RATIO * len(data)) if size_bytes is None else size_bytes
+    room = min(guess, limit_bytes)
+    while True:
+        output = bytearray(room)
+        try:
+            filled = expander(data, output)
+        except cramjam.DecompressionError as error:
+            # Too small a buffer and broken data are told apart only by the library's wording, which may change:
+            # it may choose our words, never what is accepted.
+            if room >= limit_bytes:
+                raise (_too_large(limit_bytes) if "whole buffer" in str(error) else _garbage(name, error)) from None
+            room = min(max(4 * room, _FIRST_GUESS_BYTES), limit_bytes)
+            continue
+        return memoryview(output)[:filled]
+
+
+def _gzip_size(data: Buffer) -> int | None:
+    """The last member's size modulo 2**32, which ends the stream: the whole size, unless there are more members."""
+    if len(data) < 18:
+        return None
+    size_bytes: int = struct.unpack_from("<I", data, len(data) - 4)[0]
+    return size_bytes if size_bytes <= 1032 * len(data) else None
+
+
+def _lz4_size(data: Buffer) -> int | None:
+    if len(data) < 15 or bytes(data[:4]) != _LZ4_MAGIC or not data[4] & _LZ4_HAS_CONTENT_SIZE:
+        return None
+    size_bytes: int = struct.unpack_from("<Q", data, 6)[0]
+    return size_bytes if size_bytes <= 256 * len(data) else None
+
+
+def _zstd_size(data: Buffer, limit_bytes: int) -> int | None:
+    """The first frame's declared size. Refuses a window that would make the decoder allocate beyond the limit."""
+    if len(data) < 6 or bytes(data[:4]) != _ZSTD_MAGIC:
+        return None
+    descriptor = data[4]
+    single_segment = descriptor & 0x20
+    position = 5
+    if not single_segment:
+        exponent, mantissa = data[position] >> 3, data[position] & 7
+        window_bytes = (1 << (10 + exponent)) // 8 * (8 + mantissa)
+        if window_bytes > max(limit_bytes, _ZSTD_WINDOW_BYTES_ALWAYS):
+            raise InvalidBatch(f"its zstd window of {window_bytes} bytes is over the limit of {limit_bytes}", 0)
+        position += 1
+    position += (0, 1, 2, 4)[descriptor & 3]
+    width = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
+    if width == 0 or len(data) < position + width:
+        return None
+    declared = int.from_bytes(data[position : position + width], "little") + (256 if width == 2 else 0)
+    if declared > limit_bytes:
+        raise _too_large(limit_bytes)
+    return declared
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    out = bytearray(_XERIAL_HEADER)
+    with memoryview(data) as view:
+        for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+            block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+            out += len(block).to_bytes(4, "big")
+            out += block
+    return bytes(out)
+
+
+def _decompress_snappy(data: Buffer, limit_bytes: int) -> Buffer:
+    with memoryview(data) as view:
+        if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+            blocks = [view]
+        elif len(view) < len(_XERIAL_HEADER):
+            raise _garbage("snappy", "its xerial header is cut off")
+        else:
+            blocks = _xerial_blocks(view)
+        sizes = [_snappy_size(block) for block in blocks]
+        if sum(sizes) > limit_bytes:
+            raise _too_large(limit_bytes)
+        output = bytearray(sum(sizes))
+        position = 0
+        with memoryview(output) as target:
+            for block, size_bytes in zip(blocks, sizes, strict=True):
+                # The library refuses to write into an empty buffer; an empty block is one zero byte.
+                if size_bytes == 0 and len(block) == 1:
+                    continue
+                try:
+                    filled = cramjam.snappy.decompress_raw_into(block, target[position : position + size_bytes])
+                except cramjam.DecompressionError as error:
+                    raise _garbage("snappy", error) from None
+                if filled != size_bytes:
+                    raise _garbage("snappy", "a block is shorter than it declares")
+                position += size_bytes
+    return output
+
+
+def _xerial_blocks(view: memoryview) -> list[memoryview]:
+    blocks = []
+    position = len(_XERIAL_HEADER)
+    while position < len(view):
+        if len(view) - position < 4:
+            raise _garbage("snappy", "a block's length is cut off")
+        size_bytes = int.from_bytes(view[position : position + 4], "big")
+        position += 4
+        if not 0 < size_bytes <= len(view) - position:
+            raise _garbage("snappy", "a block is longer than what is left")
+        blocks.append(view[position : position + size_bytes])
+        position += size_bytes
+    return blocks
+
+
+def _snappy_size(block: memoryview) -> int:
+    """The size a block declares in front; a block of n bytes cannot expand to more than 64 n (a copy of 64 in 3)."""
+    size_bytes = 0
+    for index, byte in enumerate(block[:5]):
+        size_bytes |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if size_bytes > 64 * len(block):
+                raise _garbage("snappy", "a block declares more than its bytes can hold")
+            return size_bytes
+    raise _garbage("snappy", "a block's size is over-long or cut off")

@@ -1,0 +1,29 @@
+"""Every loop of `kernels.pyx` in plain Python: its oracle in tests, and its stand-in where it was not built."""
+
+from __future__ import annotations
+
+from foldlog.records.pure.compaction import CompactStats, KeyMap, compact, recompress
+from foldlog.records.pure.headers import BatchHeader, Walk, assign_offsets, check_epochs, walk
+from foldlog.records.pure.reading import Record, decode, offset_at_time, validate
+from foldlog.records.pure.writing import BatchBuilder, control_batch, empty_batch, murmur2, pack
+
+__all__ = [
+    "BatchBuilder",
+    "BatchHeader",
+    "CompactStats",
+    "KeyMap",
+    "Record",
+    "Walk",
+    "assign_offsets",
+    "check_epochs",
+    "compact",
+    "control_batch",
+    "decode",
+    "empty_batch",
+    "murmur2",
+    "offset_at_time",
+    "pack",
+    "recompress",
+    "validate",
+    "walk",
+]
