@@ -1,0 +1,32 @@
+"""A clock that a test owns."""
+
+from __future__ import annotations
+
+
+class SimClock:
+    """Time stands still until it is moved. `now_ms` may be set to anything; monotonic time only grows.
+
+    >>> clock = SimClock(now_ms=1000)
+    >>> clock.advance(5)
+    >>> clock.now_ms(), clock.monotonic_ms()
+    (1005, 5.0)
+    """
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+        self._monotonic_ms = 0.0
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_ms(self) -> float:
+        return self._monotonic_ms
+
+    def advance(self, by_ms: int) -> None:
+        """Both clocks move on."""
+        self._now_ms += by_ms
+        self._monotonic_ms += max(by_ms, 0)
+
+    def set_wall_clock(self, now_ms: int) -> None:
+        """Somebody set the machine's clock, perhaps back."""
+        self._now_ms = now_ms
