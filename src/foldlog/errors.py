@@ -1,0 +1,263 @@
+"""Every error foldlog raises, by whose fault it is.
+
+One sentence each: what is wrong, where, and what to do next. Everything derives from `FoldlogError`.
+`CallerError` is a mistake in the call, `StorageError` is the disk or the directory, `GroupError` is a
+group that moved on without this member, `ProducerError` is a batch that its own producer contradicts.
+"""
+
+from __future__ import annotations
+
+
+class FoldlogError(Exception):
+    """The root of all errors raised by foldlog.
+
+    >>> issubclass(UnknownTopic, FoldlogError)
+    True
+    """
+
+
+class CallerError(FoldlogError, ValueError):
+    """The call cannot be right, whatever the state of the log."""
+
+
+class InvalidArgument(CallerError):
+    """An argument has a value that no log accepts."""
+
+
+class InvalidConfig(CallerError):
+    """A topic setting has an unknown name or a value outside its range."""
+
+
+class InvalidTopicName(CallerError):
+    """A topic name is empty, too long, or could leave the directory."""
+
+
+class SerializationError(CallerError):
+    """A key or value could not be turned into bytes, or bytes back into a value."""
+
+
+class InvalidBatch(CallerError):
+    """Bytes that claim to be record batches are not: `reason`, at `position` in the given buffer."""
+
+    def __init__(self, reason: str, position: int) -> None:
+        super().__init__(f"not a valid record batch: {reason} (byte {position} of what was given)")
+        self.reason = reason
+        self.position = position
+
+
+class RecordTooLarge(CallerError):
+    """A batch is larger than the topic's max.message.bytes."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"a batch of {size_bytes} bytes is over max.message.bytes={limit_bytes};"
+            " send smaller records or raise the topic's max.message.bytes"
+        )
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class MetadataTooLarge(CallerError):
+    """The text that goes with a committed offset is over offset.metadata.max.bytes."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"commit metadata of {size_bytes} bytes is over offset.metadata.max.bytes={limit_bytes};"
+            " keep the text elsewhere and commit a reference to it"
+        )
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class MalformedBytes(FoldlogError):
+    """Bytes that claim to be `what` do not follow its format: `reason`, at `position`."""
+
+    def __init__(self, what: str, reason: str, position: int) -> None:
+        super().__init__(f"not a valid {what}: {reason} (byte {position})")
+        self.what = what
+        self.reason = reason
+        self.position = position
+
+
+class TopicExists(FoldlogError):
+    """A topic of that name exists; creating it again would change nothing and is refused."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} exists; it was left as it is")
+        self.topic = topic
+
+
+class UnknownTopic(FoldlogError):
+    """No topic of that name."""
+
+    def __init__(self, topic: str, known: list[str] | None = None) -> None:
+        hint = f"; there are {', '.join(sorted(known)[:8])}" if known else "; create it with create_topic()"
+        super().__init__(f"no topic {topic!r}{hint}")
+        self.topic = topic
+
+
+class UnknownPartition(FoldlogError):
+    """The topic has no partition of that number."""
+
+    def __init__(self, topic: str, partition: int, count: int) -> None:
+        super().__init__(f"topic {topic!r} has no partition {partition}; it has 0 to {count - 1}")
+        self.topic = topic
+        self.partition = partition
+
+
+class OffsetOutOfRange(FoldlogError):
+    """The wanted offset is not in the log; `why` says what became of it."""
+
+    def __init__(self, topic: str, partition: int, wanted: int, start: int, end: int, why: str) -> None:
+        super().__init__(
+            f"offset {wanted} of {topic}-{partition} is not in the log, which holds {start} to {end} (exclusive): {why}"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.wanted = wanted
+        self.start = start
+        self.end = end
+        self.why = why
+
+
+class StorageError(FoldlogError):
+    """The disk, or the directory on it, does not allow what was asked."""
+
+
+class CorruptLog(StorageError):
+    """Bytes that were once durable are not what was written. Nothing was changed or served."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(
+            f"{path} is damaged at byte {position}: {reason}; nothing was changed;"
+            " restore the file, or set the damaged part aside with 'foldlog check --cut-out'"
+        )
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class CorruptGroupRecord(StorageError):
+    """A record of __consumer_offsets that is neither a committed offset nor group metadata. It was skipped."""
+
+    def __init__(self, key: bytes | None, reason: str) -> None:
+        shown = "null" if key is None else key[:64].hex() + ("…" if len(key) > 64 else "")
+        super().__init__(f"a record of __consumer_offsets was skipped: {reason} (key {shown})")
+        self.key = key
+        self.reason = reason
+
+
+class StorageFull(StorageError):
+    """No space was left for a write. Nothing of it was kept; appending works again when space returns."""
+
+
+class PartitionPoisoned(StorageError):
+    """A sync failed, so what was written since the last good one may not be on disk.
+
+    Reading goes on below the durable offset; reopen the log to write again.
+    """
+
+
+class DirectoryLocked(StorageError):
+    """Another process is the directory's writer."""
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        holder = f"process {pid}" if pid else "another process"
+        super().__init__(
+            f"{path} is being written by {holder}; stop it, or open this one with mode='r' to read beside it"
+        )
+        self.path = path
+        self.pid = pid
+
+
+class DirectoryInUse(StorageError):
+    """A directory the catalog does not know stands where a partition has to be made. It was left as it is."""
+
+
+class LogNotFound(StorageError):
+    """There is no log at that path to read from."""
+
+
+class MissingCatalog(StorageError):
+    """Topic directories are there, but not the catalog that names them. Nothing was changed."""
+
+    def __init__(self, path: str, directories: list[str]) -> None:
+        shown = ", ".join(directories[:4]) + (", ..." if len(directories) > 4 else "")
+        super().__init__(
+            f"{path} is missing although there are topic directories beside it ({shown}); restore it from a copy,"
+            " or move those directories away to start an empty log"
+        )
+        self.path = path
+        self.directories = directories
+
+
+class ReadOnly(StorageError):
+    """The log was opened with mode='r'."""
+
+
+class LogClosed(FoldlogError):
+    """The log, producer or consumer was closed; open it again."""
+
+
+class WrongProcess(StorageError):
+    """The log was opened before a fork; a child process has to open its own."""
+
+
+class WaitTimeout(FoldlogError, TimeoutError):
+    """What was waited for did not happen in the time given; it may still happen."""
+
+
+class GroupError(FoldlogError):
+    """The consumer group does not accept this from this member."""
+
+
+class UnknownMember(GroupError):
+    """The group does not know this member (it left, or was silent for too long)."""
+
+
+class IllegalGeneration(GroupError):
+    """The group has rebalanced since; what this member holds is from an older generation."""
+
+
+class RebalanceInProgress(GroupError):
+    """The group is rebalancing; poll again to join the new generation."""
+
+
+class NotAssigned(GroupError):
+    """The member does not own this partition (any more), so it cannot commit or move in it."""
+
+
+class InconsistentProtocol(GroupError):
+    """The member shares no assignor with the group."""
+
+
+class FencedMember(GroupError):
+    """Another member took over this group.instance.id; two processes run with the same one."""
+
+
+class GroupFull(GroupError):
+    """The group has group.max.size members already."""
+
+
+class GroupNotEmpty(GroupError):
+    """The group has members; stop them before deleting it or moving its offsets."""
+
+
+class UnknownGroup(GroupError):
+    """No group of that name has members or committed offsets."""
+
+
+class CoordinatorUnavailable(GroupError):
+    """The group's coordinator is closing or still loading; try again shortly."""
+
+
+class ProducerError(FoldlogError):
+    """A batch contradicts what its producer sent before."""
+
+
+class OutOfOrderSequence(ProducerError):
+    """A batch skips, or partly repeats, sequence numbers of its producer."""
+
+
+class InvalidProducerEpoch(ProducerError):
+    """A newer producer with the same id has taken over."""

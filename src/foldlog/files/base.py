@@ -1,0 +1,151 @@
+"""What the log needs of a file system, and what it may assume of it.
+
+The only room that touches the file system. Two implementations: `posix.PosixFiles` (disk) and
+`memory.MemoryFiles` (":memory:", and the base of the power-loss harness).
+
+Assumed of the disk, and of nothing else:
+1. after `File.sync` returns, the file's bytes and size up to then survive a power cut;
+2. after `Files.sync_directory` returns, the names in it (created, renamed, unlinked) survive;
+3. `rename` replaces atomically; before the directory is synced either name may be found after a cut;
+4. without a sync, any sector (512 bytes) of what was written may be there, missing or torn;
+5. after `sync` failed, nothing is known about what was written since the last good one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory."""
+
+    name: str
+    size_bytes: int
+    is_directory: bool
+    modified_ms: int
+
+
+class File(Protocol):
+    """An open file. Positions are explicit, so threads may share it. Closed when dropped, or by `close`."""
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+        ...
+
+    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
+        """Fill `buffer` from `position`; returns how many bytes there were, fewer only at the end of the file."""
+        ...
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers, one after the other, from `position` on; returns the bytes written.
+
+        Raises StorageFull when there is no space, OSError on other faults; part of it may then be written.
+        """
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Returns once bytes and size are on stable storage (fdatasync; F_FULLFSYNC on macOS)."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Mapped(Protocol):
+    """A small file shared between processes: stores are seen at once, and are durable after `sync`."""
+
+    def size(self) -> int: ...
+
+    def load(self, position: int, length: int) -> bytes: ...
+
+    def store(self, position: int, data: bytes) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """The directory's one writer. Released by `release`, or by the end of the process.
+
+    The lock file's first line is the holder's pid, from the moment the lock is taken.
+    """
+
+    def describe(self, text: str) -> None:
+        """Replace what other processes find in the lock file after the pid."""
+        ...
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """A file system. Paths are strings with '/'."""
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a forked child of the one that made it: such a child may read, never write."""
+        ...
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
+        """Raises FileNotFoundError if it is missing and not to be created."""
+        ...
+
+    def entries(self, directory: str) -> list[Entry]:
+        """The names in a directory, in no order; FileNotFoundError if there is none."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def make_directory(self, path: str) -> None:
+        """Create it and its parents; fine if it exists. The name is durable after the parent's sync_directory."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def map(self, path: str, size: int, *, write: bool) -> Mapped:
+        """Map `size` bytes; a writer creates the file or grows it to that size, with zeroes."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Become the writer of the directory that holds `path`; DirectoryLocked if another process is."""
+        ...
+
+
+def replace_file(files: Files, path: str, data: bytes) -> None:
+    """Put `data` at `path` so that a power cut leaves the old bytes or the new. Durable on return."""
+    draft = path + ".tmp"
+    file = files.open(draft, write=True, create=True)
+    try:
+        file.truncate(0)
+        file.write(0, [data])
+        # Sync the bytes before the name: a renamed but empty file would be neither old nor new.
+        file.sync()
+    finally:
+        file.close()
+    files.rename(draft, path)
+    files.sync_directory(path.rpartition("/")[0] or ".")
+
+
+def read_file(files: Files, path: str) -> bytes:
+    """The whole of a small file."""
+    file = files.open(path)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()

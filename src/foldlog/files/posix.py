@@ -1,0 +1,283 @@
+"""The real file system: pread, pwritev, fdatasync, flock, mmap. The only module that calls them."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import sys
+import weakref
+from collections.abc import Sequence
+
+from foldlog.errors import DirectoryLocked, StorageFull, WrongProcess
+from foldlog.files.base import Buffer, Entry
+
+_IOV_MAX = 1024  # what Linux and macOS take in one pwritev
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+if sys.platform == "darwin":
+
+    def _sync_descriptor(descriptor: int) -> None:
+        # macOS: fsync only reaches the drive's cache.
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+else:
+    _sync_descriptor = os.fdatasync
+
+
+class PosixFile:
+    """An open descriptor. Any thread may use it; it is closed when the last reference goes."""
+
+    __slots__ = ("_descriptor", "_owner", "path")
+
+    def __init__(self, owner: PosixFiles, path: str, descriptor: int) -> None:
+        self._owner = owner
+        self._descriptor = descriptor
+        self.path = path
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def read(self, position: int, length: int) -> bytes:
+        data = os.pread(self._descriptor, length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < length:
+            more = os.pread(self._descriptor, length - have, position + have)
+            if not more:
+                break
+            parts.append(more)
+            have += len(more)
+        return b"".join(parts)
+
+    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
+        view = memoryview(buffer)
+        have = 0
+        while have < len(view):
+            count = os.preadv(self._descriptor, [view[have:]], position + have)
+            if count == 0:
+                break
+            have += count
+        return have
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        if self._owner.forked:
+            raise WrongProcess(f"{self.path} was opened before a fork; open the log again in this process")
+        total = 0
+        pending = list(buffers)
+        try:
+            while pending:
+                count = os.pwritev(self._descriptor, pending[:_IOV_MAX], position + total)
+                total += count
+                pending = _after(pending, count)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise StorageFull(
+                    f"no space to write {self.path} ({error.strerror}); nothing was kept, free space and send again"
+                ) from error
+            raise
+        return total
+
+    def truncate(self, size: int) -> None:
+        if self._owner.forked:
+            raise WrongProcess(f"{self.path} was opened before a fork; open the log again in this process")
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        _sync_descriptor(self._descriptor)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _after(buffers: list[Buffer], count: int) -> list[Buffer]:
+    """What is left of `buffers` once `count` bytes of them are written (writes may be short)."""
+    for index, buffer in enumerate(buffers):
+        size = memoryview(buffer).nbytes
+        if count < size:
+            return [memoryview(buffer).cast("B")[count:], *buffers[index + 1 :]]
+        count -= size
+    return []
+
+
+class PosixMapped:
+    """An mmapped file. Synced through its descriptor: mmap.flush would hold the interpreter's lock."""
+
+    __slots__ = ("_descriptor", "_map")
+
+    def __init__(self, descriptor: int, size: int, write: bool) -> None:
+        self._descriptor = descriptor
+        access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
+        self._map = mmap.mmap(descriptor, size, access=access)
+
+    def size(self) -> int:
+        return len(self._map)
+
+    def load(self, position: int, length: int) -> bytes:
+        return self._map[position : position + length]
+
+    def store(self, position: int, data: bytes) -> None:
+        self._map[position : position + len(data)] = data
+
+    def sync(self) -> None:
+        _sync_descriptor(self._descriptor)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            self._map.close()
+            os.close(descriptor)
+
+
+class PosixLock:
+    """flock on a file that names its holder. The kernel lets go of it when the process ends, however it ends."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def describe(self, text: str) -> None:
+        data = f"{os.getpid()}\n{text}".encode()
+        os.pwrite(self._descriptor, data, 0)
+        os.ftruncate(self._descriptor, len(data))
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.ftruncate(descriptor, 0)
+            os.close(descriptor)
+
+    def abandon(self) -> None:
+        """In a forked child: close our copy of the descriptor, which leaves the parent's lock in place."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class PosixFiles:
+    """Files on disk. A forked child may read through it but never write: see `forked`."""
+
+    def __init__(self) -> None:
+        self.forked = False
+        self._locks: list[PosixLock] = []
+        _open_file_systems.add(self)
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> PosixFile:
+        flags = os.O_RDWR if write else os.O_RDONLY
+        if create:
+            flags |= os.O_CREAT
+        return PosixFile(self, path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+    def entries(self, directory: str) -> list[Entry]:
+        found = []
+        with os.scandir(directory) as names:
+            for item in names:
+                try:
+                    status = item.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # unlinked between listing and looking
+                found.append(
+                    Entry(
+                        item.name, status.st_size, item.is_dir(follow_symlinks=False), status.st_mtime_ns // 1_000_000
+                    )
+                )
+        return found
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self._refuse_after_fork(old)
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        self._refuse_after_fork(path)
+        os.unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def map(self, path: str, size: int, *, write: bool) -> PosixMapped:
+        flags = (os.O_RDWR | os.O_CREAT) if write else os.O_RDONLY
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        try:
+            if write and os.fstat(descriptor).st_size < size:
+                _allocate(descriptor, size)
+            return PosixMapped(descriptor, size, write)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def lock(self, path: str) -> PosixLock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 4096, 0)
+            os.close(descriptor)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise DirectoryLocked(os.path.dirname(path), _pid_of(holder)) from None
+            raise
+        lock = PosixLock(descriptor)
+        lock.describe("")
+        self._locks.append(lock)
+        return lock
+
+    def _refuse_after_fork(self, path: str) -> None:
+        if self.forked:
+            raise WrongProcess(f"{path} belongs to the process that forked this one; open the log again here")
+
+    def abandon_after_fork(self) -> None:
+        self.forked = True
+        for lock in self._locks:
+            lock.abandon()
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    # A store into a hole of a mapped file on a full disk is SIGBUS: reserve the blocks while it can be refused.
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except AttributeError:  # macOS
+        os.ftruncate(descriptor, size)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFull(
+                f"no space for a file of {size} bytes ({error.strerror}); free space and open again"
+            ) from error
+        raise
+
+
+def _pid_of(holder: bytes) -> int | None:
+    """The first number in a lock file is the pid of its holder."""
+    digits = holder.split(b"\n", 1)[0].strip()
+    return int(digits) if digits.isdigit() else None
+
+
+_open_file_systems: weakref.WeakSet[PosixFiles] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for files in _open_file_systems:
+        files.abandon_after_fork()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

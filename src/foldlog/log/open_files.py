@@ -1,0 +1,42 @@
+"""How many sealed segments this process keeps open."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Protocol
+
+from foldlog.limits import OPEN_FILES_MAX
+
+
+class HoldsFile(Protocol):
+    """Something that opens its file when it needs it and can let go of it."""
+
+    def release_file(self) -> None: ...
+
+
+class OpenFiles:
+    """The most recently used holders, at most `limit`. Any thread. A reader in the middle of a read keeps its own
+    reference to the file, so releasing never pulls it from under anybody."""
+
+    def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._holders: OrderedDict[HoldsFile, None] = OrderedDict()
+
+    def used(self, holder: HoldsFile) -> None:
+        """`holder` has an open file and was just used."""
+        with self._lock:
+            self._holders[holder] = None
+            self._holders.move_to_end(holder)
+            if len(self._holders) > self._limit:
+                oldest, _ = self._holders.popitem(last=False)
+                oldest.release_file()
+
+    def forget(self, holder: HoldsFile) -> None:
+        with self._lock:
+            self._holders.pop(holder, None)
+
+
+OPEN_FILES = OpenFiles()
+"""Of the process, as the limit on descriptors is."""

@@ -1,0 +1,473 @@
+"""One partition, as its one writer has it. To follow an append: `append`, `_write`, `wait_acknowledged`, `_sync_tail`.
+
+Locks, in the order they may be taken: the cleanup's (retention, compaction), `_append_lock` (who appends or rolls),
+`_sync_lock` (who syncs), the core's (who changes the slot). Readers take none: they see immutable values.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from foldlog.clock import Clock
+from foldlog.errors import (
+    InvalidBatch,
+    LogClosed,
+    PartitionPoisoned,
+    RecordTooLarge,
+    StorageError,
+)
+from foldlog.files.base import Files, replace_file
+from foldlog.limits import DECOMPRESSED_BYTES_MAX, POSITION_MAX, READ_CHUNK_BYTES
+from foldlog.log.checkpoint import Slot
+from foldlog.log.cleanup import Cleanup
+from foldlog.log.compaction import CompactionReport
+from foldlog.log.config import AS_PRODUCED, LogConfig
+from foldlog.log.core import PartitionCore
+from foldlog.log.epochs import NAME as EPOCHS_NAME
+from foldlog.log.epochs import Epochs, format_epochs
+from foldlog.log.layout import METADATA_NAME
+from foldlog.log.producers import Producers
+from foldlog.log.reading import Slice, first_at_time, read_batches
+from foldlog.log.recovery import recover
+from foldlog.log.segment import LOG_SUFFIX, Segment, segment_stem
+from foldlog.log.syncer import Syncer
+from foldlog.log.waiting import OnAcknowledged, Waiting
+from foldlog.records.loops import BatchHeader, assign_offsets, recompress, validate, walk
+
+logger = logging.getLogger("foldlog.log")
+
+_INDEX_WRITE_ENTRIES = 64  # 256 KiB of small batches: what a reading process may have to walk beyond its index
+
+
+class Appended(NamedTuple):
+    """Where a batch went. Not durable yet: wait for `next_offset`."""
+
+    base_offset: int
+    next_offset: int
+    append_time_ms: int
+    is_duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment, for people and tools."""
+
+    base_offset: int
+    path: str
+    size_bytes: int
+    largest_timestamp_ms: int
+    is_active: bool
+
+
+class Tail(NamedTuple):
+    """The end of the log: replaced as one, so that a sync sees offset and file of the same moment."""
+
+    segment: Segment
+    end_offset: int
+    position: int
+
+
+class Partition:
+    """A directory of segments with one appender at a time and any number of readers, each in any thread.
+
+    Promises: an acknowledged record survives a power cut (unless the topic relaxed flush.*), offsets are never
+    used twice, readers see only what is acknowledged. Does not promise: that an unacknowledged record is gone.
+    """
+
+    def __init__(self, core: PartitionCore, clock: Clock, syncer: Syncer) -> None:
+        self._core = core
+        self._clock = clock
+        self._syncer = syncer
+        active = core.segments[-1]
+        self._tail = Tail(active, core.state.durable_offset, active.size)
+        self._producers = Producers(core)
+        self._active_since_ms: int | None = None
+        self._appending = False  # the active segment is pinned and its indexes are complete
+        self._poison: PartitionPoisoned | None = None
+        self._waiting = Waiting()
+        self._append_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._cleanup = Cleanup(core, self._append_lock, self.roll, self._poison_with)
+        self.unsynced_since_ms: int | None = None
+
+    # Opening and closing
+
+    @staticmethod
+    def create(files: Files, path: str, *, topic_id: str) -> None:
+        """Make an empty partition. Durable on return, once the caller has synced the parent directory."""
+        files.make_directory(path)
+        replace_file(files, f"{path}/{METADATA_NAME}", f"version: 0\ntopic_id: {topic_id}\n".encode())
+        replace_file(files, f"{path}/{EPOCHS_NAME}", format_epochs(((0, 0),)))
+        _create_log(files, path, 0)
+        files.sync_directory(path)
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        path: str,
+        slot: Slot,
+        config: LogConfig,
+        *,
+        clock: Clock,
+        syncer: Syncer,
+        label: tuple[str, int],
+    ) -> Partition:
+        """Recover, then be ready to append and read. Raises CorruptLog if something durable is missing or damaged."""
+        known = slot.load()
+        recovered = recover(files, path, known, config.index_interval_bytes)
+        epochs = Epochs.load_or_rebuild(files, path, recovered.segments)
+        # Unclean: a bookmark from before must not mistake a new record for one that was cut.
+        epoch = max(epochs.latest, recovered.state.leader_epoch) + recovered.unclean
+        state = replace(recovered.state, leader_epoch=epoch)
+        if known is None or not known.clean or known.generation & 1:
+            slot.store(state)
+        return cls(PartitionCore(files, path, label, config, slot, state, recovered.segments, epochs), clock, syncer)
+
+    def close(self) -> None:
+        """Sync, and leave the directory so that the next open has nothing to recover. Idempotent."""
+        core = self._core
+        with self._cleanup.lock, self._append_lock:
+            if core.is_closed:
+                return
+            if self._appending:
+                self.sync()
+                if self._poison is None:
+                    self._write_hints()
+            core.is_closed = True
+            if self._poison is None:
+                core.change(clean=True)
+            for segment in core.segments:
+                segment.forget()
+        self._waiting.fail(LogClosed(f"{core.path} was closed; open the log again"))
+        core.watchers.tell()
+
+    # What it is
+
+    @property
+    def label(self) -> tuple[str, int]:
+        return self._core.label
+
+    @property
+    def path(self) -> str:
+        return self._core.path
+
+    @property
+    def config(self) -> LogConfig:
+        return self._core.config
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._core.state.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+        return self._tail.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """All below may be read."""
+        return self._core.state.high_watermark
+
+    @property
+    def durable_offset(self) -> int:
+        """All below is fsynced."""
+        return self._core.state.durable_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._core.state.leader_epoch
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._core.segments)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._core.segments)
+
+    @property
+    def is_poisoned(self) -> bool:
+        return self._poison is not None
+
+    @property
+    def acks_when_written(self) -> bool:
+        return self._core.config.acks_when_written
+
+    def segments(self) -> list[SegmentInfo]:
+        """All segments, oldest first."""
+        segments = self._core.segments
+        return [
+            SegmentInfo(s.base_offset, s.log_path, s.size, s.largest_timestamp(), s is segments[-1]) for s in segments
+        ]
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(the latest epoch not after `epoch`, the offset where it ended); (-1, -1) if there is none."""
+        return self._core.epochs.end_offset(epoch, self.high_watermark)
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Settings change from the next append, retention and compaction on."""
+        with self._append_lock:
+            self._core.config = config
+
+    # Appending
+
+    def append(self, buffer: bytes | bytearray, *, trusted: bool = False) -> Appended:
+        """Check the batches, give them offsets (in place), write them. All of them or none. Not durable yet.
+
+        `trusted`: built by our own builder just now, so only the headers are looked at.
+        """
+        data, headers = self._checked(buffer, trusted)
+        with self._append_lock:
+            self._refuse_unless_writable()
+            repeated = self._producers.duplicate_of(headers, self._tail.end_offset)
+            if repeated is not None:
+                return Appended(repeated.base_offset, repeated.last_offset + 1, repeated.timestamp_ms, True)
+            now_ms = self._clock.now_ms()
+            tail = self._ready_tail(headers, len(data), now_ms)
+            append_time_ms = now_ms if self.config.log_append_time else -1
+            next_offset = assign_offsets(data, headers, tail.end_offset, self.leader_epoch, append_time_ms)
+            self._producers.note(headers)
+            self._write(tail, data)
+            tail.segment.note(headers, tail.position)
+            tail.segment.size = tail.position + len(data)
+            self._tail = Tail(tail.segment, next_offset, tail.segment.size)
+            if self.unsynced_since_ms is None:
+                self.unsynced_since_ms = now_ms
+        if self.acks_when_written:
+            self._publish_written(next_offset)
+        return Appended(tail.end_offset, next_offset, append_time_ms, False)
+
+    def _checked(self, buffer: bytes | bytearray, trusted: bool) -> tuple[bytearray, list[BatchHeader]]:
+        config = self.config
+        data = buffer if isinstance(buffer, bytearray) else bytearray(buffer)
+        if trusted and not config.compact and config.compression == AS_PRODUCED:
+            headers = walk(data, check_crc=False).headers
+            for header in headers:
+                if header.size > config.max_message_bytes:
+                    raise RecordTooLarge(header.size, config.max_message_bytes)
+            return data, headers
+        headers = validate(data, max_batch_bytes=config.max_message_bytes, decompressed_limit=DECOMPRESSED_BYTES_MAX)
+        if config.compact and any(header.keyless_count for header in headers):
+            raise InvalidBatch("a record without a key cannot go to a compacted topic", 0)
+        if config.compression != AS_PRODUCED and any(h.compression != config.compression for h in headers):
+            data = recompress(data, config.compression)
+            headers = walk(data, check_crc=False).headers
+        return data, headers
+
+    def _refuse_unless_writable(self) -> None:
+        self._core.refuse_if_closed()
+        if self._poison is not None:
+            raise self._poison
+
+    def _ready_tail(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> Tail:
+        """The tail that has room for these batches, open for appending."""
+        try:
+            if self._must_roll(headers, size, now_ms):
+                self._roll()
+            tail = self._tail
+            if not self._appending:
+                tail.segment.pin()
+                self._appending = True
+            if self._active_since_ms is None:
+                self._active_since_ms = now_ms if tail.position == 0 else _first_timestamp(tail.segment, now_ms)
+            if self._core.epochs.latest != self.leader_epoch:
+                # Durable before the first batch of the epoch: readers compare the two.
+                self._core.epochs.begin(self.leader_epoch, tail.end_offset)
+            return tail
+        except OSError as error:
+            raise StorageError(f"{self.path} is not ready to be written ({error}); nothing was kept") from error
+
+    def _must_roll(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> bool:
+        segment, end_offset, position = self._tail
+        if position == 0:
+            return False
+        config = self.config
+        relative_end = end_offset + sum(header.last_offset_delta + 1 for header in headers) - segment.base_offset
+        return (
+            position + size > min(config.segment_bytes, POSITION_MAX)
+            or relative_end > POSITION_MAX
+            or bool(config.segment_records and relative_end > config.segment_records)
+            or (self._active_since_ms is not None and now_ms - self._active_since_ms > config.segment_ms)
+        )
+
+    def _write(self, tail: Tail, data: bytearray) -> None:
+        try:
+            tail.segment.log().write(tail.position, [data])
+        except (OSError, StorageError) as error:
+            try:
+                tail.segment.log().truncate(tail.position)  # take back what a part of it may have left
+            except OSError:
+                self._poison_with(error)
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(f"{tail.segment.log_path} could not be written ({error}); nothing was kept") from error
+
+    def _publish_written(self, next_offset: int) -> None:
+        """Where flush.* is relaxed, what is written may be read."""
+        self._core.raise_watermarks(next_offset)
+        if next_offset - self.durable_offset >= self.config.flush_messages:
+            self._syncer.request(self)
+        self._core.watchers.tell()
+
+    # Durability
+
+    def wait_acknowledged(self, next_offset: int) -> None:
+        """Returns once everything below `next_offset` is acknowledged: fdatasync has covered it, or where the topic
+        relaxed flush.* it is written. Whoever comes first syncs for all who wait. Raises PartitionPoisoned."""
+        if self.acks_when_written and next_offset <= self.high_watermark:
+            return
+        while self.durable_offset < next_offset:
+            with self._sync_lock:
+                if self.durable_offset >= next_offset:
+                    return
+                self._refuse_unless_writable()
+                self._sync_tail()
+
+    def on_acknowledged(self, next_offset: int, callback: OnAcknowledged) -> None:
+        """The same without blocking: `callback` runs once, with the error if any, on a syncing thread or here."""
+        if next_offset <= (self.high_watermark if self.acks_when_written else self.durable_offset):
+            callback(None)
+            return
+        self._waiting.add(next_offset, callback)
+        if self._poison is not None:
+            self._waiting.fail(self._poison)
+        elif self.durable_offset >= next_offset:
+            self._waiting.reached(self.durable_offset)
+        else:
+            self._syncer.request(self)
+
+    def sync(self) -> None:
+        """Make everything appended so far durable. A failure poisons the partition and is told to all who wait."""
+        with self._sync_lock:
+            self._sync_tail()
+
+    def _sync_tail(self) -> None:
+        tail = self._tail
+        if self._poison is not None or tail.end_offset <= self.durable_offset:
+            return
+        self.unsynced_since_ms = None
+        try:
+            tail.segment.log().sync()
+        except OSError as error:
+            # Never sync again: the kernel may have marked the lost pages clean, and would now say all is well.
+            self._poison_with(error)
+            return
+        if tail.segment.unwritten_entries >= _INDEX_WRITE_ENTRIES:
+            tail.segment.write_indexes()
+        self._core.raise_watermarks(tail.end_offset, (tail.end_offset, tail.segment.base_offset, tail.position))
+        self._waiting.reached(tail.end_offset)
+        self._core.watchers.tell()
+
+    def _poison_with(self, error: Exception) -> None:
+        self._poison = PartitionPoisoned(
+            f"{self.path} could not be synced ({error}); what was sent since offset {self.durable_offset} is not"
+            " acknowledged; reading goes on, close and open the log to write again"
+        )
+        self._core.change(poisoned=True)
+        self._waiting.fail(self._poison)
+
+    # Segments
+
+    def roll(self) -> None:
+        """Seal the active segment and begin a new one; nothing happens if it is empty."""
+        with self._append_lock:
+            self._refuse_unless_writable()
+            if self._tail.position:
+                self._roll()
+
+    def _roll(self) -> None:
+        core = self._core
+        with self._sync_lock:
+            self._sync_tail()
+            self._refuse_unless_writable()
+            sealed, end_offset, _ = self._tail
+            try:
+                self._write_hints()
+                _create_log(core.files, core.path, end_offset)
+                # A crash could lose the name, and with it what is acknowledged in that file.
+                core.files.sync_directory(core.path)
+            except OSError as error:
+                raise StorageError(f"{core.path} cannot begin a new segment ({error}); nothing was kept") from error
+            fresh = core.segment(end_offset, 0)
+            core.segments = (*core.segments, fresh)
+            core.change(
+                generation=core.state.generation + 2,
+                active_base_offset=end_offset,
+                active_position=0,
+                segment_count=len(core.segments),
+            )
+            self._tail = Tail(fresh, end_offset, 0)
+            self._active_since_ms = None
+            if self._appending:
+                sealed.unpin()
+                self._appending = False
+            core.sync_checkpoint()
+
+    def _write_hints(self) -> None:
+        """What the next open would otherwise have to make again from the log."""
+        try:
+            if self._appending:
+                self._tail.segment.seal_indexes()
+            self._producers.write_snapshot(self._tail.end_offset, self._clock.now_ms())
+        except (OSError, StorageError) as error:
+            logger.warning("%s: index or snapshot not written (%s); made again when needed", self.path, error)
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int = READ_CHUNK_BYTES) -> Slice:
+        """Whole verified batches below the high watermark, from the one that holds `offset` on; at least one, if any.
+
+        Raises OffsetOutOfRange (with the reason) and CorruptLog.
+        """
+        return self._core.with_view(lambda view: read_batches(view, offset, max_bytes), offset)
+
+    def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none."""
+        return self._core.with_view(lambda view: first_at_time(view, self.log_start_offset, timestamp_ms))
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call `callback` after each move of the high watermark or the log start, on any thread."""
+        self._core.watchers.add(callback)
+
+    def unwatch(self, callback: Callable[[], None]) -> None:
+        self._core.watchers.remove(callback)
+
+    # Cleaning up
+
+    def enforce_retention(self, now_ms: int | None = None) -> int:
+        """Remove head segments beyond retention.bytes or retention.ms; how many."""
+        return self._cleanup.enforce_retention(self._clock.now_ms() if now_ms is None else now_ms)
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the log start to `before_offset`, for good; the new log start."""
+        return self._cleanup.delete_records(before_offset)
+
+    def compact(self, now_ms: int | None = None, *, force: bool = False) -> CompactionReport:
+        """Keep the newest record per key. `force`: everything up to now, whatever dirty ratio, lag and policy say."""
+        when = self._clock.now_ms() if now_ms is None else now_ms
+        return self._cleanup.compact(when, force, self._last_batches)
+
+    def _last_batches(self) -> frozenset[int]:
+        if not self._core.state.has_producers:
+            return frozenset()
+        with self._append_lock:
+            return self._producers.load(self._tail.end_offset).last_batches()
+
+
+def _create_log(files: Files, directory: str, base_offset: int) -> None:
+    file = files.open(segment_stem(directory, base_offset) + LOG_SUFFIX, write=True, create=True)
+    file.truncate(0)
+    file.sync()
+    file.close()
+
+
+def _first_timestamp(segment: Segment, now_ms: int) -> int:
+    """When an active segment found at open was begun, by its first batch."""
+    found = segment.find(segment.base_offset)
+    return min(found[1].max_timestamp, now_ms) if found and found[1].max_timestamp >= 0 else now_ms

@@ -1,0 +1,170 @@
+"""Who has sent what: the ids, epochs and sequence numbers of idempotent producers."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from foldlog.errors import InvalidProducerEpoch, OutOfOrderSequence
+from foldlog.records.loops import BatchHeader
+
+REMEMBERED_BATCHES = 5  # a producer may have five requests in flight, so five may come again
+EXPIRATION_MS = 24 * 60 * 60 * 1000  # Kafka's producer.id.expiration.ms
+_SEQUENCE_MAX = (1 << 31) - 1
+
+_HEAD = struct.Struct(">hIi")  # version, CRC-32C of what follows it, number of entries
+_ENTRY = struct.Struct(">qhiqiqiq")  # id, epoch, last sequence, last offset, offset delta, timestamp, coordinator, txn
+_VERSION = 1
+_CRC_END = 6
+
+
+class SentBatch(NamedTuple):
+    """One batch as its producer numbered it and as the log did."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class _Producer:
+    __slots__ = ("batches", "epoch")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: deque[SentBatch] = deque(maxlen=REMEMBERED_BATCHES)
+
+
+class ProducerState:
+    """The newest batches of every producer id. Owned by the partition's appender.
+
+    Snapshots are in Kafka's .snapshot format, which keeps one batch a producer: after a restart only the newest
+    batch is known as a duplicate, an older one is out of order.
+    """
+
+    def __init__(self) -> None:
+        self._producers: dict[int, _Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def duplicate_of(self, headers: Sequence[BatchHeader]) -> SentBatch | None:
+        """The batch already in the log that these repeat; None if they are the producer's next.
+
+        Raises OutOfOrderSequence or InvalidProducerEpoch if they are neither.
+        """
+        following: dict[int, tuple[int, int]] = {}
+        for header in headers:
+            if header.producer_id < 0 or header.is_control:
+                continue
+            if header.producer_id in following:
+                epoch, last = following[header.producer_id]
+                if header.producer_epoch != epoch or header.base_sequence != _after(last, 1):
+                    raise _out_of_order(header, _after(last, 1))
+            else:
+                repeated = self._check(header)
+                if repeated is not None:
+                    return repeated
+            following[header.producer_id] = (header.producer_epoch, _last_sequence(header))
+        return None
+
+    def _check(self, header: BatchHeader) -> SentBatch | None:
+        known = self._producers.get(header.producer_id)
+        if known is None:
+            return None  # forgotten or new: any sequence starts it, as in Kafka
+        if header.producer_epoch < known.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} sent epoch {header.producer_epoch}, but {known.epoch} has taken over"
+            )
+        if header.producer_epoch > known.epoch:
+            if header.base_sequence != 0:
+                raise _out_of_order(header, 0)
+            return None
+        for batch in known.batches:
+            if batch.first_sequence == header.base_sequence and batch.last_sequence == _last_sequence(header):
+                return batch
+        expected = _after(known.batches[-1].last_sequence, 1)
+        if header.base_sequence != expected:
+            raise _out_of_order(header, expected)
+        return None
+
+    def note(self, header: BatchHeader) -> None:
+        """The batch is in the log."""
+        if header.producer_id < 0 or header.is_control or header.base_sequence < 0:
+            return
+        known = self._producers.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch:
+            known = self._producers[header.producer_id] = _Producer(header.producer_epoch)
+        known.batches.append(
+            SentBatch(
+                header.base_sequence,
+                _last_sequence(header),
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp,
+            )
+        )
+
+    def last_batches(self) -> frozenset[int]:
+        """Base offsets of the batches that carry each producer's last sequence: compaction keeps these."""
+        return frozenset(producer.batches[-1].base_offset for producer in self._producers.values())
+
+    def expire(self, now_ms: int) -> None:
+        """Forget producers that have been silent for a day."""
+        silent = [
+            pid for pid, known in self._producers.items() if now_ms - known.batches[-1].timestamp_ms > EXPIRATION_MS
+        ]
+        for pid in silent:
+            del self._producers[pid]
+
+    def snapshot(self) -> bytes:
+        entries = b"".join(
+            _ENTRY.pack(
+                pid, known.epoch, batch.last_sequence, batch.last_offset, batch.last_offset - batch.base_offset,
+                batch.timestamp_ms, -1, -1,
+            )
+            for pid, known in self._producers.items()
+            for batch in (known.batches[-1],)
+        )  # fmt: skip
+        body = struct.pack(">i", len(self._producers)) + entries
+        return struct.pack(">hI", _VERSION, crc32c(body)) + body
+
+    @classmethod
+    def from_snapshot(cls, data: bytes) -> ProducerState | None:
+        """None if it is damaged: the state is then rebuilt from the log."""
+        if len(data) < _HEAD.size:
+            return None
+        version, crc, count = _HEAD.unpack_from(data)
+        if version != _VERSION or crc != crc32c(data[_CRC_END:]) or len(data) != _HEAD.size + count * _ENTRY.size:
+            return None
+        state = cls()
+        for pid, epoch, sequence, offset, delta, timestamp, _, _ in _ENTRY.iter_unpack(data[_HEAD.size :]):
+            known = state._producers[pid] = _Producer(epoch)
+            first = sequence - delta if sequence >= delta else sequence - delta + _SEQUENCE_MAX + 1
+            known.batches.append(SentBatch(first, sequence, offset - delta, offset, timestamp))
+        return state
+
+    def replay(self, headers: Iterable[BatchHeader]) -> None:
+        for header in headers:
+            self.note(header)
+
+
+def _after(sequence: int, count: int) -> int:
+    """Sequences wrap around at 2^31."""
+    return (sequence + count) & _SEQUENCE_MAX
+
+
+def _last_sequence(header: BatchHeader) -> int:
+    return _after(header.base_sequence, header.last_offset_delta)
+
+
+def _out_of_order(header: BatchHeader, expected: int) -> OutOfOrderSequence:
+    return OutOfOrderSequence(
+        f"producer {header.producer_id} sent sequence {header.base_sequence}, but {expected} comes next;"
+        " a batch before it was lost or refused: start a new producer epoch"
+    )

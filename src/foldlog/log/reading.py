@@ -1,0 +1,108 @@
+"""What a read may see, and the one way to read it: the writer's partition and reading processes share it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from foldlog.errors import CorruptLog
+from foldlog.limits import READ_CHUNK_BYTES
+from foldlog.log.segment import Segment
+from foldlog.records.loops import BatchHeader, check_epochs, offset_at_time
+
+
+class Slice(NamedTuple):
+    """Whole verified batches; `next_offset` is where to go on, and what was asked for if there was nothing."""
+
+    data: memoryview
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A consistent list of segments, and the bounds within which they are read and verified."""
+
+    segments: tuple[Segment, ...]
+    epoch_starts: Sequence[tuple[int, int]]
+    gaps_below: int
+    end_offset: int  # the high watermark: always the end of a batch
+
+    def segment_at(self, offset: int) -> int:
+        """Index of the segment that holds `offset`."""
+        return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def read_batches(view: View, offset: int, max_bytes: int) -> Slice:
+    """The batch that holds `offset` (or the next, where compaction left a gap) and those after it in its segment.
+
+    At most `max_bytes`, but at least one batch if there is any below the view's end. CRC, contiguous offsets and
+    leader epoch of all of them are checked. Raises CorruptLog.
+    """
+    at = view.segment_at(offset)
+    while offset < view.end_offset and at < len(view.segments):
+        segment = view.segments[at]
+        found = segment.locate(offset, max_bytes, view.gaps_below, view.end_offset)
+        taken = _select(found.headers, offset, max_bytes)
+        if taken:
+            wrong = check_epochs(taken, view.epoch_starts)
+            if wrong is not None:
+                header, epoch = wrong
+                raise CorruptLog(
+                    segment.log_path,
+                    found.position + header.position,
+                    f"the batch at offset {header.base_offset} has leader epoch {header.leader_epoch}, not {epoch}",
+                )
+            first, last = taken[0], taken[-1]
+            return Slice(found.data[first.position : last.position + last.size], last.next_offset)
+        at += 1
+        if at < len(view.segments):
+            check_boundary(segment, found.ended_at, view.segments[at])
+    return Slice(memoryview(b""), offset)
+
+
+def check_boundary(segment: Segment, ended_at: int, following: Segment) -> None:
+    """A segment ends where the next one begins, also when it was compacted: otherwise one is missing or cut."""
+    if ended_at != following.base_offset:
+        raise CorruptLog(
+            segment.log_path,
+            segment.size,
+            f"it ends at offset {ended_at} and the next segment begins at {following.base_offset}",
+        )
+
+
+def _select(headers: list[BatchHeader], offset: int, max_bytes: int) -> list[BatchHeader]:
+    first = bisect_right(headers, offset, key=_next_offset)
+    total = 0
+    for at in range(first, len(headers)):
+        total += headers[at].size
+        if total > max_bytes and at > first:
+            return headers[first:at]
+    return headers[first:]
+
+
+def _next_offset(header: BatchHeader) -> int:
+    return header.next_offset
+
+
+def first_at_time(view: View, start_offset: int, timestamp_ms: int) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record at or after `timestamp_ms`, by offset order; None if there is none."""
+    for segment in view.segments[view.segment_at(start_offset) :]:
+        if segment is not view.segments[-1] and segment.largest_timestamp() < timestamp_ms:
+            continue
+        offset = max(start_offset, segment.before_time(timestamp_ms))
+        while offset < view.end_offset:
+            found = read_batches(view, offset, READ_CHUNK_BYTES)
+            if not found.data:
+                break
+            hit = offset_at_time(found.data, timestamp_ms, offset)
+            if hit is not None:
+                return hit
+            offset = found.next_offset
+        return None
+    return None

@@ -1,0 +1,236 @@
+"""Opening a partition: what the checkpoint says, what the files hold, and what to do where they disagree.
+
+Bytes below the checkpointed durable offset are taken as they are (reads verify them): damage there is rot, and
+refused. Bytes above were never acknowledged as a whole: whole batches are kept, but written and synced again
+before anybody sees them (after a failed sync a page can be clean in memory and not on disk); the rest is cut, and
+kept beside the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from foldlog.errors import CorruptLog
+from foldlog.files.base import Files
+from foldlog.limits import READ_CHUNK_BYTES
+from foldlog.log.checkpoint import SlotState, StartReason
+from foldlog.log.layout import finish_swaps, read_layout
+from foldlog.log.reading import check_boundary
+from foldlog.log.segment import LOG_SUFFIX, Segment
+from foldlog.records.loops import walk
+
+logger = logging.getLogger("foldlog.log")
+
+_ANY_GAP = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Bytes of a segment from `position` on are not whole batches, or follow some that are not."""
+
+    base_offset: int
+    position: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What stands above the durable offset."""
+
+    end_offset: int
+    end_base_offset: int
+    end_position: int
+    cut: Cut | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """An open partition's state. `unclean`: bytes were found, kept or cut that no checkpoint vouched for."""
+
+    segments: tuple[Segment, ...]
+    state: SlotState
+    unclean: bool
+
+
+def recover(files: Files, directory: str, known: SlotState | None, index_interval_bytes: int) -> Recovered:
+    """Bring the directory into a state in which everything in it may be served. Raises CorruptLog."""
+    layout = read_layout(files.entries(directory))
+    swapped = finish_swaps(files, directory, layout)
+    bases = sorted(layout.logs)
+    if not bases:
+        raise CorruptLog(directory, 0, "it holds no segment at all")
+    state = known or SlotState(log_start_offset=bases[0], segment_count=len(bases), gaps_below=bases[-1])
+    bases = _drop_expired(files, directory, bases, state.log_start_offset, index_interval_bytes)
+    segments = [
+        Segment(files, directory, base, layout.logs[base], writable=True, index_interval_bytes=index_interval_bytes)
+        for base in bases
+    ]
+    if known is None:
+        state, segments = _without_checkpoint(state, segments)
+    else:
+        state = _check_segments(directory, state, segments, swapped)
+    if (
+        known is not None
+        and not known.poisoned
+        and segments[-1].base_offset == state.active_base_offset
+        and segments[-1].size == state.active_position
+    ):
+        return Recovered(tuple(segments), _settled(state, state, segments), unclean=not known.clean)
+    scan = scan_above(segments, state) if not state.poisoned else _cut_to_durable(state)
+    kept = _carry_out(files, directory, segments, state, scan)
+    settled = _settled(state, scan, kept)
+    is_new = known is None and settled.durable_offset == 0 and scan.cut is None
+    return Recovered(tuple(kept), settled, unclean=not is_new)
+
+
+def _drop_expired(files: Files, directory: str, bases: list[int], log_start: int, interval: int) -> list[int]:
+    """Finish a retention that a crash interrupted: the log start had moved past these."""
+    while len(bases) > 1 and bases[1] <= log_start:
+        Segment(files, directory, bases[0], 0, writable=True, index_interval_bytes=interval).unlink()
+        bases = bases[1:]
+    return bases
+
+
+def _without_checkpoint(state: SlotState, segments: list[Segment]) -> tuple[SlotState, list[Segment]]:
+    """No slot to go by (torn, or lost with its file): verify all but the last segment, then scan that one whole."""
+    for segment, following in pairwise(segments):
+        check_boundary(segment, _verified_end(segment), following)
+    active = segments[-1]
+    return replace(
+        state, durable_offset=active.base_offset, active_base_offset=active.base_offset, active_position=0
+    ), segments
+
+
+def _verified_end(segment: Segment) -> int:
+    ends_at = segment.base_offset
+    for _, headers in segment.scan(0, segment.base_offset, gaps_below=_ANY_GAP):
+        ends_at = headers[-1].next_offset
+    return ends_at
+
+
+def _check_segments(directory: str, state: SlotState, segments: list[Segment], swapped: bool) -> SlotState:
+    """Compare the names with the checkpoint: head segments may be gone, with a warning; nothing else may."""
+    upto = [segment for segment in segments if segment.base_offset <= state.active_base_offset]
+    if not upto or upto[-1].base_offset != state.active_base_offset:
+        raise CorruptLog(directory, 0, f"the segment at offset {state.active_base_offset} is missing")
+    if upto[-1].size < state.active_position:
+        raise CorruptLog(
+            upto[-1].log_path,
+            upto[-1].size,
+            f"{state.active_position - upto[-1].size} durable bytes are missing at its end",
+        )
+    if len(upto) == state.segment_count and not swapped:
+        return state
+    for segment, following in pairwise(upto):
+        check_boundary(segment, segment.next_offset(state.gaps_below), following)
+    if upto[0].base_offset > state.log_start_offset:
+        logger.warning(
+            "%s: segments before offset %d were removed by hand; the log now starts there",
+            directory,
+            upto[0].base_offset,
+        )
+        return replace(state, log_start_offset=upto[0].base_offset, start_reason=StartReason.MISSING)
+    return state
+
+
+def scan_above(segments: list[Segment], state: SlotState) -> Scan:
+    """Walk the batches that follow the durable offset, as far as they are whole."""
+    end_offset, position = state.durable_offset, state.active_position
+    last_base, last_end = state.active_base_offset, state.active_position
+    for segment in (segment for segment in segments if segment.base_offset >= state.active_base_offset):
+        if segment.base_offset > state.active_base_offset:
+            if segment.base_offset != end_offset:
+                return Scan(
+                    end_offset, last_base, last_end, Cut(segment.base_offset, 0, f"offset {end_offset} was expected")
+                )
+            position = 0
+        ended_at, position, problem = _scan_segment(segment, position, end_offset, state.gaps_below)
+        end_offset, last_base, last_end = ended_at, segment.base_offset, position
+        if problem:
+            return Scan(end_offset, last_base, last_end, Cut(segment.base_offset, position, problem))
+    return Scan(end_offset, last_base, last_end, None)
+
+
+def _scan_segment(segment: Segment, position: int, expected: int, gaps_below: int) -> tuple[int, int, str | None]:
+    log = segment.log()
+    wanted = READ_CHUNK_BYTES
+    while position < segment.size:
+        data = log.read(position, min(wanted, segment.size - position))
+        found = walk(data, expected_offset=expected, gaps_below=gaps_below)
+        position += found.end
+        if found.headers:
+            expected = found.headers[-1].next_offset
+        if found.problem:
+            return expected, position, found.problem
+        if not found.headers:
+            if not wanted < found.needed_bytes <= segment.size - position:
+                return expected, position, "the batch is cut off"
+            wanted = found.needed_bytes
+    return expected, position, None
+
+
+def _cut_to_durable(state: SlotState) -> Scan:
+    cut = Cut(state.active_base_offset, state.active_position, "a sync failed after it was written")
+    return Scan(state.durable_offset, state.active_base_offset, state.active_position, cut)
+
+
+def _carry_out(files: Files, directory: str, segments: list[Segment], state: SlotState, scan: Scan) -> list[Segment]:
+    kept = [segment for segment in segments if segment.base_offset <= scan.end_base_offset]
+    dropped = [segment for segment in segments if segment.base_offset > scan.end_base_offset]
+    if scan.cut is not None:
+        for segment in dropped:
+            _set_aside(files, segment, 0, scan.cut.reason)
+        _set_aside(files, kept[-1], scan.end_position, scan.cut.reason)
+        files.sync_directory(directory)
+        for segment in dropped:
+            segment.forget()
+            segment.unlink()
+    for segment in kept:
+        if segment.base_offset >= state.active_base_offset:
+            start = state.active_position if segment.base_offset == state.active_base_offset else 0
+            _settle(segment, start, scan.end_position if segment is kept[-1] else segment.size)
+    files.sync_directory(directory)
+    return kept
+
+
+def _set_aside(files: Files, segment: Segment, position: int, reason: str) -> None:
+    """Keep the bytes from `position` on in a file of their own. Durable once the directory is synced."""
+    size = segment.size - position
+    if size <= 0:
+        return
+    beside = f"{segment.stem}{LOG_SUFFIX}.{position}.cut"
+    source, target = segment.log(), files.open(beside, write=True, create=True)
+    target.truncate(0)
+    for at in range(0, size, READ_CHUNK_BYTES):
+        target.write(at, [source.read(position + at, min(READ_CHUNK_BYTES, size - at))])
+    target.sync()
+    logger.warning("%s: cut %d bytes at %d (%s), kept in %s", segment.log_path, size, position, reason, beside)
+
+
+def _settle(segment: Segment, start: int, end: int) -> None:
+    """Cut the segment at `end`, and write the bytes from `start` again: a clean page may not be on the disk."""
+    log = segment.log()
+    if segment.size > end:
+        log.truncate(end)
+        segment.size = end
+    for position in range(start, end, READ_CHUNK_BYTES):
+        log.write(position, [log.read(position, min(READ_CHUNK_BYTES, end - position))])
+    log.sync()
+    segment.release_file()
+
+
+def _settled(state: SlotState, scan: Scan | SlotState, segments: list[Segment]) -> SlotState:
+    end_offset = scan.end_offset if isinstance(scan, Scan) else state.durable_offset
+    return replace(
+        state,
+        generation=(state.generation | 1) + 1,
+        high_watermark=end_offset,
+        durable_offset=end_offset,
+        active_base_offset=segments[-1].base_offset,
+        active_position=segments[-1].size,
+        segment_count=len(segments),
+        clean=False,
+        poisoned=False,
+    )

@@ -1,0 +1,65 @@
+"""Which head segments have outlived the topic's limits. Pure: decides, and somebody else unlinks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from foldlog.log.checkpoint import StartReason
+from foldlog.log.config import LogConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAge:
+    """What retention needs to know of a segment."""
+
+    size_bytes: int
+    largest_timestamp_ms: int  # below 0: none of its records has one
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """Remove the first `count` segments; if that includes the active one, roll first."""
+
+    count: int
+    reason: StartReason
+
+
+def plan_retention(segments: Sequence[SegmentAge], config: LogConfig, now_ms: int) -> RetentionPlan:
+    """By size, then by time; whole segments from the head only.
+
+    Time is measured from a segment's largest timestamp, so a clock that goes backward only delays.
+    """
+    if not config.delete:
+        return RetentionPlan(0, StartReason.WRITTEN)
+    by_size = _over_size(segments, config.retention_bytes)
+    by_time = _over_age(segments[by_size:], config.retention_ms, now_ms)
+    reason = StartReason.RETENTION_TIME if by_time else StartReason.RETENTION_SIZE
+    return RetentionPlan(by_size + by_time, reason)
+
+
+def _over_size(segments: Sequence[SegmentAge], retention_bytes: int) -> int:
+    """How many can go with at least `retention_bytes` left: a segment is never removed to get below the limit."""
+    if retention_bytes < 0:
+        return 0
+    excess = sum(segment.size_bytes for segment in segments) - retention_bytes
+    count = 0
+    for segment in segments:
+        if segment.size_bytes > excess or segment.size_bytes == 0:
+            break
+        excess -= segment.size_bytes
+        count += 1
+    return count
+
+
+def _over_age(segments: Sequence[SegmentAge], retention_ms: int, now_ms: int) -> int:
+    if retention_ms < 0:
+        return 0
+    count = 0
+    for segment in segments:
+        if segment.size_bytes == 0 or segment.largest_timestamp_ms < 0:
+            break
+        if now_ms - segment.largest_timestamp_ms <= retention_ms:
+            break
+        count += 1
+    return count

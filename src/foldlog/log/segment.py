@@ -1,0 +1,355 @@
+"""A run of batches in one file, with its two indexes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from foldlog.errors import CorruptLog
+from foldlog.files.base import File, Files, read_file
+from foldlog.limits import READ_CHUNK_BYTES
+from foldlog.log.offset_index import OffsetIndex
+from foldlog.log.open_files import OPEN_FILES
+from foldlog.log.time_index import TimeIndex
+from foldlog.records.loops import BatchHeader, walk
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+
+ANY_OFFSET = (1 << 63) - 1
+NO_TIMESTAMP = -1
+_FIND_BYTES = 1 << 12
+_NO_INDEX_BYTES = 1 << 16  # a look-up that walked further than this had no useful index
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Verified batches of a segment: `headers` have positions in `data`, which begins at `position` of the file."""
+
+    headers: list[BatchHeader]
+    data: memoryview
+    position: int
+    ended_at: int  # the offset after the last batch looked at
+
+
+class _IndexWrong(Exception):
+    """An index entry leads somewhere else than it says."""
+
+
+def segment_stem(directory: str, base_offset: int) -> str:
+    return f"{directory}/{base_offset:020d}"
+
+
+class Segment:
+    """`<base offset>.log`: batches one after the other, nothing between or around them.
+
+    The partition's appender alone writes; any thread reads. The file and the indexes are opened on use and
+    let go when many others are used. `writable` is false in a process that only reads: it repairs a broken
+    index in memory only.
+    """
+
+    __slots__ = (
+        "_bytes_since_entry", "_files", "_index_lock", "_largest", "_log", "_offset_index", "_pinned", "_time_index",
+        "base_offset", "index_interval_bytes", "size", "stem", "writable",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        size: int,
+        *,
+        writable: bool,
+        index_interval_bytes: int = 4096,
+    ) -> None:
+        self._files = files
+        self.stem = segment_stem(directory, base_offset)
+        self.base_offset = base_offset
+        self.size = size
+        self.writable = writable
+        self.index_interval_bytes = index_interval_bytes
+        self._log: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._index_lock = threading.RLock()
+        self._largest: tuple[int, int] | None = None  # (timestamp, relative last offset of its batch)
+        self._bytes_since_entry = 0
+        self._pinned = False
+
+    @property
+    def log_path(self) -> str:
+        return self.stem + LOG_SUFFIX
+
+    # The file
+
+    def log(self) -> File:
+        """The open log file. Keep the reference while using it."""
+        log = self._log
+        if log is None:
+            try:
+                log = self._log = self._files.open(self.log_path, write=self.writable)
+            except FileNotFoundError:
+                raise CorruptLog(self.log_path, 0, "the file is missing") from None
+        if not self._pinned:
+            OPEN_FILES.used(self)
+        return log
+
+    def release_file(self) -> None:
+        """Let go of file and indexes; who is reading keeps them until done."""
+        self._log = None
+        self._offset_index = self._time_index = None
+
+    def pin(self) -> None:
+        """Keep file and indexes from now on: it is being appended to, and a fresh descriptor may miss write errors."""
+        with self._index_lock:
+            self._pinned = True
+            OPEN_FILES.forget(self)
+            self.log()
+            self._complete_indexes()
+
+    def unpin(self) -> None:
+        """It is sealed and synced: an ordinary segment now."""
+        self._pinned = False
+        OPEN_FILES.used(self)
+
+    def forget(self) -> None:
+        """It is no longer part of the log; its file is closed when the last reader lets go of it."""
+        self._pinned = False
+        OPEN_FILES.forget(self)
+        self.release_file()
+
+    def unlink(self) -> None:
+        """Remove its files, the log first: an index without a log is rubbish, a log without an index is a log."""
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
+            try:
+                self._files.unlink(self.stem + suffix)
+            except FileNotFoundError:
+                continue
+
+    # The indexes
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        index = self._offset_index
+        if index is None:
+            index = OffsetIndex.parse(self._read_index(INDEX_SUFFIX))
+            index.keep_below(self.size)
+            self._offset_index = index
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        index = self._time_index
+        if index is None:
+            index = self._time_index = TimeIndex.parse(self._read_index(TIME_INDEX_SUFFIX))
+        return index
+
+    def _read_index(self, suffix: str) -> bytes:
+        try:
+            return read_file(self._files, self.stem + suffix)
+        except FileNotFoundError:
+            return b""
+
+    def note(self, headers: Sequence[BatchHeader], position: int) -> None:
+        """Index batches that now stand at `position` and after. The caller is the appender."""
+        self._note(headers, position, self.offset_index, self.time_index)
+
+    def _note(
+        self, headers: Sequence[BatchHeader], position: int, offset_index: OffsetIndex, time_index: TimeIndex
+    ) -> None:
+        for header in headers:
+            relative = header.last_offset - self.base_offset
+            if self._largest is None or header.max_timestamp > self._largest[0]:
+                self._largest = (header.max_timestamp, relative)
+            if self._bytes_since_entry > self.index_interval_bytes:
+                offset_index.append(relative, position)
+                if self._largest[0] >= 0:
+                    time_index.append(*self._largest)
+                self._bytes_since_entry = 0
+            self._bytes_since_entry += header.size
+            position += header.size
+
+    @property
+    def unwritten_entries(self) -> int:
+        return len(self.offset_index.unwritten()[1]) // self.offset_index.ENTRY.size
+
+    def reload_indexes(self) -> None:
+        """In a reading process: the writer has gone on since the indexes were read."""
+        self._offset_index = self._time_index = self._largest = None
+
+    def seal_indexes(self) -> None:
+        """The last time entry of a segment that gets no more batches: its largest timestamp."""
+        self._note_largest(self.time_index)
+        self.write_indexes()
+
+    def _note_largest(self, time_index: TimeIndex) -> None:
+        if self._largest is not None and self._largest[0] >= 0:
+            time_index.append(*self._largest)
+
+    def write_indexes(self) -> None:
+        """Put new entries into the files, for other processes and the next open. Not synced: they are hints."""
+        for suffix, index in ((INDEX_SUFFIX, self._offset_index), (TIME_INDEX_SUFFIX, self._time_index)):
+            if index is not None:
+                position, data = index.unwritten()
+                if data:
+                    file = self._files.open(self.stem + suffix, write=True, create=True)
+                    file.truncate(position)
+                    file.write(position, [data])
+                    index.wrote(len(data))
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the log. Raises CorruptLog where the log is damaged. Not for a pinned segment."""
+        with self._index_lock:
+            offset_index, time_index = OffsetIndex(), TimeIndex()
+            self._largest = None
+            self._bytes_since_entry = 0
+            batches = self.scan(0, self.base_offset, gaps_below=ANY_OFFSET, stop_at_tear=not self.writable)
+            for position, headers in batches:
+                self._note(headers, position, offset_index, time_index)
+            self._note_largest(time_index)
+            self._offset_index, self._time_index = offset_index, time_index
+            if self.writable:
+                for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                    self._files.open(self.stem + suffix, write=True, create=True).truncate(0)
+                self.write_indexes()
+
+    def _complete_indexes(self) -> None:
+        """Index what stands behind the last entry, usually less than one interval."""
+        last_entry, last_time = self.offset_index.last(), self.time_index.last()
+        if last_time is not None and not self._has_timestamp(last_time):
+            self.rebuild_indexes()
+            return
+        self._largest = last_time
+        self._bytes_since_entry = 0
+        position = last_entry[1] if last_entry else 0
+        for at, (start, headers) in enumerate(self.scan(position, -1, gaps_below=ANY_OFFSET)):
+            if at == 0 and last_entry and headers[0].last_offset != self.base_offset + last_entry[0]:
+                self.rebuild_indexes()
+                return
+            self.note(headers, start)
+
+    # Finding things
+
+    def scan(
+        self, position: int, expected_offset: int, gaps_below: int, *, stop_at_tear: bool = False
+    ) -> Iterator[tuple[int, list[BatchHeader]]]:
+        """All batches from `position` on, verified, as (position in the file, headers with positions from there).
+
+        Raises CorruptLog if they end early, but with `stop_at_tear` just ends: in a reading process the last
+        batch may be half written.
+        """
+        log, end = self.log(), self.size
+        wanted = READ_CHUNK_BYTES
+        while position < end:
+            data = log.read(position, min(wanted, end - position))
+            found = walk(data, expected_offset=expected_offset, gaps_below=gaps_below)
+            if found.headers:
+                yield position, found.headers
+                position += found.end
+                expected_offset = found.headers[-1].next_offset
+                wanted = max(READ_CHUNK_BYTES, found.needed_bytes)
+            elif not found.problem and wanted < found.needed_bytes <= end - position:
+                wanted = found.needed_bytes
+            elif stop_at_tear:
+                return
+            else:
+                raise CorruptLog(self.log_path, position, found.problem or "the last batch is cut off")
+
+    def locate(self, offset: int, max_bytes: int, gaps_below: int, end_offset: int = ANY_OFFSET) -> Found:
+        """The batch that holds `offset` (or the first after it) and what follows in at most about `max_bytes`.
+
+        `headers` is empty if the segment ends before. The index is only a hint: what it leads to is verified,
+        and it is made anew if it led elsewhere. Raises CorruptLog.
+        """
+        try:
+            return self._locate(offset, max_bytes, gaps_below, end_offset)
+        except _IndexWrong:
+            if self._pinned:  # the appender's own index is right: what it leads to is not
+                raise CorruptLog(self.log_path, self._hint(offset)[0], "another batch was written there") from None
+            self.rebuild_indexes()
+        try:
+            return self._locate(offset, max_bytes, gaps_below, end_offset)
+        except _IndexWrong:
+            raise CorruptLog(self.log_path, 0, f"no way to offset {offset}, even with a new index") from None
+
+    def _locate(self, offset: int, max_bytes: int, gaps_below: int, end_offset: int) -> Found:
+        start, hinted = self._hint(offset)
+        position = start
+        expected = self.base_offset if hinted < 0 else -1
+        log, end = self.log(), self.size
+        wanted = max_bytes + self.index_interval_bytes
+        batches = 0
+        while position < end:
+            data = memoryview(log.read(position, min(wanted, end - position)))
+            found = walk(data, expected_offset=expected, gaps_below=gaps_below, before_offset=end_offset)
+            headers = found.headers
+            looks_hinted = headers and headers[0].last_offset == hinted
+            if hinted >= 0 and position == start and (headers or found.problem) and not looks_hinted:
+                raise _IndexWrong
+            if headers and headers[-1].next_offset > offset:
+                batches += len(headers)
+                self._heal_index(position - start, batches)
+                return Found(headers, data, position, headers[-1].next_offset)
+            if headers:
+                position += found.end
+                expected = headers[-1].next_offset
+                batches += len(headers)
+                wanted = max(wanted, found.needed_bytes)
+            if expected >= end_offset:
+                break
+            if found.problem:
+                raise CorruptLog(self.log_path, position, found.problem)
+            if not headers:
+                if not wanted < found.needed_bytes <= end - position:
+                    raise CorruptLog(self.log_path, position, "the last batch is cut off")
+                wanted = found.needed_bytes
+        return Found([], memoryview(b""), position, expected)
+
+    def _hint(self, offset: int) -> tuple[int, int]:
+        """Where to look from, and the last offset of the batch that should be there (-1: the segment's start)."""
+        entry = self.offset_index.floor(min(offset - self.base_offset, 0xFFFFFFFF))
+        return (entry[1], self.base_offset + entry[0]) if entry else (0, -1)
+
+    def _heal_index(self, walked_bytes: int, batches: int) -> None:
+        if batches > 1 and walked_bytes > max(_NO_INDEX_BYTES, 16 * self.index_interval_bytes) and not self._pinned:
+            self.rebuild_indexes()
+
+    def find(self, offset: int, gaps_below: int = ANY_OFFSET) -> tuple[int, BatchHeader] | None:
+        """Position and header of the batch that holds `offset`, or of the first one after it."""
+        found = self.locate(offset, _FIND_BYTES, gaps_below)
+        for header in found.headers:
+            if header.next_offset > offset:
+                return found.position + header.position, header
+        return None
+
+    def largest_timestamp(self) -> int:
+        """The latest timestamp in the segment, NO_TIMESTAMP if it has none. Verified against the log."""
+        if self._largest is None and self.size:
+            last = self.time_index.last()
+            if last is not None and self._has_timestamp(last):
+                self._largest = last
+            else:
+                self.rebuild_indexes()
+        return self._largest[0] if self._largest is not None else NO_TIMESTAMP
+
+    def before_time(self, timestamp_ms: int) -> int:
+        """An offset below which nothing is as late as `timestamp_ms`, by the time index once it is verified."""
+        entry = self.time_index.before(timestamp_ms)
+        if entry is not None and not self._has_timestamp(entry):
+            self.rebuild_indexes()
+            entry = self.time_index.before(timestamp_ms)
+        return self.base_offset + entry[1] + 1 if entry else self.base_offset
+
+    def _has_timestamp(self, entry: tuple[int, int]) -> bool:
+        """Whether the batch that a time entry names is there and has that timestamp."""
+        offset = self.base_offset + entry[1]
+        found = self.find(offset)
+        return found is not None and found[1].max_timestamp == entry[0] and found[1].last_offset == offset
+
+    def next_offset(self, gaps_below: int) -> int:
+        """The offset after its last batch; its base offset if it is empty."""
+        return self.locate(ANY_OFFSET, READ_CHUNK_BYTES, gaps_below).ended_at if self.size else self.base_offset

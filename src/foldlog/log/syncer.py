@@ -1,0 +1,70 @@
+"""The threads that make partitions durable for those who do not want to wait themselves."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Protocol
+
+from foldlog.limits import SYNC_THREADS
+
+
+class Syncable(Protocol):
+    def sync(self) -> None:
+        """Make everything appended so far durable and tell who waits; a fault is told to them too."""
+        ...
+
+
+class Syncer:
+    """A small pool. Threads start with the first request and sleep without a timer when there is nothing to do.
+
+    A partition is queued at most once: what is appended while it waits for its turn shares the one sync.
+    """
+
+    def __init__(self, threads: int = SYNC_THREADS) -> None:
+        self._limit = threads
+        self._ready = threading.Condition(threading.Lock())
+        self._queue: deque[Syncable] = deque()
+        self._queued: set[int] = set()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._closed = False
+
+    def request(self, partition: Syncable) -> None:
+        """Sync `partition` soon, on another thread."""
+        with self._ready:
+            if id(partition) in self._queued:
+                return
+            self._queued.add(id(partition))
+            self._queue.append(partition)
+            if self._idle:
+                self._idle -= 1  # here, not by the thread that wakes: the next request must not count on it too
+                self._ready.notify()
+            elif len(self._threads) < self._limit and not self._closed:
+                thread = threading.Thread(target=self._run, name=f"foldlog-sync-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._ready:
+                while not self._queue:
+                    if self._closed:
+                        return
+                    self._idle += 1
+                    self._ready.wait()
+                partition = self._queue.popleft()
+                # From here on a new append must queue again: this sync may not cover it.
+                self._queued.discard(id(partition))
+            partition.sync()
+
+    def close(self) -> None:
+        """Finish what is queued and end the threads."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        while self._queue:  # requested after the last thread looked
+            self._queue.popleft().sync()

@@ -1,0 +1,59 @@
+"""Who waits for an offset to be acknowledged, and who wants to know that the log has moved."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from foldlog.errors import FoldlogError
+
+OnAcknowledged = Callable[[FoldlogError | None], None]
+
+
+class Waiting:
+    """Callbacks by the offset they wait for. Any thread; callbacks run outside the lock, on whoever reached it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pending: list[tuple[int, OnAcknowledged]] = []
+
+    def add(self, next_offset: int, callback: OnAcknowledged) -> None:
+        with self._lock:
+            self._pending.append((next_offset, callback))
+
+    def reached(self, offset: int) -> None:
+        """Everything below `offset` is acknowledged."""
+        if not self._pending:
+            return
+        with self._lock:
+            ready = [callback for wanted, callback in self._pending if wanted <= offset]
+            self._pending = [(wanted, callback) for wanted, callback in self._pending if wanted > offset]
+        for callback in ready:
+            callback(None)
+
+    def fail(self, error: FoldlogError) -> None:
+        """Nothing more will be acknowledged."""
+        with self._lock:
+            pending, self._pending = self._pending, []
+        for _, callback in pending:
+            callback(error)
+
+
+class Watchers:
+    """Callbacks for every move of the high watermark or the log start. Must be quick; any thread."""
+
+    def __init__(self) -> None:
+        self._callbacks: tuple[Callable[[], None], ...] = ()
+        self._lock = threading.Lock()
+
+    def add(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            self._callbacks = (*self._callbacks, callback)
+
+    def remove(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            self._callbacks = tuple(known for known in self._callbacks if known != callback)
+
+    def tell(self) -> None:
+        for callback in self._callbacks:
+            callback()
