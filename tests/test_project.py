@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -102,6 +103,37 @@ def test_the_command_is_a_function_that_exists() -> None:
     if not (ROOT / "src" / (module.replace(".", "/") + ".py")).exists():
         pytest.skip("there is no command line; enable with: write src/foldlog/cli/main.py")
     assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_without_a_compiler_the_package_still_builds(tmp_path: Path) -> None:
+    """The kernels are an option of the build: where they cannot be compiled, it warns and goes on without them."""
+    for name in ("pyproject.toml", "setup.py", "LICENSE"):
+        shutil.copy2(ROOT / name, tmp_path)
+    (tmp_path / "README.md").touch()
+    # With the generated C, where there is some: it is the compiling that has to fail here, not the translating.
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+        cwd=tmp_path,
+        env={**os.environ, "CC": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "failed" in done.stderr, "the warning that says so"
+    assert not list(tmp_path.rglob("*.so"))
+    loaded = subprocess.run(
+        [sys.executable, "-c", "from foldlog.records import loops; print(loops.COMPILED)"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert loaded.stdout.strip() == "False"
+    assert loaded.stderr.count("RuntimeWarning") == 1
 
 
 def test_ci_runs_the_commands_that_people_type() -> None:
