@@ -1,7 +1,7 @@
-"""One partition, as its one writer has it. To follow an append: `append`, `_write`, `wait_acknowledged`, `_sync_tail`.
+"""One partition, as its one writer has it. To follow an append: `append`, `_ready_tail`, `_write`, then durability.py.
 
 Locks, in the order they may be taken: the cleanup's (retention, compaction), `_append_lock` (who appends or rolls),
-`_sync_lock` (who syncs), the core's (who changes the slot). Readers take none: they see immutable values.
+the durability's (who syncs), the core's (who changes the slot). Readers take none: they see immutable values.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import NamedTuple
 from foldlog.clock import Clock
 from foldlog.errors import (
     InvalidBatch,
-    LogClosed,
-    PartitionPoisoned,
     RecordTooLarge,
     StorageError,
 )
@@ -27,6 +25,7 @@ from foldlog.log.cleanup import Cleanup
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.config import AS_PRODUCED, LogConfig
 from foldlog.log.core import PartitionCore
+from foldlog.log.durability import Durability, Tail
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import Epochs, format_epochs
 from foldlog.log.layout import METADATA_NAME
@@ -35,12 +34,10 @@ from foldlog.log.reading import Slice, first_at_time, read_batches
 from foldlog.log.recovery import recover
 from foldlog.log.segment import LOG_SUFFIX, Segment, segment_stem
 from foldlog.log.syncer import Syncer
-from foldlog.log.waiting import OnAcknowledged, Waiting
+from foldlog.log.waiting import OnAcknowledged
 from foldlog.records.loops import BatchHeader, assign_offsets, recompress, validate, walk
 
 logger = logging.getLogger("foldlog.log")
-
-_INDEX_WRITE_ENTRIES = 64  # 256 KiB of small batches: what a reading process may have to walk beyond its index
 
 
 class Appended(NamedTuple):
@@ -63,14 +60,6 @@ class SegmentInfo:
     is_active: bool
 
 
-class Tail(NamedTuple):
-    """The end of the log: replaced as one, so that a sync sees offset and file of the same moment."""
-
-    segment: Segment
-    end_offset: int
-    position: int
-
-
 class Partition:
     """A directory of segments with one appender at a time and any number of readers, each in any thread.
 
@@ -83,16 +72,12 @@ class Partition:
         self._clock = clock
         self._syncer = syncer
         active = core.segments[-1]
-        self._tail = Tail(active, core.state.durable_offset, active.size)
+        self._durability = Durability(core, syncer, Tail(active, core.state.durable_offset, active.size))
         self._producers = Producers(core)
         self._active_since_ms: int | None = None
         self._appending = False  # the active segment is pinned and its indexes are complete
-        self._poison: PartitionPoisoned | None = None
-        self._waiting = Waiting()
         self._append_lock = threading.Lock()
-        self._sync_lock = threading.Lock()
-        self._cleanup = Cleanup(core, self._append_lock, self.roll, self._poison_with)
-        self.unsynced_since_ms: int | None = None
+        self._cleanup = Cleanup(core, self._append_lock, self.roll, self._durability.poison_with)
 
     # Opening and closing
 
@@ -136,14 +121,15 @@ class Partition:
                 return
             if self._appending:
                 self.sync()
-                if self._poison is None:
-                    self._write_hints()
+                if not self.is_poisoned:
+                    with self._durability.lock:
+                        self._write_hints()
             core.is_closed = True
-            if self._poison is None:
+            if not self.is_poisoned:
                 core.change(clean=True)
             for segment in core.segments:
                 segment.forget()
-        self._waiting.fail(LogClosed(f"{core.path} was closed; open the log again"))
+        self._durability.close()
         core.watchers.tell()
 
     # What it is
@@ -167,7 +153,7 @@ class Partition:
     @property
     def log_end_offset(self) -> int:
         """The offset the next record will get."""
-        return self._tail.end_offset
+        return self._durability.tail.end_offset
 
     @property
     def high_watermark(self) -> int:
@@ -193,7 +179,12 @@ class Partition:
 
     @property
     def is_poisoned(self) -> bool:
-        return self._poison is not None
+        return self._durability.poison is not None
+
+    @property
+    def unsynced_since_ms(self) -> int | None:
+        """When the oldest record that is not synced yet was appended; None if all are."""
+        return self._durability.unsynced_since_ms
 
     @property
     def acks_when_written(self) -> bool:
@@ -225,7 +216,7 @@ class Partition:
         data, headers = self._checked(buffer, trusted)
         with self._append_lock:
             self._refuse_unless_writable()
-            repeated = self._producers.duplicate_of(headers, self._tail.end_offset)
+            repeated = self._producers.duplicate_of(headers, self._durability.tail.end_offset)
             if repeated is not None:
                 return Appended(repeated.base_offset, repeated.last_offset + 1, repeated.timestamp_ms, True)
             now_ms = self._clock.now_ms()
@@ -236,11 +227,7 @@ class Partition:
             self._write(tail, data)
             tail.segment.note(headers, tail.position)
             tail.segment.size = tail.position + len(data)
-            self._tail = Tail(tail.segment, next_offset, tail.segment.size)
-            if self.unsynced_since_ms is None:
-                self.unsynced_since_ms = now_ms
-        if self.acks_when_written:
-            self._publish_written(next_offset)
+            self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)
         return Appended(tail.end_offset, next_offset, append_time_ms, False)
 
     def _checked(self, buffer: bytes | bytearray, trusted: bool) -> tuple[bytearray, list[BatchHeader]]:
@@ -262,15 +249,14 @@ class Partition:
 
     def _refuse_unless_writable(self) -> None:
         self._core.refuse_if_closed()
-        if self._poison is not None:
-            raise self._poison
+        self._durability.refuse_if_poisoned()
 
     def _ready_tail(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> Tail:
         """The tail that has room for these batches, open for appending."""
         try:
             if self._must_roll(headers, size, now_ms):
                 self._roll()
-            tail = self._tail
+            tail = self._durability.tail
             if not self._appending:
                 tail.segment.pin()
                 self._appending = True
@@ -284,7 +270,7 @@ class Partition:
             raise StorageError(f"{self.path} is not ready to be written ({error}); nothing was kept") from error
 
     def _must_roll(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> bool:
-        segment, end_offset, position = self._tail
+        segment, end_offset, position = self._durability.tail
         if position == 0:
             return False
         config = self.config
@@ -303,74 +289,25 @@ class Partition:
             try:
                 tail.segment.log().truncate(tail.position)  # take back what a part of it may have left
             except OSError:
-                self._poison_with(error)
+                self._durability.poison_with(error)
             if isinstance(error, StorageError):
                 raise
             raise StorageError(f"{tail.segment.log_path} could not be written ({error}); nothing was kept") from error
-
-    def _publish_written(self, next_offset: int) -> None:
-        """Where flush.* is relaxed, what is written may be read."""
-        self._core.raise_watermarks(next_offset)
-        if next_offset - self.durable_offset >= self.config.flush_messages:
-            self._syncer.request(self)
-        self._core.watchers.tell()
 
     # Durability
 
     def wait_acknowledged(self, next_offset: int) -> None:
         """Returns once everything below `next_offset` is acknowledged: fdatasync has covered it, or where the topic
         relaxed flush.* it is written. Whoever comes first syncs for all who wait. Raises PartitionPoisoned."""
-        if self.acks_when_written and next_offset <= self.high_watermark:
-            return
-        while self.durable_offset < next_offset:
-            with self._sync_lock:
-                if self.durable_offset >= next_offset:
-                    return
-                self._refuse_unless_writable()
-                self._sync_tail()
+        self._durability.wait_acknowledged(next_offset)
 
     def on_acknowledged(self, next_offset: int, callback: OnAcknowledged) -> None:
         """The same without blocking: `callback` runs once, with the error if any, on a syncing thread or here."""
-        if next_offset <= (self.high_watermark if self.acks_when_written else self.durable_offset):
-            callback(None)
-            return
-        self._waiting.add(next_offset, callback)
-        if self._poison is not None:
-            self._waiting.fail(self._poison)
-        elif self.durable_offset >= next_offset:
-            self._waiting.reached(self.durable_offset)
-        else:
-            self._syncer.request(self)
+        self._durability.on_acknowledged(next_offset, callback)
 
     def sync(self) -> None:
         """Make everything appended so far durable. A failure poisons the partition and is told to all who wait."""
-        with self._sync_lock:
-            self._sync_tail()
-
-    def _sync_tail(self) -> None:
-        tail = self._tail
-        if self._poison is not None or tail.end_offset <= self.durable_offset:
-            return
-        self.unsynced_since_ms = None
-        try:
-            tail.segment.log().sync()
-        except OSError as error:
-            # Never sync again: the kernel may have marked the lost pages clean, and would now say all is well.
-            self._poison_with(error)
-            return
-        if tail.segment.unwritten_entries >= _INDEX_WRITE_ENTRIES:
-            tail.segment.write_indexes()
-        self._core.raise_watermarks(tail.end_offset, (tail.end_offset, tail.segment.base_offset, tail.position))
-        self._waiting.reached(tail.end_offset)
-        self._core.watchers.tell()
-
-    def _poison_with(self, error: Exception) -> None:
-        self._poison = PartitionPoisoned(
-            f"{self.path} could not be synced ({error}); what was sent since offset {self.durable_offset} is not"
-            " acknowledged; reading goes on, close and open the log to write again"
-        )
-        self._core.change(poisoned=True)
-        self._waiting.fail(self._poison)
+        self._durability.sync()
 
     # Segments
 
@@ -378,15 +315,15 @@ class Partition:
         """Seal the active segment and begin a new one; nothing happens if it is empty."""
         with self._append_lock:
             self._refuse_unless_writable()
-            if self._tail.position:
+            if self._durability.tail.position:
                 self._roll()
 
     def _roll(self) -> None:
         core = self._core
-        with self._sync_lock:
-            self._sync_tail()
+        with self._durability.lock:
+            self._durability.sync_tail()
             self._refuse_unless_writable()
-            sealed, end_offset, _ = self._tail
+            sealed, end_offset, _ = self._durability.tail
             try:
                 self._write_hints()
                 _create_log(core.files, core.path, end_offset)
@@ -402,7 +339,7 @@ class Partition:
                 active_position=0,
                 segment_count=len(core.segments),
             )
-            self._tail = Tail(fresh, end_offset, 0)
+            self._durability.tail = Tail(fresh, end_offset, 0)
             self._active_since_ms = None
             if self._appending:
                 sealed.unpin()
@@ -413,8 +350,8 @@ class Partition:
         """What the next open would otherwise have to make again from the log."""
         try:
             if self._appending:
-                self._tail.segment.seal_indexes()
-            self._producers.write_snapshot(self._tail.end_offset, self._clock.now_ms())
+                self._durability.tail.segment.seal_indexes()
+            self._producers.write_snapshot(self._durability.tail.end_offset, self._clock.now_ms())
         except (OSError, StorageError) as error:
             logger.warning("%s: index or snapshot not written (%s); made again when needed", self.path, error)
 
@@ -457,7 +394,7 @@ class Partition:
         if not self._core.state.has_producers:
             return frozenset()
         with self._append_lock:
-            return self._producers.load(self._tail.end_offset).last_batches()
+            return self._producers.load(self._durability.tail.end_offset).last_batches()
 
 
 def _create_log(files: Files, directory: str, base_offset: int) -> None:

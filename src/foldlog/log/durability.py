@@ -1,0 +1,125 @@
+"""Group commit: who waits for a sync, who runs it, and what its failure means."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import NamedTuple
+
+from foldlog.errors import LogClosed, PartitionPoisoned, StorageError
+from foldlog.log.core import PartitionCore
+from foldlog.log.segment import Segment
+from foldlog.log.syncer import Syncer
+from foldlog.log.waiting import OnAcknowledged, Waiting
+
+logger = logging.getLogger("foldlog.log")
+
+_INDEX_WRITE_ENTRIES = 64  # 256 KiB of small batches: what a reading process may have to walk beyond its index
+
+
+class Tail(NamedTuple):
+    """The end of the log: replaced as one, so that a sync sees offset and file of the same moment."""
+
+    segment: Segment
+    end_offset: int
+    position: int
+
+
+class Durability:
+    """What is written becomes durable here. Appenders replace `tail`; whoever holds `lock` syncs, for all who wait.
+
+    All syncs of a partition run under the one lock: a failure is reported to one caller only, and no other sync
+    may then find the pages clean and call them durable.
+    """
+
+    def __init__(self, core: PartitionCore, syncer: Syncer, tail: Tail) -> None:
+        self._core = core
+        self._syncer = syncer
+        self._waiting = Waiting()
+        self.tail = tail
+        self.lock = threading.Lock()
+        self.poison: PartitionPoisoned | None = None
+        self.unsynced_since_ms: int | None = None
+
+    def wrote(self, tail: Tail, now_ms: int) -> None:
+        """The log now ends at `tail`. Where the topic relaxed flush.*, that may be read, and is acknowledged."""
+        self.tail = tail
+        if self.unsynced_since_ms is None:
+            self.unsynced_since_ms = now_ms
+        if self._core.config.acks_when_written:
+            self._core.raise_watermarks(tail.end_offset)
+            if tail.end_offset - self._core.state.durable_offset >= self._core.config.flush_messages:
+                self._syncer.request(self)
+            self._core.watchers.tell()
+
+    def _acknowledged_offset(self) -> int:
+        state = self._core.state
+        return state.high_watermark if self._core.config.acks_when_written else state.durable_offset
+
+    def wait_acknowledged(self, next_offset: int) -> None:
+        """See Partition."""
+        while self._acknowledged_offset() < next_offset:
+            with self.lock:
+                if self._acknowledged_offset() >= next_offset:
+                    return
+                self._core.refuse_if_closed()
+                self.refuse_if_poisoned()
+                self.sync_tail()
+
+    def on_acknowledged(self, next_offset: int, callback: OnAcknowledged) -> None:
+        """See Partition."""
+        if self._acknowledged_offset() >= next_offset:
+            callback(None)
+            return
+        self._waiting.add(next_offset, callback)
+        # Look again: a sync, a failure or a close may have come between.
+        if self.poison is not None:
+            self._waiting.fail(self.poison)
+        elif self._core.is_closed:
+            self.close()
+        elif self._acknowledged_offset() >= next_offset:
+            self._waiting.reached(self._acknowledged_offset())
+        else:
+            self._syncer.request(self)
+
+    def sync(self) -> None:
+        """Make everything written so far durable. A failure poisons, and is told to all who wait."""
+        with self.lock:
+            self.sync_tail()
+
+    def sync_tail(self) -> None:
+        """The same, for who holds the lock."""
+        tail = self.tail
+        if self.poison is not None or tail.end_offset <= self._core.state.durable_offset:
+            return
+        self.unsynced_since_ms = None
+        try:
+            tail.segment.log().sync()
+        except OSError as error:
+            # Never sync again: the kernel may have marked the lost pages clean, and would now say all is well.
+            self.poison_with(error)
+            return
+        if tail.segment.unwritten_entries >= _INDEX_WRITE_ENTRIES:
+            try:
+                tail.segment.write_indexes()
+            except (OSError, StorageError) as error:
+                logger.warning("%s: index not written (%s); tried again later", tail.segment.log_path, error)
+        self._core.raise_watermarks(tail.end_offset, (tail.end_offset, tail.segment.base_offset, tail.position))
+        self._waiting.reached(tail.end_offset)
+        self._core.watchers.tell()
+
+    def refuse_if_poisoned(self) -> None:
+        if self.poison is not None:
+            raise self.poison
+
+    def poison_with(self, error: Exception) -> None:
+        """Acknowledge nothing more: what is on disk since the last good sync is unknown."""
+        self.poison = PartitionPoisoned(
+            f"{self._core.path} could not be synced ({error}); what was sent since offset"
+            f" {self._core.state.durable_offset} is not acknowledged; reading goes on, open the log again to write"
+        )
+        self._core.change(poisoned=True)
+        self._waiting.fail(self.poison)
+
+    def close(self) -> None:
+        self._waiting.fail(LogClosed(f"{self._core.path} was closed; open the log again"))
