@@ -1,0 +1,337 @@
+"""A data directory with its topics, partitions and groups: what the library's client and the server drive.
+
+Reading path of a produce: `Broker.partition`, then `log.partition.Partition.append` and `wait_acknowledged`.
+Of a commit: `commit_offsets`, then `group_store`. Of a new topic: `create_topic`, then `topic_changes`. Of what
+happens by itself: `upkeep`, then `maintenance`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final, Self
+
+from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
+from foldlog.broker.catalog import Topic
+from foldlog.broker.group_store import Acknowledged, GroupStore
+from foldlog.broker.groups import GroupCoordinator
+from foldlog.broker.maintenance import Job, plan_compaction, plan_retention
+from foldlog.broker.open_partitions import AnyPartition
+from foldlog.broker.storage import FollowedStorage, Storage, WrittenStorage
+from foldlog.broker.topic_changes import keys_of
+from foldlog.broker.topic_config import DEFAULT_CONFIG, TopicConfig
+from foldlog.broker.topic_names import OFFSETS_TOPIC, check_user_topic_name, is_internal
+from foldlog.broker.upkeep import Upkeep
+from foldlog.clock import Clock, SystemClock
+from foldlog.errors import (
+    InvalidArgument,
+    InvalidTopicName,
+    LogClosed,
+    ReadOnly,
+    StorageError,
+    TopicExists,
+    WrongProcess,
+)
+from foldlog.files.base import Files
+from foldlog.files.memory import MemoryFiles
+from foldlog.files.posix import PosixFiles
+from foldlog.log.compaction import CompactionReport
+
+MEMORY_PATH: Final = ":memory:"
+
+
+class Broker:
+    """One data directory, open. Any thread may call it.
+
+    With mode "w" this process is the directory's one writer; with "r" it takes no lock, changes nothing and follows
+    whoever writes. A forked child may go on reading partitions it had open, and is refused everything else.
+    Opening looks at names only: a partition is opened, and recovered if need be, when it is first asked for.
+    """
+
+    def __init__(self, storage: Storage, clock: Clock, *, background: bool) -> None:
+        """Use `Broker.open`."""
+        self.path = storage.path
+        self.clock = clock
+        self.directory_id = storage.catalog().directory_id
+        self._storage = storage
+        self._partitions = storage.partitions
+        self._closed = False
+        self._closing = threading.Lock()
+        self._written = storage if isinstance(storage, WrittenStorage) else None
+        self._groups = GroupStore(storage, clock, self._written)
+        self._upkeep: Upkeep | None = None
+        if self._written is not None:
+            self._upkeep = Upkeep(self._written, clock, self._written.checkpoint, self._groups, background=background)
+            self._written.on_open = self._upkeep.watch
+            self._written.on_topics_changed = self._upkeep.topics_changed
+            self._groups.on_deadline = self._upkeep.schedule_tick
+            self._upkeep.topics_changed()
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        mode: str = "w",
+        background: bool = True,
+    ) -> Broker:
+        """Open the data directory at `path`, or one in memory for ":memory:".
+
+        With mode "w" it is made if it is not there; DirectoryLocked names the pid of another writer. `background`
+        false: retention, compaction and the like run only on request and by `run_due`.
+        """
+        if mode not in {"r", "w"}:
+            raise InvalidArgument(f"mode={mode!r} is not allowed; it is 'w' to write and read, or 'r' to only read")
+        if not path:
+            raise InvalidArgument("the path of a log cannot be empty; use '.' for the current directory")
+        if files is None:
+            files = MemoryFiles() if path == MEMORY_PATH else PosixFiles()
+        clock = clock or SystemClock()
+        # The root directory keeps its name.
+        path = path.rstrip("/") or "/"
+        storage = WrittenStorage(files, path, clock) if mode == "w" else FollowedStorage(files, path, clock)
+        return cls(storage, clock, background=background)
+
+    @property
+    def read_only(self) -> bool:
+        return self._written is None
+
+    # --- topics ---------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> Topic:
+        """Durable on return. TopicExists, and nothing touched, if there is one of that name.
+
+        Settings have Kafka's names, see `topic_config.TOPIC_SETTINGS`.
+        """
+        storage = self._writable()
+        check_user_topic_name(name)
+        parsed = TopicConfig.parse(config) if config else DEFAULT_CONFIG
+        if name in storage.catalog().topics:
+            raise TopicExists(name)
+        # A crash may have left commits of a deleted topic of that name; they must not become the new one's.
+        self._forget_offsets(name)
+        topic = storage.changes.create(name, partitions, parsed)
+        storage.on_topics_changed()
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic, its records and what groups committed in it. Durable on return.
+
+        Who still holds one of its partitions gets LogClosed from it.
+        """
+        storage = self._writable()
+        if name == OFFSETS_TOPIC:
+            raise InvalidTopicName(f"topic {name!r} is made and kept by the log itself; it cannot be deleted")
+        storage.changes.delete(name, storage.partitions)
+        self._forget_offsets(name)
+
+    def grow_topic(self, name: str, partitions: int) -> Topic:
+        """Add partitions until there are `partitions`. Durable on return.
+
+        Keys move when the count changes: where the older partitions ended is kept in `Topic.growths`.
+        """
+        storage = self._writable()
+        if name == OFFSETS_TOPIC:
+            raise InvalidTopicName(f"topic {name!r} is made and kept by the log itself; groups would lose their place")
+
+        def durable_end(number: int) -> int:
+            partition = storage.writable_partition((name, number))
+            end = partition.log_end_offset
+            partition.sync()
+            return end
+
+        topic = storage.changes.grow(name, partitions, durable_end)
+        storage.on_topics_changed()
+        return topic
+
+    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
+        """Change settings, None to put one back to its default. Durable on return, and in force."""
+        storage = self._writable()
+        topic = storage.changes.alter(name, changes, storage.partitions)
+        storage.on_topics_changed()
+        return topic
+
+    def topics(self, include_internal: bool = False) -> list[str]:
+        """Their names, in order."""
+        self._refuse_closed()
+        return sorted(name for name in self._storage.catalog().topics if include_internal or not is_internal(name))
+
+    def topic(self, name: str) -> Topic:
+        """UnknownTopic if there is none of that name."""
+        self._refuse_closed()
+        return self._storage.topic(name)
+
+    def partition(self, topic: str, number: int) -> AnyPartition:
+        """A partition to read and, unless the log was opened with mode "r", to append to.
+
+        UnknownTopic, UnknownPartition; CorruptLog for one that cannot be served: the others go on.
+        """
+        if self._written is None and not self._closed:
+            self._storage.catalog()  # looks for changes every now and then, and lets go of deleted topics
+        if type(number) is int:  # True is 1 to a dictionary, and no partition
+            partition = self._partitions.get((topic, number))
+            if partition is not None:
+                return partition
+        self._refuse_closed()
+        return self._storage.partition(topic, number)
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The coordinator as it is, for who holds `group_lock`: `coordinator()` does, and stores what it decides."""
+        self._writable()
+        return self._groups.loaded_coordinator()
+
+    @property
+    def group_lock(self) -> threading.RLock:
+        return self._groups.lock
+
+    @contextmanager
+    def coordinator(self) -> Iterator[GroupCoordinator]:
+        """The group coordinator, locked and up to date with the clock; what the block decides is stored at its end."""
+        self._writable()
+        with self._groups.coordinator() as coordinator:
+            yield coordinator
+
+    def commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> None:
+        """Durable on return; all of them or none. A member of the group gives its id and generation: what an older
+        generation held is refused with a GroupError, as is a commit from outside while the group has members.
+        """
+        self._writable()
+        self._groups.commit(group, offsets, member_id=member_id, generation=generation, instance_id=instance_id)
+
+    def begin_commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        acknowledged: Acknowledged,
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> None:
+        """The same without waiting: `acknowledged` is called once, from any thread, with what went wrong or None.
+
+        It is called while the partition is busy: it must be quick, and must not call the log again.
+        """
+        self._writable()
+        self._groups.begin_commit(
+            group, offsets, acknowledged, member_id=member_id, generation=generation, instance_id=instance_id
+        )
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group committed, for `partitions` or for all; a partition without a commit is left out."""
+        self._refuse_unusable()
+        return self._groups.committed(group, partitions)
+
+    def group_names(self) -> list[str]:
+        """Every group that has members, a generation or committed offsets, in order."""
+        self._refuse_unusable()
+        return self._groups.group_names()
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group without members, and its offsets. Durable on return; UnknownGroup, GroupNotEmpty."""
+        self._writable()
+        self._groups.delete_group(group)
+
+    def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group committed in these partitions. Durable on return; GroupNotEmpty while it reads them."""
+        self._writable()
+        self._groups.delete_offsets(group, partitions)
+
+    def _forget_offsets(self, topic: str) -> None:
+        try:
+            self._groups.forget_topic(topic)
+        except StorageError as error:
+            # Groups are refused as long as their own topic is; topics need not be.
+            self._storage.report(f"deleting what was committed in topic {topic!r}", error)
+
+    # --- upkeep ---------------------------------------------------------------------------------------------------
+
+    def enforce_retention(self, topic: str | None = None) -> int:
+        """Remove expired segments now, of one topic or of all; returns how many."""
+        storage = self._writable()
+        topics = [storage.topic(topic)] if topic is not None else list(storage.catalog().topics.values())
+        return sum(storage.writable_partition(key).enforce_retention() for key in plan_retention(topics))
+
+    def compact(self, topic: str | None = None, force: bool = True) -> dict[TopicPartition, CompactionReport]:
+        """Compact one topic, whatever its policy, or all whose policy says so, now.
+
+        `force` false: only where the dirty ratio and the lag call for it, as in the background.
+        """
+        storage = self._writable()
+        if topic is not None:
+            keys = keys_of(storage.topic(topic))
+        else:
+            keys = plan_compaction(storage.catalog().topics.values())
+        return {key: storage.writable_partition(key).compact(force=force) for key in keys}
+
+    def run_due(self) -> list[Job]:
+        """Run what background threads would run now, on this thread: for a log opened with background=False."""
+        self._writable()
+        return self._upkeep.run_due() if self._upkeep is not None else []
+
+    def warnings(self) -> list[str]:
+        """What the owner should know: directories the catalog does not know, partitions that are refused, jobs that
+        failed in the background. Oldest first, each once."""
+        refused = [str(error) for error in self._partitions.refusals()]
+        known = self._storage.warnings.texts()
+        return known + [text for text in refused if text not in known]
+
+    # --- closing --------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop the background, close every partition so that the next open has nothing to recover, and let go of the
+        directory. Idempotent. In a forked child it touches nothing: all of it is the parent's.
+        """
+        if self._storage.files.forked:
+            self._closed = True
+            self._storage.close()
+            return
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            if self._upkeep is not None:
+                self._upkeep.stop()
+            self._groups.close()
+            self._storage.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _writable(self) -> WrittenStorage:
+        self._refuse_unusable()
+        if self._written is None:
+            raise ReadOnly(f"the log in {self.path} was opened with mode='r'; open it with mode='w' to change it")
+        return self._written
+
+    def _refuse_unusable(self) -> None:
+        """Before any lock is taken: in a forked child a lock may be held by a thread that is not there."""
+        self._refuse_closed()
+        if self._storage.files.forked:
+            raise WrongProcess(f"the log in {self.path} was opened before a fork; open it again in this process")
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise LogClosed(f"the log in {self.path} is closed; open it again")

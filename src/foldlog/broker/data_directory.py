@@ -1,0 +1,90 @@
+"""Opening a data directory: the lock, the catalog, and what an interrupted change left behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from foldlog.broker import catalog as catalogs
+from foldlog.broker.catalog import CATALOG_NAME, Catalog
+from foldlog.broker.topic_directories import Settlement, TopicDirectories, plan_settlement
+from foldlog.broker.topic_names import is_partition_directory
+from foldlog.errors import LogNotFound, MissingCatalog, StorageError
+from foldlog.files.base import Entry, Files, Lock
+
+LOCK_NAME: Final = ".lock"
+CHECKPOINT_NAME: Final = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedDirectory:
+    """A data directory that this process writes."""
+
+    lock: Lock
+    catalog: Catalog
+    settlement: Settlement
+
+
+def open_for_writing(files: Files, path: str) -> OpenedDirectory:
+    """Become the writer; make the directory and its first catalog if there are none. Durable on return."""
+    try:
+        _make_directory(files, path)
+        lock = files.lock(f"{path}/{LOCK_NAME}")
+    except (NotADirectoryError, FileExistsError):
+        raise StorageError(f"{path} is a file; a log needs a directory of its own") from None
+    try:
+        entries = files.entries(path)
+        catalog = _load_or_start(files, path, entries)
+        settlement = plan_settlement(entries, catalog)
+        TopicDirectories(files, path).settle(settlement)
+    except BaseException:
+        lock.release()
+        raise
+    return OpenedDirectory(lock, catalog, settlement)
+
+
+def open_for_reading(files: Files, path: str) -> Catalog:
+    """The catalog as the writer last left it. Takes no lock and changes nothing."""
+    try:
+        return catalogs.load(files, path)
+    except (FileNotFoundError, NotADirectoryError):
+        _refuse_missing_catalog(files, path)
+    raise LogNotFound(f"there is no log in {path} to read; open it with mode='w' to make one")
+
+
+def _make_directory(files: Files, path: str) -> None:
+    """The directory with its parents, each name durable: a log whose own directory vanished would be lost whole."""
+    made: list[str] = []
+    ancestor = path
+    while ancestor and not files.exists(ancestor):
+        made.append(ancestor)
+        ancestor = ancestor.rpartition("/")[0]
+    files.make_directory(path)
+    for directory in reversed(made):
+        files.sync_directory(directory.rpartition("/")[0] or ("/" if directory.startswith("/") else "."))
+
+
+def _load_or_start(files: Files, path: str, entries: list[Entry]) -> Catalog:
+    if any(entry.name == CATALOG_NAME for entry in entries):
+        return catalogs.load(files, path)
+    _refuse_missing_catalog(files, path)
+    catalog = Catalog.empty()
+    catalogs.store(files, path, catalog)
+    return catalog
+
+
+def _refuse_missing_catalog(files: Files, path: str) -> None:
+    """Topics without a catalog are a log that lost it: to start an empty one over them would hide all their records."""
+    try:
+        entries = files.entries(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    topics = sorted(
+        entry.name
+        for entry in entries
+        if entry.is_directory
+        and is_partition_directory(entry.name)
+        and any(inner.name.endswith(".log") for inner in files.entries(f"{path}/{entry.name}"))
+    )
+    if topics:
+        raise MissingCatalog(f"{path}/{CATALOG_NAME}", topics)

@@ -1,0 +1,236 @@
+"""Topic settings: Kafka's names, types, ranges and defaults, and the partition settings they stand for.
+
+`flush.messages` is our one deviation from Kafka's defaults: it is 1, so that a record is synced before it is
+acknowledged. `foldlog.segment.records` is our one addition.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from foldlog import limits
+from foldlog.errors import InvalidConfig
+from foldlog.log.config import LogConfig
+from foldlog.records.batch import MAX_INT32, MAX_INT64, Compression
+
+_POLICIES: Final = ("compact", "delete")
+_TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+_COMPRESSION_TYPES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+
+class _NotAllowedError(Exception):
+    """A value a setting's parser does not take; parse() turns it into a sentence that names the setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of TOPIC_SETTINGS.
+
+    `kafka_type` is the type Kafka's ConfigDef gives it, `default` and every value are printed as Kafka prints
+    them, `parse` gives that canonical text, and `fields` the LogConfig fields it stands for.
+    """
+
+    kafka_type: str
+    default: str
+    allowed: str
+    doc: str
+    parse: Callable[[object], str]
+    fields: Callable[[str], dict[str, Any]]
+
+
+def _integer_of(value: object) -> int:
+    """Kafka's ConfigDef takes numbers and their decimal text. A float is taken where nothing is lost by it."""
+    if isinstance(value, bool):
+        raise _NotAllowedError
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str):
+        text = value.strip()
+        digits = text[1:] if text[:1] in {"-", "+"} else text
+        if digits.isascii() and digits.isdecimal() and len(digits) <= len(str(MAX_INT64)):
+            return int(text)
+    raise _NotAllowedError
+
+
+def _integer(field: str, default: int, lowest: int, highest: int, doc: str) -> Setting:
+    def parse(value: object) -> str:
+        number = _integer_of(value)
+        if not lowest <= number <= highest:
+            raise _NotAllowedError
+        return str(number)
+
+    allowed = f"an integer from {lowest} to {highest}" + (" (-1: no limit)" if lowest == -1 else "")
+    kafka_type = "INT" if highest <= MAX_INT32 else "LONG"
+    return Setting(kafka_type, str(default), allowed, doc, parse, lambda text: {field: int(text)})
+
+
+def _ratio(field: str, default: float, doc: str) -> Setting:
+    def parse(value: object) -> str:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise _NotAllowedError
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            raise _NotAllowedError from None
+        if not 0.0 <= number <= 1.0:  # also false for NaN
+            raise _NotAllowedError
+        return str(number)
+
+    return Setting("DOUBLE", str(default), "a number from 0 to 1", doc, parse, lambda text: {field: float(text)})
+
+
+def _one_of(choices: tuple[str, ...], doc: str, fields: Callable[[str], dict[str, Any]]) -> Setting:
+    def parse(value: object) -> str:
+        text = value.strip() if isinstance(value, str) else value
+        if text not in choices:
+            raise _NotAllowedError
+        return str(text)
+
+    return Setting("STRING", choices[0], "one of " + ", ".join(choices), doc, parse, fields)
+
+
+def _compression(doc: str) -> Setting:
+    by_name = _one_of(
+        _COMPRESSION_TYPES,
+        doc,
+        lambda text: {"compression": -1 if text == "producer" else int(Compression.named(text))},
+    )
+
+    def parse(value: object) -> str:
+        return by_name.parse("uncompressed" if value == "none" else value)
+
+    return Setting(by_name.kafka_type, by_name.default, by_name.allowed, doc, parse, by_name.fields)
+
+
+def _cleanup_policy(doc: str) -> Setting:
+    def parse(value: object) -> str:
+        if isinstance(value, str):
+            given = [part.strip() for part in value.split(",")]
+        elif isinstance(value, list | tuple | set | frozenset):
+            given = [part.strip() if isinstance(part, str) else "" for part in value]
+        else:
+            raise _NotAllowedError
+        if not given or any(part not in _POLICIES for part in given):
+            raise _NotAllowedError
+        return ",".join(policy for policy in _POLICIES if policy in given)
+
+    return Setting(
+        "LIST",
+        "delete",
+        "delete, compact, or compact,delete",
+        doc,
+        parse,
+        lambda text: {"delete": "delete" in text, "compact": "compact" in text},
+    )
+
+
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+TOPIC_SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
+    {
+        "cleanup.policy": _cleanup_policy("Delete old segments, keep the newest record of each key, or both."),
+        "compression.type": _compression("The codec batches are stored in; producer keeps them as they were sent."),
+        "delete.retention.ms": _integer(
+            "delete_retention_ms", _DAY_MS, 0, MAX_INT64, "How long compaction keeps a tombstone."
+        ),
+        "flush.messages": _integer(
+            "flush_messages", 1, 1, MAX_INT64, "1: sync before acknowledging. More: acknowledge after the write."
+        ),
+        "flush.ms": _integer("flush_ms", MAX_INT64, 0, MAX_INT64, "How long a written record may wait for its sync."),
+        "foldlog.segment.records": _integer(
+            "segment_records", 0, 0, MAX_INT32, "Roll a segment at this many records; 0: not by count."
+        ),
+        "index.interval.bytes": _integer(
+            "index_interval_bytes", 4096, 0, MAX_INT32, "One index entry per this many bytes of log."
+        ),
+        "max.message.bytes": _integer("max_message_bytes", 1048588, 0, MAX_INT32, "The largest batch, as it is sent."),
+        "message.timestamp.type": _one_of(
+            _TIMESTAMP_TYPES,
+            "Whose clock stamps a record: the producer's, or the log's when it is appended.",
+            lambda text: {"log_append_time": text == "LogAppendTime"},
+        ),
+        "min.cleanable.dirty.ratio": _ratio(
+            "min_cleanable_dirty_ratio", 0.5, "Compact once this share of the log has not been compacted."
+        ),
+        "min.compaction.lag.ms": _integer(
+            "min_compaction_lag_ms", 0, 0, MAX_INT64, "How long a record stays out of compaction's reach."
+        ),
+        "retention.bytes": _integer(
+            "retention_bytes", -1, -1, MAX_INT64, "Delete the oldest segments of a partition above this size."
+        ),
+        "retention.ms": _integer(
+            "retention_ms", 7 * _DAY_MS, -1, MAX_INT64, "Delete segments whose newest record is older."
+        ),
+        "segment.bytes": _integer(
+            "segment_bytes", 1 << 30, limits.SEGMENT_BYTES_MIN, MAX_INT32, "Roll a segment before it outgrows this."
+        ),
+        "segment.ms": _integer(
+            "segment_ms", 7 * _DAY_MS, 1, MAX_INT64, "Roll a segment once its first record is this old."
+        ),
+    }
+)
+"""Every topic setting, by Kafka's name."""
+
+_NEAREST_CUTOFF: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic's explicit settings, in canonical text, and the partition settings that follow. Immutable.
+
+    >>> TopicConfig.parse({"retention.ms": 1000}).log.retention_ms
+    1000
+    """
+
+    settings: Mapping[str, str]
+    log: LogConfig
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, object]) -> TopicConfig:
+        """Check every setting. InvalidConfig names the setting, the value and what is allowed."""
+        if not settings:
+            return DEFAULT_CONFIG
+        texts = {name: _parse_setting(name, settings[name]) for name in sorted(settings, key=str)}
+        fields: dict[str, Any] = {}
+        for name, text in texts.items():
+            fields.update(TOPIC_SETTINGS[name].fields(text))
+        return cls(MappingProxyType(texts), LogConfig(**fields))
+
+    def with_changes(self, changes: Mapping[str, object | None]) -> TopicConfig:
+        """These settings with some replaced; None puts one back to its default."""
+        for name in changes:
+            _setting(name)
+        merged: dict[str, object] = {name: text for name, text in self.settings.items() if name not in changes}
+        merged.update({name: value for name, value in changes.items() if value is not None})
+        return TopicConfig.parse(merged)
+
+    def effective(self) -> dict[str, str]:
+        """Every setting with its value, default or explicit, as Kafka prints it."""
+        return {name: self.settings.get(name, setting.default) for name, setting in TOPIC_SETTINGS.items()}
+
+
+DEFAULT_CONFIG: Final = TopicConfig(MappingProxyType({}), LogConfig())
+"""What a topic has that sets nothing: one object, as most topics set nothing."""
+
+
+def _setting(name: object) -> Setting:
+    setting = TOPIC_SETTINGS.get(name) if isinstance(name, str) else None
+    if setting is None:
+        near = difflib.get_close_matches(str(name), TOPIC_SETTINGS, n=1, cutoff=_NEAREST_CUTOFF)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(TOPIC_SETTINGS)}"
+        raise InvalidConfig(f"there is no topic setting {name!r}; {hint}")
+    return setting
+
+
+def _parse_setting(name: object, value: object) -> str:
+    setting = _setting(name)
+    try:
+        return setting.parse(value)
+    except _NotAllowedError:
+        raise InvalidConfig(f"{name}={value!r} is not allowed; {name} is {setting.allowed}") from None

@@ -1,0 +1,92 @@
+"""Topic names and the directory names made of them: pure functions, no file is touched.
+
+A live partition is `<topic>-<partition>`, one being deleted `<topic>-<partition>.<topic id>-delete`, as Kafka
+names its own. Which directories belong to the log is looked up in the catalog; names are taken apart only to
+report what the catalog does not know, and to find the topic id of a deletion that was interrupted.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Final, NamedTuple
+
+from foldlog import limits
+from foldlog.errors import InvalidTopicName
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+"""Committed offsets and group state, in Kafka's own key and value formats."""
+
+INTERNAL_PREFIX: Final = "__"
+"""Topics so named are left out of listings unless asked for."""
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
+_DELETED_DIRECTORY: Final = re.compile(r"[a-zA-Z0-9._-]*-(?P<partition>[0-9]+)\.(?P<topic_id>[0-9a-f]{32})-delete")
+
+
+class DeletedDirectory(NamedTuple):
+    """What the name of a directory on its way out says about it."""
+
+    partition: int
+    topic_id: str
+
+
+def check_topic_name(name: object) -> str:
+    """The name itself, if it is one that Kafka allows; InvalidTopicName otherwise."""
+    if not isinstance(name, str):
+        raise InvalidTopicName(f"a topic name is a string, not {type(name).__name__} {name!r}")
+    if not name:
+        raise InvalidTopicName("a topic name cannot be empty")
+    if len(name) > limits.TOPIC_NAME_CHARS_MAX:
+        raise InvalidTopicName(
+            f"topic name {name[:32]!r}... has {len(name)} characters; at most {limits.TOPIC_NAME_CHARS_MAX} are allowed"
+        )
+    if not _LEGAL_NAME.fullmatch(name):
+        raise InvalidTopicName(
+            f"topic name {name!r} holds a character that is not allowed; use letters, digits, '.', '_' and '-'"
+        )
+    if name in {".", ".."}:
+        raise InvalidTopicName(f"topic name {name!r} is the name of a directory; choose another")
+    return name
+
+
+def check_user_topic_name(name: object) -> str:
+    """As check_topic_name, and not one that only the log itself may create."""
+    checked = check_topic_name(name)
+    if checked == OFFSETS_TOPIC:
+        raise InvalidTopicName(f"topic {OFFSETS_TOPIC!r} is made and kept by the log itself; choose another name")
+    return checked
+
+
+def is_internal(name: str) -> bool:
+    return name.startswith(INTERNAL_PREFIX)
+
+
+def partition_directory(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def is_partition_directory(name: str) -> bool:
+    """Whether a directory of that name could be a partition: the catalog says whether it is one."""
+    return _PARTITION_DIRECTORY.fullmatch(name) is not None
+
+
+def deleted_directory(topic: str, partition: int, topic_id: str) -> str:
+    """Where a partition's directory goes when its topic is deleted.
+
+    A long topic name is cut, so that the whole stays within a file name: the id says which topic it was.
+    """
+    suffix = f"-{partition}.{topic_id}-delete"
+    return topic[: limits.FILE_NAME_CHARS_MAX - len(suffix)] + suffix
+
+
+def kafka_topic_id(topic_id: str) -> str:
+    """The id as Kafka writes it in partition.metadata: 16 bytes in URL-safe base64, without padding."""
+    return base64.urlsafe_b64encode(bytes.fromhex(topic_id)).rstrip(b"=").decode()
+
+
+def parse_deleted_directory(name: str) -> DeletedDirectory | None:
+    """None if it is not the name of a directory on its way out."""
+    match = _DELETED_DIRECTORY.fullmatch(name)
+    return DeletedDirectory(int(match["partition"]), match["topic_id"]) if match else None
