@@ -5,6 +5,8 @@ from typing import Any
 
 from typing_extensions import Buffer
 
+from foldlog.records.columns import BinaryInput, Gathered, HeadersInput, Int64Input, PackedBatch
+
 Headers = tuple[tuple[str, bytes | None], ...]
 HeaderItems = Iterable[tuple[str, Buffer | str | None]]
 
@@ -215,3 +217,29 @@ def compact(
     keep_last: bool = False,
 ) -> tuple[bytearray, CompactStats]: ...
 def recompress(buffer: Buffer, compression: int, level: int | None = None) -> bytearray: ...
+def gather(
+    buffer: Buffer,
+    wanted: int,
+    *,
+    start_offset: int = 0,
+    end_offset: int = ...,
+    decompressed_limit: int = ...,
+) -> Gathered: ...
+def pack_columns(
+    value: BinaryInput,
+    key: BinaryInput | None,
+    headers: HeadersInput | None,
+    timestamp: Int64Input | None,
+    rows: int,
+    *,
+    first_row: int = 0,
+    now_ms: int,
+    max_batch_bytes: int,
+    max_batch_records: int,
+    max_batches: int,
+    compression: int = 0,
+    level: int | None = None,
+) -> list[PackedBatch]: ...
+def route_rows(
+    key: BinaryInput | None, partition: Int64Input | None, rows: int, partitions: int
+) -> list[tuple[int, Buffer]]: ...

@@ -11,7 +11,7 @@ import json as _json
 import secrets as _secrets
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -27,6 +27,10 @@ from foldlog.errors import InvalidArgument, InvalidBatch, RecordTooLarge, Serial
 from foldlog.limits import BATCH_BYTES_MAX as _BATCH_BYTES_MAX
 from foldlog.limits import DECOMPRESSED_BYTES_MAX as _DECOMPRESSED_BYTES_MAX
 from foldlog.records.batch import FAULTS as _FAULTS
+from foldlog.records.columns import Gathered as _Gathered
+from foldlog.records.columns import GatheredBinary as _GatheredBinary
+from foldlog.records.columns import GatheredHeaders as _GatheredHeaders
+from foldlog.records.columns import PackedBatch as _PackedBatch
 from foldlog.records.compression import check_codec as _check_codec
 from foldlog.records.compression import compress as _compress
 from foldlog.records.compression import decompress as _decompress
@@ -37,6 +41,8 @@ include "compiled/headers.pxi"
 include "compiled/reading.pxi"
 include "compiled/writing.pxi"
 include "compiled/compaction.pxi"
+include "compiled/columns.pxi"
+include "compiled/packing.pxi"
 
 __all__ = [
     "BatchBuilder",
@@ -51,10 +57,13 @@ __all__ = [
     "control_batch",
     "decode",
     "empty_batch",
+    "gather",
     "murmur2",
     "offset_at_time",
     "pack",
+    "pack_columns",
     "recompress",
+    "route_rows",
     "validate",
     "walk",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from foldlog.records.pure.columns import gather, pack_columns, route_rows
 from foldlog.records.pure.compaction import CompactStats, KeyMap, compact, recompress
 from foldlog.records.pure.headers import BatchHeader, Walk, assign_offsets, check_epochs, walk
 from foldlog.records.pure.reading import Record, decode, offset_at_time, validate
@@ -20,10 +21,13 @@ __all__ = [
     "control_batch",
     "decode",
     "empty_batch",
+    "gather",
     "murmur2",
     "offset_at_time",
     "pack",
+    "pack_columns",
     "recompress",
+    "route_rows",
     "validate",
     "walk",
 ]

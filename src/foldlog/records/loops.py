@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from foldlog.environment import PURE_PYTHON
@@ -14,15 +15,20 @@ if TYPE_CHECKING:
 
     COMPILED: bool
 else:
-    try:
-        if PURE_PYTHON:
-            raise ImportError
-        from foldlog.records import kernels as _chosen
-
-        COMPILED = True
-    except ImportError:
+    if PURE_PYTHON:
         from foldlog.records import kernels_py as _chosen
+    else:
+        try:
+            from foldlog.records import kernels as _chosen
+        except ImportError:
+            from foldlog.records import kernels_py as _chosen
 
-        COMPILED = False
+            warnings.warn(
+                "foldlog's compiled loops were not built, so their Python twins are used: the same results, some"
+                " hundred times slower; install a C compiler and install foldlog again",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    COMPILED = _chosen.__name__.endswith(".kernels")
     for _name in _chosen.__all__:
         globals()[_name] = getattr(_chosen, _name)

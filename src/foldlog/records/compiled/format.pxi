@@ -248,6 +248,14 @@ cdef inline uint8_t *put_varint(uint8_t *p, int64_t value) noexcept nogil:
     return p + 1
 
 
+cdef inline uint8_t *put_field(uint8_t *p, const uint8_t *data, int64_t size) noexcept nogil:
+    p = put_varint(p, size)
+    if size > 0:
+        memcpy(p, data, <size_t>size)
+        p += size
+    return p
+
+
 # --- one record ---
 
 cdef struct Fields:
@@ -347,7 +355,23 @@ cdef inline int read_record(const uint8_t *p, const uint8_t *body_end, Fields *r
     return FINE
 
 
-# --- the records of one batch ---
+# --- one batch ---
+
+cdef struct Header:
+    int64_t position
+    int64_t size
+    int64_t base_offset
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t producer_id
+    int32_t leader_epoch
+    int32_t attributes
+    int32_t last_offset_delta
+    int32_t producer_epoch
+    int32_t base_sequence
+    int32_t record_count
+    int32_t magic
+    uint32_t crc
 
 cdef struct Cursor:
     const uint8_t *at
@@ -381,6 +405,23 @@ cdef inline int next_record(Cursor *cursor, Fields *record) noexcept nogil:
 
 cdef inline int end_of_records(Cursor *cursor) noexcept nogil:
     return FINE if cursor.at == cursor.end else FAULT_LEFT_OVER
+
+
+cdef int point(Cursor *cursor, const Header *header, const uint8_t *start, const uint8_t *end) noexcept nogil:
+    """Put the cursor at the first record. The declared count is checked against the bytes there are."""
+    if header.record_count == 0 and start != end:
+        return FAULT_LEFT_OVER
+    if header.record_count > (end - start) // RECORD_BYTES_MIN:
+        return FAULT_TOO_MANY_RECORDS
+    cursor.at = start
+    cursor.end = end
+    cursor.base_offset = header.base_offset
+    cursor.base_timestamp = header.base_timestamp
+    cursor.left = header.record_count
+    cursor.last_delta = -1
+    cursor.largest_delta = header.last_offset_delta
+    cursor.dense = False
+    return FINE
 
 
 cdef int broken(int fault, int64_t position) except -1:

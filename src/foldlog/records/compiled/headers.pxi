@@ -1,22 +1,5 @@
 # Batch headers: walking, checking epochs, assigning offsets; records are not looked into.
 
-cdef struct Header:
-    int64_t position
-    int64_t size
-    int64_t base_offset
-    int64_t base_timestamp
-    int64_t max_timestamp
-    int64_t producer_id
-    int32_t leader_epoch
-    int32_t attributes
-    int32_t last_offset_delta
-    int32_t producer_epoch
-    int32_t base_sequence
-    int32_t record_count
-    int32_t magic
-    uint32_t crc
-
-
 cdef inline void parse_header(const uint8_t *p, int64_t position, Header *header) noexcept nogil:
     header.position = position
     header.base_offset = <int64_t>fl_big64(p)

@@ -173,14 +173,8 @@ cdef class BatchBuilder:
             p[0] = 0
             p = put_varint(p + 1, delta)
             p = put_varint(p, self.count)
-            p = put_varint(p, key_bytes)
-            if key_bytes > 0:
-                memcpy(p, key_data, <size_t>key_bytes)
-                p += key_bytes
-            p = put_varint(p, value_bytes)
-            if value_bytes > 0:
-                memcpy(p, value_data, <size_t>value_bytes)
-                p += value_bytes
+            p = put_field(p, key_data, key_bytes)
+            p = put_field(p, value_data, value_bytes)
             if extra is None:
                 p[0] = 0
             else:
