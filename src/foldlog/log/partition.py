@@ -223,8 +223,9 @@ class Partition:
             tail = self._ready_tail(headers, len(data), now_ms)
             append_time_ms = now_ms if self.config.log_append_time else -1
             next_offset = assign_offsets(data, headers, tail.end_offset, self.leader_epoch, append_time_ms)
-            self._producers.note(headers)
+            self._producers.expect(headers)
             self._write(tail, data)
+            self._producers.note(headers)
             tail.segment.note(headers, tail.position)
             tail.segment.size = tail.position + len(data)
             self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)

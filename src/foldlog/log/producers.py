@@ -27,12 +27,13 @@ class Producers:
             return None
         return self.load(end_offset).duplicate_of(headers)
 
+    def expect(self, headers: Sequence[BatchHeader]) -> None:
+        """The batches are about to be written: from the first idempotent one on, the next open looks for such state."""
+        if not self._core.state.has_producers and any(header.producer_id >= 0 for header in headers):
+            self._core.change(firmly=True, has_producers=True)
+
     def note(self, headers: Sequence[BatchHeader]) -> None:
         """The batches are written."""
-        if all(header.producer_id < 0 for header in headers):
-            return
-        if not self._core.state.has_producers:
-            self._core.change(firmly=True, has_producers=True)
         if self._state is not None:
             self._state.replay(headers)
 

@@ -1,0 +1,91 @@
+"""A partition in memory with a clock of its own: what the tests of the log room share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from foldlog.files.base import Files
+from foldlog.files.memory import MemoryFiles
+from foldlog.log.checkpoint import Checkpoint
+from foldlog.log.config import LogConfig
+from foldlog.log.follower import PartitionReader
+from foldlog.log.partition import Appended, Partition
+from foldlog.log.syncer import Syncer
+from foldlog.records.loops import Record, decode, pack
+from foldlog.testing.sim_clock import SimClock
+
+DIRECTORY = "data"
+PATH = "data/events-0"
+LABEL = ("events", 0)
+
+
+class SmallPartition:
+    """Opens, crashes and reopens one partition on any Files."""
+
+    def __init__(self, files: Files | None = None, **config: Any) -> None:
+        self.files: Files = files or MemoryFiles()
+        self.clock = SimClock()
+        self.syncer = Syncer(threads=2)
+        self.files.make_directory(DIRECTORY)
+        Partition.create(self.files, PATH, topic_id="00000000000000000000000000000001")
+        self.reopen(**config)
+
+    def reopen(self, **config: Any) -> Partition:
+        """Open from what the files hold, as after a crash if it was not closed before."""
+        self.checkpoint = Checkpoint.open(self.files, f"{DIRECTORY}/checkpoint", write=True)
+        self.partition = Partition.open(
+            self.files,
+            PATH,
+            self.checkpoint.slot(0),
+            LogConfig(**config),
+            clock=self.clock,
+            syncer=self.syncer,
+            label=LABEL,
+        )
+        return self.partition
+
+    def close(self) -> None:
+        self.partition.close()
+        self.checkpoint.close()
+
+    def reader(self) -> PartitionReader:
+        checkpoint = Checkpoint.open(self.files, f"{DIRECTORY}/checkpoint", write=False)
+        return PartitionReader.open(self.files, PATH, checkpoint.slot(0), label=LABEL)
+
+    def write(self, *values: bytes | None, key: bytes | None = None, timestamp_ms: int | None = None) -> Appended:
+        """Append one batch and wait for its acknowledgement."""
+        now_ms = self.clock.now_ms() if timestamp_ms is None else timestamp_ms
+        appended = self.partition.append(pack([(now_ms, key, value, ()) for value in values]))
+        self.partition.wait_acknowledged(appended.next_offset)
+        return appended
+
+    def write_all(self, values: Iterable[bytes], key: bytes | None = None) -> None:
+        for value in values:
+            self.write(value, key=key)
+
+    def names(self, suffix: str) -> list[str]:
+        return sorted(entry.name for entry in self.files.entries(PATH) if entry.name.endswith(suffix))
+
+    def damage(self, name: str, position: int, mask: int = 0xFF) -> None:
+        """Flip bits of one byte on disk."""
+        file = self.files.open(f"{PATH}/{name}", write=True)
+        byte = file.read(position, 1)[0]
+        file.write(position, [bytes([byte ^ mask])])
+        file.close()
+
+
+def read_all(partition: Partition | PartitionReader) -> list[Record]:
+    """Everything from the log start to the high watermark."""
+    records: list[Record] = []
+    offset = partition.log_start_offset
+    while offset < partition.high_watermark:
+        found = partition.read(offset)
+        decoded, _ = decode(found.data, *LABEL, start_offset=offset)
+        records += decoded
+        offset = found.next_offset
+    return records
+
+
+def numbered(count: int, size: int = 10) -> list[bytes]:
+    return [f"value-{number}".encode().ljust(size, b".") for number in range(count)]

@@ -1,0 +1,116 @@
+"""A slot holds what was stored; a torn sector leaves the other one; zeroes and rubbish are not a state."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldlog.errors import CorruptLog
+from foldlog.files.memory import MemoryFiles
+from foldlog.limits import MAPPED_SECTOR_BYTES
+from foldlog.log.checkpoint import Checkpoint, SlotState, StartReason
+
+PATH = "data/checkpoint"
+OFFSETS = st.integers(0, 2**63 - 1)
+
+
+def open_checkpoint(files: MemoryFiles, *, write: bool = True) -> Checkpoint:
+    if not files.exists("data"):
+        files.make_directory("data")
+    return Checkpoint.open(files, PATH, write=write)
+
+
+def tear(files: MemoryFiles, sector: int) -> None:
+    file = files.open(PATH, write=True)
+    file.write(sector * MAPPED_SECTOR_BYTES + 8, [b"\xaa" * 40])
+
+
+@given(
+    st.builds(
+        SlotState,
+        generation=st.integers(0, 2**64 - 1),
+        log_start_offset=OFFSETS,
+        high_watermark=OFFSETS,
+        durable_offset=OFFSETS,
+        active_base_offset=OFFSETS,
+        active_position=OFFSETS,
+        cleaned_offset=OFFSETS,
+        gaps_below=OFFSETS,
+        segment_count=st.integers(0, 2**32 - 1),
+        leader_epoch=st.integers(0, 2**31 - 1),
+        start_reason=st.sampled_from(StartReason),
+        clean=st.booleans(),
+        poisoned=st.booleans(),
+        has_producers=st.booleans(),
+    )
+)
+def test_every_state_comes_back_as_it_was_stored(state: SlotState) -> None:
+    files = MemoryFiles()
+    open_checkpoint(files).slot(3).store(state)
+    assert open_checkpoint(files).slot(3).load() == state
+    assert open_checkpoint(files, write=False).slot(3).load_live() == state
+
+
+def test_a_slot_that_was_never_stored_says_nothing() -> None:
+    checkpoint = open_checkpoint(MemoryFiles())
+    assert checkpoint.slot(0).load() is None
+    assert checkpoint.slot(500).load() is None
+
+
+def test_a_torn_hot_sector_leaves_what_was_stored_firmly() -> None:
+    files = MemoryFiles()
+    slot = open_checkpoint(files).slot(0)
+    firm = SlotState(log_start_offset=7)
+    slot.store_firmly(firm)
+    slot.store(SlotState(log_start_offset=7, durable_offset=99))
+    tear(files, 1)
+    assert open_checkpoint(files).slot(0).load() == firm
+
+
+def test_a_torn_firm_sector_leaves_the_hot_one() -> None:
+    files = MemoryFiles()
+    slot = open_checkpoint(files).slot(0)
+    slot.store_firmly(SlotState(durable_offset=5))
+    tear(files, 2)
+    assert open_checkpoint(files).slot(0).load() == SlotState(durable_offset=5)
+
+
+def test_slots_do_not_share_sectors() -> None:
+    files = MemoryFiles()
+    checkpoint = open_checkpoint(files)
+    for number in range(3):
+        checkpoint.slot(number).store_firmly(SlotState(durable_offset=number))
+    tear(files, 3)
+    tear(files, 4)
+    again = open_checkpoint(files)
+    assert again.slot(0).load() == SlotState(durable_offset=0)
+    assert again.slot(1).load() is None
+    assert again.slot(2).load() == SlotState(durable_offset=2)
+
+
+def test_a_reader_sees_stores_at_once_and_slots_that_came_later() -> None:
+    files = MemoryFiles()
+    writer = open_checkpoint(files)
+    writer.slot(0).store(SlotState(durable_offset=1))
+    reader = open_checkpoint(files, write=False)
+    late = reader.slot(200)
+    assert late.load_live() is None
+    writer.slot(200).store(SlotState(durable_offset=4))
+    assert late.load_live() == SlotState(durable_offset=4)
+
+
+def test_a_cleared_slot_is_forgotten_for_good() -> None:
+    files = MemoryFiles()
+    checkpoint = open_checkpoint(files)
+    checkpoint.slot(0).store_firmly(SlotState(durable_offset=1))
+    checkpoint.clear(0)
+    assert open_checkpoint(files).slot(0).load() is None
+
+
+def test_a_file_that_is_not_a_checkpoint_is_refused() -> None:
+    files = MemoryFiles()
+    files.make_directory("data")
+    files.open(PATH, write=True, create=True).write(0, [b"not a checkpoint at all, by any reading"])
+    with pytest.raises(CorruptLog, match="not a checkpoint file"):
+        open_checkpoint(files)

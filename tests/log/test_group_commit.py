@@ -1,0 +1,182 @@
+"""Durability: one sync serves all who wait, nobody is told too early, a relaxed topic is told at once."""
+
+from __future__ import annotations
+
+import errno
+import threading
+
+import pytest
+
+from foldlog.errors import FoldlogError, LogClosed, PartitionPoisoned, StorageError, StorageFull
+from foldlog.files.base import File
+from foldlog.files.memory import MemoryFile, MemoryFiles
+from foldlog.records.loops import pack
+from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
+from log.small_partition import SmallPartition, read_all
+
+
+class GatedSync:
+    """Holds every sync of a .log file until it is let go, and counts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Semaphore(0)
+        self.armed = False
+        plain = MemoryFile.sync
+
+        def sync(file: File) -> None:
+            if self.armed:
+                self.count += 1
+                self.entered.release()
+                self.gate.acquire()
+            plain(file)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(MemoryFile, "sync", sync)
+
+
+def append(small: SmallPartition, value: bytes) -> int:
+    return small.partition.append(pack([(0, None, value, ())])).next_offset
+
+
+def test_those_who_come_during_a_sync_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SmallPartition()
+    sync = GatedSync(monkeypatch)
+    sync.armed = True
+    first = threading.Thread(target=small.partition.wait_acknowledged, args=(append(small, b"first"),))
+    first.start()
+    sync.entered.acquire()
+    appended = threading.Barrier(51)
+
+    def late(number: int) -> None:
+        offset = append(small, b"late %d" % number)
+        appended.wait()
+        small.partition.wait_acknowledged(offset)
+
+    others = [threading.Thread(target=late, args=(number,)) for number in range(50)]
+    for thread in others:
+        thread.start()
+    appended.wait()
+    assert small.partition.high_watermark == 0
+    sync.gate.release(2)
+    for thread in [first, *others]:
+        thread.join()
+    assert sync.count == 2
+    assert len(read_all(small.partition)) == 51
+
+
+def test_a_callback_comes_only_after_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SmallPartition()
+    sync = GatedSync(monkeypatch)
+    sync.armed = True
+    told: list[FoldlogError | None] = []
+    done = threading.Event()
+
+    def callback(error: FoldlogError | None) -> None:
+        told.append(error)
+        done.set()
+
+    small.partition.on_acknowledged(append(small, b"a"), callback)
+    sync.entered.acquire()
+    assert told == []
+    assert read_all(small.partition) == []
+    sync.gate.release()
+    done.wait()
+    assert told == [None]
+    assert [record.value for record in read_all(small.partition)] == [b"a"]
+
+
+def test_what_is_durable_already_is_acknowledged_at_once() -> None:
+    small = SmallPartition()
+    told: list[FoldlogError | None] = []
+    small.write(b"a")
+    small.partition.on_acknowledged(1, told.append)
+    assert told == [None]
+
+
+def test_a_failed_sync_is_told_to_all_who_wait_and_never_tried_again() -> None:
+    files = FaultyFiles(MemoryFiles())
+    small = SmallPartition(files)
+    files.fault = Fault(lambda operation: errno.EIO if operation.kind is Kind.SYNC else 0)
+    told: list[FoldlogError | None] = []
+    done = threading.Event()
+    for value in (b"a", b"b"):
+        offset = append(small, value)
+    small.partition.on_acknowledged(offset, lambda error: (told.append(error), done.set())[1])
+    done.wait()
+    files.fault = Fault(lambda _: 0)
+    assert isinstance(told[0], PartitionPoisoned)
+    with pytest.raises(PartitionPoisoned):
+        small.partition.wait_acknowledged(1)
+    assert small.partition.durable_offset == 0
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_a_full_disk_is_an_error_to_the_producer_and_appending_resumes(part: float) -> None:
+    files = FaultyFiles(MemoryFiles())
+    small = SmallPartition(files)
+    small.write(b"before")
+    files.fault = Fault.full_from(0, part=part)
+    with pytest.raises(StorageFull):
+        small.write(b"does not fit")
+    files.fault = Fault(lambda _: 0)
+    assert small.write(b"after").base_offset == 1
+    small.reopen()
+    assert [record.value for record in read_all(small.partition)] == [b"before", b"after"]
+
+
+def test_a_write_fault_is_taken_back() -> None:
+    files = FaultyFiles(MemoryFiles())
+    small = SmallPartition(files)
+    files.fault = Fault(lambda operation: errno.EIO if operation.kind is Kind.WRITE else 0, part=0.5)
+    with pytest.raises(StorageError, match="nothing was kept"):
+        append(small, b"x")
+    files.fault = Fault(lambda _: 0)
+    assert small.write(b"y").base_offset == 0
+
+
+def test_a_relaxed_topic_acknowledges_and_shows_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SmallPartition(flush_messages=1000)
+    sync = GatedSync(monkeypatch)
+    sync.armed = True
+    small.write(b"a")
+    assert sync.count == 0
+    assert (small.partition.high_watermark, small.partition.durable_offset) == (1, 0)
+    assert small.partition.unsynced_since_ms is not None
+    assert [record.value for record in read_all(small.partition)] == [b"a"]
+    assert [record.value for record in read_all(small.reader())] == [b"a"]
+
+
+def test_a_relaxed_topic_syncs_when_enough_has_come() -> None:
+    small = SmallPartition(flush_messages=10)
+    moved = threading.Event()
+    small.partition.watch(lambda: moved.set() if small.partition.durable_offset >= 10 else None)
+    for _ in range(10):
+        small.write(b"a")
+    assert moved.wait(30)
+
+
+def test_watchers_hear_of_every_move_until_they_leave() -> None:
+    small = SmallPartition()
+    heard: list[int] = []
+
+    def watcher() -> None:
+        heard.append(small.partition.high_watermark)
+
+    small.partition.watch(watcher)
+    small.write(b"a")
+    small.write(b"b")
+    small.partition.unwatch(watcher)
+    small.write(b"c")
+    assert heard == [1, 2]
+
+
+def test_closing_twice_is_fine_and_a_closed_partition_says_so() -> None:
+    small = SmallPartition()
+    small.write(b"a")
+    small.close()
+    small.partition.close()
+    with pytest.raises(LogClosed):
+        small.write(b"b")
+    with pytest.raises(LogClosed):
+        small.partition.read(0)

@@ -1,0 +1,108 @@
+"""Seeking: any offset and any time is found, whatever state the indexes are in, and by reading little."""
+
+from __future__ import annotations
+
+import pytest
+
+from foldlog.errors import CorruptLog, OffsetOutOfRange
+from foldlog.files.base import File
+from foldlog.files.memory import MemoryFile
+from foldlog.records.loops import decode, pack
+from log.small_partition import PATH, SmallPartition, numbered, read_all
+
+VALUES = numbered(400, size=120)
+
+
+@pytest.fixture
+def small() -> SmallPartition:
+    small = SmallPartition(segment_bytes=1 << 20)
+    for at, value in enumerate(VALUES):
+        small.write(value, timestamp_ms=1000 + 10 * at)
+    return small
+
+
+def first_at(small: SmallPartition, offset: int) -> bytes:
+    found = small.partition.read(offset, 1)
+    records, _ = decode(found.data, "events", 0, start_offset=offset)
+    return bytes(records[0].value)
+
+
+def test_every_offset_is_found(small: SmallPartition) -> None:
+    assert [first_at(small, offset) for offset in range(400)] == VALUES
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_missing_index_is_made_again(small: SmallPartition, suffix: str) -> None:
+    small.close()
+    small.files.unlink(f"{PATH}/{small.names(suffix)[0]}")
+    small.reopen()
+    assert [first_at(small, offset) for offset in range(0, 400, 7)] == VALUES[::7]
+    assert small.partition.offset_at_time(1000 + 10 * 250) == (250, 3500)
+
+
+def test_an_index_that_leads_elsewhere_is_made_again(small: SmallPartition) -> None:
+    small.close()
+    for position in range(64):
+        small.damage(small.names(".index")[0], position, 0x15)
+    small.reopen()
+    assert [first_at(small, offset) for offset in range(400)] == VALUES
+
+
+@pytest.mark.parametrize("position", range(36))
+def test_a_time_index_that_lies_is_found_out(small: SmallPartition, position: int) -> None:
+    small.close()
+    small.damage(small.names(".timeindex")[0], position, 0x01)
+    small.reopen()
+    for at in (0, 33, 34, 35, 70, 399):
+        assert small.partition.offset_at_time(1000 + 10 * at) == (at, 1000 + 10 * at)
+
+
+def test_the_first_record_at_or_after_a_time(small: SmallPartition) -> None:
+    assert small.partition.offset_at_time(0) == (0, 1000)
+    assert small.partition.offset_at_time(1001) == (1, 1010)
+    assert small.partition.offset_at_time(4990) == (399, 4990)
+    assert small.partition.offset_at_time(4991) is None
+
+
+def test_a_time_inside_a_batch_gives_the_record_not_the_batch() -> None:
+    small = SmallPartition()
+    small.partition.append(pack([(10, None, b"a", ()), (30, None, b"b", ()), (20, None, b"c", ())]))
+    small.partition.sync()
+    assert small.partition.offset_at_time(15) == (1, 30)
+
+
+def test_an_offset_before_the_start_or_past_the_end_says_why(small: SmallPartition) -> None:
+    small.partition.delete_records(10)
+    with pytest.raises(OffsetOutOfRange, match="deleted on request"):
+        small.partition.read(9)
+    with pytest.raises(OffsetOutOfRange, match="not written yet"):
+        small.partition.read(401)
+    assert small.partition.read(400).next_offset == 400
+
+
+def test_a_look_up_reads_one_interval_not_the_segment(small: SmallPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.close()
+    small.reopen()
+    first_at(small, 0)
+    read_bytes = []
+    plain = MemoryFile.read
+
+    def counting(self: File, position: int, length: int) -> bytes:
+        data = plain(self, position, length)  # type: ignore[arg-type]
+        read_bytes.append(len(data))
+        return data
+
+    monkeypatch.setattr(MemoryFile, "read", counting)
+    assert first_at(small, 390) == VALUES[390]
+    assert sum(read_bytes) < 3 * 4096
+
+
+def test_damage_below_the_durable_offset_is_refused_and_named(small: SmallPartition) -> None:
+    small.close()
+    position = small.partition.size_bytes // 2
+    small.damage("00000000000000000000.log", position)
+    small.reopen()
+    with pytest.raises(CorruptLog) as caught:
+        read_all(small.partition)
+    assert caught.value.path.endswith("00000000000000000000.log")
+    assert position - 200 < caught.value.position <= position
