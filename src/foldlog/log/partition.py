@@ -18,7 +18,7 @@ from foldlog.errors import (
     RecordTooLarge,
     StorageError,
 )
-from foldlog.files.base import Files, replace_file
+from foldlog.files.base import Files
 from foldlog.limits import DECOMPRESSED_BYTES_MAX, POSITION_MAX, READ_CHUNK_BYTES
 from foldlog.log.checkpoint import Slot
 from foldlog.log.cleanup import Cleanup
@@ -85,8 +85,16 @@ class Partition:
     def create(files: Files, path: str, *, topic_id: str) -> None:
         """Make an empty partition. Durable on return, once the caller has synced the parent directory."""
         files.make_directory(path)
-        replace_file(files, f"{path}/{METADATA_NAME}", f"version: 0\ntopic_id: {topic_id}\n".encode())
-        replace_file(files, f"{path}/{EPOCHS_NAME}", format_epochs(((0, 0),)))
+        # Written in place: until the catalog names this directory, nobody takes a half-made one for a partition.
+        for name, data in (
+            (METADATA_NAME, f"version: 0\ntopic_id: {topic_id}\n".encode()),
+            (EPOCHS_NAME, format_epochs(((0, 0),))),
+        ):
+            file = files.open(f"{path}/{name}", write=True, create=True)
+            file.truncate(0)
+            file.write(0, [data])
+            file.sync()
+            file.close()
         _create_log(files, path, 0)
         files.sync_directory(path)
 
@@ -399,9 +407,11 @@ class Partition:
 
 
 def _create_log(files: Files, directory: str, base_offset: int) -> None:
+    """An empty segment; its name is durable once the directory is synced."""
     file = files.open(segment_stem(directory, base_offset) + LOG_SUFFIX, write=True, create=True)
-    file.truncate(0)
-    file.sync()
+    if file.size():
+        file.truncate(0)
+        file.sync()
     file.close()
 
 
