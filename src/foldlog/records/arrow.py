@@ -43,8 +43,8 @@ _WANTS: Final = {
 }
 _NULLABLE: Final = frozenset({"key", "value"})
 
-_BATCHES_PER_CALL: Final = 64
-"""How many batches one compiled call packs: enough to hide the call, few enough not to hold a table twice."""
+_PACKED_BYTES_PER_CALL: Final = 256 << 10
+"""How much one compiled call packs: enough small batches to hide the call, no more than stays in the cache."""
 
 
 def schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
@@ -166,7 +166,7 @@ def pack_arrow(
                 now_ms=now_ms,
                 max_batch_bytes=max_batch_bytes,
                 max_batch_records=max_batch_records,
-                max_batches=_BATCHES_PER_CALL,
+                enough_bytes=_PACKED_BYTES_PER_CALL,
                 compression=compression,
                 level=level,
             )

@@ -236,7 +236,7 @@ def pack_columns(
     now_ms: int,
     max_batch_bytes: int,
     max_batch_records: int,
-    max_batches: int,
+    enough_bytes: int,
     compression: int = 0,
     level: int | None = None,
 ) -> list[PackedBatch]: ...

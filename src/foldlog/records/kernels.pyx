@@ -36,6 +36,8 @@ from foldlog.records.compression import compress as _compress
 from foldlog.records.compression import decompress as _decompress
 from foldlog.records.pickles import rebuild as _rebuild
 
+_new_tuple = tuple.__new__
+
 include "compiled/format.pxi"
 include "compiled/headers.pxi"
 include "compiled/reading.pxi"

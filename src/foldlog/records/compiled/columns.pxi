@@ -7,7 +7,6 @@ cdef enum:
     WANT_KEY = 8
     WANT_VALUE = 16
     WANT_HEADERS = 32
-    COPY_BYTES = 32
     GROWN_ENOUGH = 0
     NO_MEMORY = -1
     TOO_LARGE = -2
@@ -96,20 +95,11 @@ cdef int reserve_binary(BinarySink *sink, int64_t rows, int64_t data_bytes) noex
 
 cdef inline void put_binary(BinarySink *sink, const uint8_t *data, int64_t size, const uint8_t *readable_end) noexcept nogil:
     """Append a value, or null if `size` is negative. There is room for it."""
-    cdef uint8_t *target = sink.data.data + sink.used
-    cdef int64_t done
     if size < 0:
         sink.validity.data[sink.rows >> 3] &= ~(<uint8_t>(1 << (sink.rows & 7)))
         sink.nulls += 1
-    elif size <= 8 * COPY_BYTES and readable_end - data >= size + COPY_BYTES:
-        # Whole steps of a fixed size cost less than a call for the exact size; they may run over on both sides.
-        done = 0
-        while done < size:
-            memcpy(target + done, data + done, COPY_BYTES)
-            done += COPY_BYTES
-        sink.used += size
     else:
-        memcpy(target, data, <size_t>size)
+        copy_over(sink.data.data + sink.used, data, size, readable_end)
         sink.used += size
     sink.rows += 1
     (<int32_t *>sink.offsets.data)[sink.rows] = <int32_t>sink.used
@@ -167,6 +157,7 @@ cdef class Gathering:
         free_binary(&self.header_value)
 
     cdef int reserve_rows(self, int64_t rows, int64_t data_bytes) noexcept nogil:
+        """Room for as many more rows, whose keys and values are at most `data_bytes`."""
         cdef int64_t total = self.rows + rows
         cdef int status = GROWN_ENOUGH
         if self.wanted & WANT_OFFSET:
@@ -230,44 +221,58 @@ cdef class Gathering:
             put_binary(&self.header_key, <const uint8_t *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), NULL)
         return status
 
-    cdef int fill(self, Cursor *cursor) noexcept nogil:
-        """Append the cursor's records to the columns."""
+    cdef int fill(self, const Cursor *records) noexcept nogil:
+        """Append the cursor's records to the columns.
+
+        The loop works on copies of the cursor and the sinks: through pointers, every byte it writes could be one of
+        their own, and all would be loaded anew after each.
+        """
+        cdef Cursor cursor = records[0]
         cdef Fields record
-        cdef int64_t offset
-        cdef int64_t append_time = self.header.max_timestamp
+        cdef BinarySink key
+        cdef BinarySink value
+        cdef int fault = self.reserve_rows(cursor.left, cursor.end - cursor.at)
         cdef int wanted = self.wanted
-        cdef int64_t row
-        cdef int fault
+        cdef int64_t start_offset = self.start_offset
+        cdef int64_t end_offset = self.end_offset
+        cdef int64_t append_time = self.header.max_timestamp
         cdef bint is_append_time = (self.header.attributes & LOG_APPEND_TIME) != 0
-        fault = self.reserve_rows(cursor.left, cursor.end - cursor.at)
+        cdef int64_t *offsets = <int64_t *>self.offset.data
+        cdef int64_t *timestamps = <int64_t *>self.timestamp.data
+        cdef int64_t row = self.rows
+        cdef int64_t offset
         if fault:
             return fault
+        key = self.key
+        value = self.value
         while cursor.left > 0:
-            fault = next_record(cursor, &record)
+            fault = next_record(&cursor, &record)
             if fault:
-                return fault
+                break
             offset = cursor.base_offset + record.offset_delta
-            if not self.start_offset <= offset < self.end_offset:
+            if not start_offset <= offset < end_offset:
                 continue
-            row = self.rows
             if wanted & WANT_OFFSET:
-                (<int64_t *>self.offset.data)[row] = offset
+                offsets[row] = offset
             if wanted & WANT_TIMESTAMP:
-                (<int64_t *>self.timestamp.data)[row] = append_time if is_append_time else record.timestamp
-            if wanted & WANT_TIMESTAMP_TYPE:
-                self.timestamp_type.data[row] = is_append_time
+                timestamps[row] = append_time if is_append_time else record.timestamp
             if wanted & WANT_KEY:
-                put_binary(&self.key, record.key, record.key_bytes, cursor.end)
+                put_binary(&key, record.key, record.key_bytes, cursor.end)
             if wanted & WANT_VALUE:
-                put_binary(&self.value, record.value, record.value_bytes, cursor.end)
+                put_binary(&value, record.value, record.value_bytes, cursor.end)
             if wanted & WANT_HEADERS:
                 if record.header_count:
                     fault = self.put_headers(&record)
                     if fault:
-                        return fault
+                        break
                 (<int32_t *>self.header_offsets.data)[row + 1] = <int32_t>self.header_key.rows
-            self.rows = row + 1
-        return end_of_records(cursor)
+            row += 1
+        if wanted & WANT_TIMESTAMP_TYPE:
+            memset(self.timestamp_type.data + self.rows, is_append_time, <size_t>(row - self.rows))
+        self.rows = row
+        self.key = key
+        self.value = value
+        return fault or end_of_records(&cursor)
 
     cdef int run(self, const uint8_t *data, int64_t size) noexcept nogil:
         """Go on through the batches, up to one that is compressed, the end of the range, or a fault."""
@@ -298,7 +303,8 @@ cdef class Gathering:
         return FINE
 
     cdef int reserve_for(self, const uint8_t *data, int64_t size) noexcept nogil:
-        """Room for all batches that are not compressed, in one step. Only a guess at what `fill` will ask for."""
+        """Room for all batches that are not compressed, in one step. Only a guess at what `fill` will ask for:
+        most bytes of a batch are its values, and a key grows from a few bytes a row."""
         cdef Header header
         cdef int64_t position = 0
         cdef int64_t rows = 0
@@ -310,7 +316,9 @@ cdef class Gathering:
             if next_offset_of(&header) > self.start_offset and not header.attributes & (CONTROL | COMPRESSION_MASK):
                 rows += min(header.record_count, header.size // RECORD_BYTES_MIN)
                 data_bytes += header.size
-        return self.reserve_rows(rows, min(data_bytes, INT32_MAX))
+        if self.wanted & WANT_VALUE and reserve_binary(&self.value, rows, min(data_bytes, INT32_MAX)):
+            return NO_MEMORY
+        return self.reserve_rows(rows, min(16 * rows, data_bytes))
 
     cdef object finished(self):
         cdef int wanted = self.wanted

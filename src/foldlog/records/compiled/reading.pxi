@@ -127,13 +127,14 @@ cdef inline int64_t seen_timestamp(const Header *header, const Fields *record) n
     return header.max_timestamp if header.attributes & LOG_APPEND_TIME else record.timestamp
 
 
-cdef int check_records(Cursor *cursor, int64_t *max_timestamp, int32_t *keyless_count) noexcept nogil:
+cdef int check_records(const Cursor *records, int64_t *max_timestamp, int32_t *keyless_count) noexcept nogil:
+    cdef Cursor cursor = records[0]
     cdef Fields record
     cdef int fault
     cdef int64_t latest = -INT64_MAX
     cdef int32_t keyless = 0
     while cursor.left > 0:
-        fault = next_record(cursor, &record)
+        fault = next_record(&cursor, &record)
         if fault:
             return fault
         keyless += record.key_bytes < 0
@@ -141,7 +142,7 @@ cdef int check_records(Cursor *cursor, int64_t *max_timestamp, int32_t *keyless_
             latest = record.timestamp
     max_timestamp[0] = latest
     keyless_count[0] = keyless
-    return end_of_records(cursor)
+    return end_of_records(&cursor)
 
 
 def validate(buffer, *, int64_t max_batch_bytes, int64_t decompressed_limit):

@@ -201,11 +201,11 @@ def pack_columns(
     now_ms: int,
     max_batch_bytes: int,
     max_batch_records: int,
-    max_batches: int,
+    enough_bytes: int,
     compression: int = 0,
     level: int | None = None,
 ) -> list[col.PackedBatch]:
-    """Up to `max_batches` batches of the rows from `first_row` on; fewer only if there are no more rows.
+    """Batches of the rows from `first_row` on, until they are `enough_bytes` together or there are no more rows.
 
     A batch is closed before it would grow over `max_batch_bytes` before compression; a first record always fits.
     """
@@ -216,8 +216,9 @@ def pack_columns(
     timestamps = None if timestamp is None else _Int64Reader(timestamp, rows)
     header_lists = None if headers is None else _HeadersReader(headers, rows)
     made: list[col.PackedBatch] = []
+    made_bytes = 0
     row = first_row
-    while row < rows and len(made) < max_batches:
+    while row < rows and made_bytes < enough_bytes:
         max_timestamp_ms = -1
         while row < rows:
             timestamp_ms = None if timestamps is None else timestamps.at(row)
@@ -235,6 +236,7 @@ def pack_columns(
             max_timestamp_ms = max(max_timestamp_ms, timestamp_ms)
             row += 1
         count = builder.count
+        made_bytes += builder.size_bytes
         made.append(col.PackedBatch(builder.build(compression, level=level), count, row - count, max_timestamp_ms))
         builder.clear()
     return made
