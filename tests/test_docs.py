@@ -7,8 +7,10 @@ the other in one namespace. The only way out is a comment right before the block
 from __future__ import annotations
 
 import ast
+import doctest
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,6 +24,7 @@ DOCS = ROOT / "docs"
 BEHAVIOURS = DOCS / "behaviours.md"
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *DOCS.glob("*.md")])
 BLOCKS_TIMEOUT_S = 120
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 
 NODE_ID = re.compile(r"tests/[\w/]+\.py(?:::\w+)+")
 NOT_RUN = re.compile(r"^<!-- not run: (?P<reason>.*\S) -->$")
@@ -82,7 +85,7 @@ def code_pages() -> list[Path]:
 @pytest.mark.parametrize("path", code_pages(), ids=lambda path: path.name)
 def test_the_code_blocks_of_a_page_run(path: Path, tmp_path: Path) -> None:
     runnable = [
-        (path.name, block.line, block.code)
+        (str(path), block.line, block.code)
         for block in blocks_of(page(path))
         if block.language == "python" and block.not_run is None
     ]
@@ -92,6 +95,7 @@ def test_the_code_blocks_of_a_page_run(path: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", RUNNER],
         input=json.dumps(runnable),
         cwd=tmp_path,
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=BLOCKS_TIMEOUT_S,
@@ -107,6 +111,21 @@ def test_blocks_are_found_with_their_language_their_line_and_their_excuse() -> N
         Block("python", 8, "z()", "needs a cluster"),
         Block("sh", 11, "ls", None),
     ]
+
+
+def modules_with_examples() -> list[str]:
+    source = ROOT / "src"
+    paths = [path for path in sorted(source.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
+    dotted = [".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    return [name for name in dotted if not name.endswith("__main__")]
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_the_examples_in_the_docstrings_are_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert result.attempted > 0
+    assert result.failed == 0, "run: python -m doctest on the module, or read the output above"
 
 
 def make_targets() -> set[str]:
@@ -202,7 +221,9 @@ def test_every_sub_command_is_documented() -> None:
     if not (ROOT / "src" / "foldlog" / "cli" / "main.py").exists():
         pytest.skip("there is no command line; enable with: write src/foldlog/cli/main.py")
     code = "import sys; from foldlog.cli.main import main; sys.exit(main(['--help']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     choices = re.search(r"\{([a-z,-]+)\}", done.stdout)
     assert choices is not None, f"--help lists no commands: {done.stdout}"

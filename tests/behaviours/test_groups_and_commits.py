@@ -23,7 +23,7 @@ def test_a_lone_member_gets_every_partition(log: foldlog.Log) -> None:
         assert sorted(consumer.assignment()) == [("orders", 0), ("orders", 1), ("orders", 2)]
 
 
-@pytest.mark.parametrize("assignor", ["range", "round_robin", "sticky"])
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
 def test_members_share_the_partitions_and_each_has_one_owner(log: foldlog.Log, assignor: str) -> None:
     fill(log, "orders", 6, 1)
     members = [log.consumer(["orders"], group="fraud", assignor=assignor) for _ in range(3)]

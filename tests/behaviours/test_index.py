@@ -98,8 +98,10 @@ def fill_with_nonsense(file: Path) -> None:
 
 
 def point_elsewhere(file: Path) -> None:
-    entries = list(ENTRY.iter_unpack(file.read_bytes()))
-    file.write_bytes(b"".join(ENTRY.pack(offset, position + 1) for offset, position in entries))
+    """The last number of each entry is one too many: for .index the position, for .timeindex the offset."""
+    entry = struct.Struct(">II" if file.suffix == ".index" else ">qI")
+    entries = list(entry.iter_unpack(file.read_bytes()))
+    file.write_bytes(b"".join(entry.pack(first, last + 1) for first, last in entries))
 
 
 def cut_short(file: Path) -> None:

@@ -111,6 +111,7 @@ def test_a_consumer_that_keeps_its_offset_with_its_state_counts_once_whatever_is
     database.execute("CREATE TABLE bookmark (next_offset INTEGER)")
     database.execute("INSERT INTO totals VALUES (0)")
     database.execute("INSERT INTO bookmark VALUES (0)")
+    database.commit()
 
     for stop_after in (0, 3, 2, None):
         (start,) = database.execute("SELECT next_offset FROM bookmark").fetchone()

@@ -19,11 +19,13 @@ def test_a_partition_is_a_directory_of_its_own(log: foldlog.Log, directory: Path
     assert sorted(path.name for path in directory.glob("orders-*")) == ["orders-0", "orders-1", "orders-2"]
 
 
-def test_a_segment_is_named_by_its_first_offset_and_has_its_index(log: foldlog.Log, directory: Path) -> None:
-    log.create_topic("orders", partitions=1, config={"foldlog.segment.records": 1000})
-    append_one_by_one(log, "orders", 2500)
+def test_a_segment_is_named_by_its_first_offset_and_has_its_index(directory: Path) -> None:
+    with foldlog.open(str(directory)) as log:
+        log.create_topic("orders", partitions=1, config={"foldlog.segment.records": 1000})
+        append_one_by_one(log, "orders", 2500)
     names = [file.name for file in partition_files(directory, "orders", ".log")]
     assert names == ["00000000000000000000.log", "00000000000000001000.log", "00000000000000002000.log"]
+    # The active segment's is in memory until it rolls or the log closes.
     assert [file.stem for file in partition_files(directory, "orders", ".index")] == [name[:-4] for name in names]
 
 
