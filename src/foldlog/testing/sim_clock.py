@@ -10,6 +10,9 @@ class SimClock:
     >>> clock.advance(5)
     >>> clock.now_ms(), clock.monotonic_ms()
     (1005, 5.0)
+    >>> clock.set_wall(10)
+    >>> clock.now_ms(), clock.monotonic_ms()
+    (10, 5.0)
     """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
@@ -27,6 +30,6 @@ class SimClock:
         self._now_ms += by_ms
         self._monotonic_ms += max(by_ms, 0)
 
-    def set_wall_clock(self, now_ms: int) -> None:
-        """Somebody set the machine's clock, perhaps back."""
+    def set_wall(self, now_ms: int) -> None:
+        """Somebody set the machine's clock, perhaps back; monotonic time does not notice."""
         self._now_ms = now_ms

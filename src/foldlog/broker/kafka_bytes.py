@@ -1,0 +1,174 @@
+"""Kafka's primitive encodings, read with every declared length and count checked against what is left.
+
+Enough for the structures that groups exchange and store: __consumer_offsets records and ConsumerProtocol.
+A count is refused when that many of the smallest possible items would not fit into the rest, before
+anything is allocated for it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from foldlog.errors import InvalidArgument, MalformedBytes
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+
+STRING_BYTES_MAX = (1 << 15) - 1
+UVARINT_BYTES_MAX = 5
+
+
+class BytesReader:
+    """Reads one structure from the start of `data` to its end. One owner; raises `MalformedBytes` only."""
+
+    __slots__ = ("_at", "_data", "_what")
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self._data = data
+        self._what = what
+        self._at = 0
+
+    @property
+    def remaining(self) -> int:
+        return len(self._data) - self._at
+
+    def malformed(self, reason: str) -> MalformedBytes:
+        return MalformedBytes(self._what, reason, self._at)
+
+    def _take(self, count: int, field: str) -> bytes:
+        if count > self.remaining:
+            raise self.malformed(f"{field} needs {count} bytes and {self.remaining} are left")
+        start = self._at
+        self._at = start + count
+        return self._data[start : self._at]
+
+    def int16(self) -> int:
+        value: int = _INT16.unpack(self._take(2, "an int16"))[0]
+        return value
+
+    def int32(self) -> int:
+        value: int = _INT32.unpack(self._take(4, "an int32"))[0]
+        return value
+
+    def int64(self) -> int:
+        value: int = _INT64.unpack(self._take(8, "an int64"))[0]
+        return value
+
+    def uvarint(self) -> int:
+        value = 0
+        for index in range(UVARINT_BYTES_MAX):
+            byte = self._take(1, "an unsigned varint")[0]
+            value |= (byte & 0x7F) << (7 * index)
+            if byte < 0x80:
+                if value >= 1 << 32:
+                    break
+                return value
+        raise self.malformed("an unsigned varint is longer than 32 bits")
+
+    def _text(self, length: int) -> str:
+        raw = self._take(length, "a string")
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError:
+            raise self.malformed("a string is not UTF-8") from None
+
+    def nullable_string(self, compact: bool = False) -> str | None:
+        length = self.uvarint() - 1 if compact else self.int16()
+        if length == -1:
+            return None
+        if length < 0:
+            raise self.malformed(f"a string has the length {length}")
+        return self._text(length)
+
+    def string(self, compact: bool = False) -> str:
+        value = self.nullable_string(compact)
+        if value is None:
+            raise self.malformed("a string is null where none may be")
+        return value
+
+    def nullable_bytes(self, compact: bool = False) -> bytes | None:
+        length = self.uvarint() - 1 if compact else self.int32()
+        if length == -1:
+            return None
+        if length < 0:
+            raise self.malformed(f"bytes have the length {length}")
+        return self._take(length, "bytes")
+
+    def bytes_(self, compact: bool = False) -> bytes:
+        value = self.nullable_bytes(compact)
+        if value is None:
+            raise self.malformed("bytes are null where none may be")
+        return value
+
+    def array_count(self, item_bytes_min: int, compact: bool = False) -> int:
+        """The declared count of an array that may not be null, already known to fit into the rest."""
+        count = self.uvarint() - 1 if compact else self.int32()
+        if count < 0:
+            raise self.malformed(f"an array has the count {count}")
+        if count * item_bytes_min > self.remaining:
+            raise self.malformed(f"an array of {count} items cannot fit into {self.remaining} bytes")
+        return count
+
+    def tagged_fields(self) -> dict[int, bytes]:
+        """The tagged fields of a flexible version, unknown ones included, so that the caller may skip them."""
+        count = self.uvarint()
+        if count * 2 > self.remaining:
+            raise self.malformed(f"{count} tagged fields cannot fit into {self.remaining} bytes")
+        fields: dict[int, bytes] = {}
+        for _ in range(count):
+            tag = self.uvarint()
+            fields[tag] = self._take(self.uvarint(), f"tagged field {tag}")
+        return fields
+
+    def end(self) -> None:
+        if self.remaining:
+            raise self.malformed(f"{self.remaining} bytes follow the end")
+
+
+class BytesWriter:
+    """Collects one structure. One owner; `InvalidArgument` for what the format cannot hold."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def int16(self, value: int) -> BytesWriter:
+        return self._packed(_INT16, value)
+
+    def int32(self, value: int) -> BytesWriter:
+        return self._packed(_INT32, value)
+
+    def int64(self, value: int) -> BytesWriter:
+        return self._packed(_INT64, value)
+
+    def _packed(self, layout: struct.Struct, value: int) -> BytesWriter:
+        try:
+            self._parts.append(layout.pack(value))
+        except struct.error:
+            raise InvalidArgument(f"{value} does not fit into an int{8 * layout.size}") from None
+        return self
+
+    def string(self, value: str | None) -> BytesWriter:
+        if value is None:
+            return self.int16(-1)
+        try:
+            raw = value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InvalidArgument(f"{value!r} is not text: it has a lone surrogate") from None
+        if len(raw) > STRING_BYTES_MAX:
+            raise InvalidArgument(f"a text of {len(raw)} bytes is over the {STRING_BYTES_MAX} of Kafka's formats")
+        self.int16(len(raw))
+        self._parts.append(raw)
+        return self
+
+    def bytes_(self, value: bytes | None) -> BytesWriter:
+        if value is None:
+            return self.int32(-1)
+        self.int32(len(value))
+        self._parts.append(bytes(value))
+        return self
+
+    def done(self) -> bytes:
+        return b"".join(self._parts)
