@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import inspect
 import json
 import os
 import re
@@ -16,8 +17,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import foldlog
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -29,6 +33,8 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 NODE_ID = re.compile(r"tests/[\w/]+\.py(?:::\w+)+")
 NOT_RUN = re.compile(r"^<!-- not run: (?P<reason>.*\S) -->$")
 OPTIONAL_TARGETS = {"help", "clean"}
+INTERNAL_HOOKS = {"forked"}
+"""Called by the package itself, public only because another module calls it."""
 
 RUNNER = """
 import json, sys
@@ -126,6 +132,43 @@ def test_the_examples_in_the_docstrings_are_true(name: str, tmp_path: Path, monk
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert result.attempted > 0
     assert result.failed == 0, "run: python -m doctest on the module, or read the output above"
+
+
+def public_callables(cls: type) -> list[str]:
+    """The methods and properties that a class itself defines for its users."""
+    return [
+        name
+        for name, member in vars(cls).items()
+        if not name.startswith("_") and (callable(member) or isinstance(member, property | classmethod | staticmethod))
+    ]
+
+
+def test_everything_foldlog_exports_explains_itself() -> None:
+    silent = []
+    for exported in foldlog.__all__:
+        thing = getattr(foldlog, exported)
+        if isinstance(thing, str | ModuleType):
+            continue
+        if not inspect.getdoc(thing):
+            silent.append(exported)
+        if isinstance(thing, type):
+            silent += [
+                f"{exported}.{name}" for name in public_callables(thing) if not inspect.getdoc(getattr(thing, name))
+            ]
+    silent += [name for name, error in vars(foldlog.errors).items() if isinstance(error, type) and not error.__doc__]
+    assert not silent, f"no docstring: {silent}"
+
+
+def test_what_people_call_shows_an_example() -> None:
+    """`open`, and every method of what it leads to."""
+    unshown = [] if ">>> " in (inspect.getdoc(foldlog.open) or "") else ["open"]
+    for cls in (foldlog.Log, foldlog.Producer, foldlog.Consumer):
+        unshown += [
+            f"{cls.__name__}.{name}"
+            for name in public_callables(cls)
+            if name not in INTERNAL_HOOKS and ">>> " not in (inspect.getdoc(getattr(cls, name)) or "")
+        ]
+    assert not unshown, f"no example: {unshown}"
 
 
 def make_targets() -> set[str]:
