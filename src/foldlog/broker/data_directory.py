@@ -11,6 +11,7 @@ from foldlog.broker.topic_directories import Settlement, TopicDirectories, plan_
 from foldlog.broker.topic_names import is_partition_directory
 from foldlog.errors import LogNotFound, MissingCatalog, StorageError
 from foldlog.files.base import Entry, Files, Lock
+from foldlog.log.checkpoint import Checkpoint
 
 LOCK_NAME: Final = ".lock"
 CHECKPOINT_NAME: Final = "checkpoint"
@@ -34,6 +35,8 @@ def open_for_writing(files: Files, path: str) -> OpenedDirectory:
         raise StorageError(f"{path} is a file; a log needs a directory of its own") from None
     try:
         entries = files.entries(path)
+        if all(entry.name != CHECKPOINT_NAME for entry in entries):
+            _make_checkpoint(files, path)
         catalog = _load_or_start(files, path, entries)
         settlement = plan_settlement(entries, catalog)
         TopicDirectories(files, path).settle(settlement)
@@ -62,6 +65,19 @@ def _make_directory(files: Files, path: str) -> None:
     files.make_directory(path)
     for directory in reversed(made):
         files.sync_directory(directory.rpartition("/")[0] or ("/" if directory.startswith("/") else "."))
+
+
+def _make_checkpoint(files: Files, path: str) -> None:
+    """An empty checkpoint, whole before it has its name: half of one would be taken for somebody else's file."""
+    draft = f"{path}/{CHECKPOINT_NAME}.tmp"
+    file = files.open(draft, write=True, create=True)
+    file.truncate(0)
+    file.close()
+    checkpoint = Checkpoint.open(files, draft, write=True)
+    checkpoint.sync()
+    checkpoint.close()
+    files.rename(draft, f"{path}/{CHECKPOINT_NAME}")
+    files.sync_directory(path)
 
 
 def _load_or_start(files: Files, path: str, entries: list[Entry]) -> Catalog:

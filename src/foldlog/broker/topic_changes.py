@@ -19,7 +19,7 @@ from foldlog.broker.topic_directories import TopicDirectories
 from foldlog.broker.topic_names import kafka_topic_id
 from foldlog.errors import InvalidArgument, StorageError, TopicExists, UnknownTopic
 from foldlog.files.base import Files
-from foldlog.log.checkpoint import Checkpoint
+from foldlog.log.checkpoint import Checkpoint, SlotState
 from foldlog.log.partition import Partition
 
 
@@ -124,12 +124,19 @@ class TopicChanges:
             self._report(f"removing the files of deleted topic {topic.name!r}", error)
 
     def _claim_slots(self, count: int) -> tuple[int, ...]:
-        """Free slots, empty on disk: what a deleted partition left there must not be taken for the new one's."""
+        """Free slots, durably those of empty partitions.
+
+        What a deleted partition left there must not be taken for the new one's, and a new partition not for one
+        whose checkpoint was lost, which would have to be recovered.
+        """
         slots = self.catalog.free_slots(count)
         self._checkpoint.reserve(max(slots))
         for number in slots:
-            if self._checkpoint.slot(number).load() is not None:
+            slot = self._checkpoint.slot(number)
+            if slot.load() is not None:
                 self._checkpoint.clear(number)
+            slot.store(SlotState(clean=True))
+        self._checkpoint.sync()
         return tuple(slots)
 
     def _commit(self, catalog: Catalog) -> None:

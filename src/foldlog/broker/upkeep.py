@@ -79,7 +79,10 @@ class Upkeep:
         """After each move of the high watermark, on the thread that moved it: must be quick."""
         self._ask_for_checkpoint()
         config = partition.config
-        if config.acks_when_written and config.flush_ms < MAX_INT64 and key not in self._flush_at_ms:
+        if not config.acks_when_written or config.flush_ms == MAX_INT64 or key in self._flush_at_ms:
+            return
+        # Not after the sync itself, which moves the durable offset: an idle partition needs no timer.
+        if partition.durable_offset < partition.log_end_offset:
             with self._flush_lock:
                 self._flush_at_ms.setdefault(key, self._clock.monotonic_ms() + config.flush_ms)
             self._timers.schedule(Job.FLUSH, config.flush_ms)
