@@ -33,6 +33,8 @@ class SentBatch(NamedTuple):
 
 
 class _Producer:
+    """One producer id: its epoch, and its newest batches in that epoch, oldest first; never empty once noted."""
+
     __slots__ = ("batches", "epoch")
 
     def __init__(self, epoch: int) -> None:

@@ -10,6 +10,8 @@ from foldlog.limits import SYNC_THREADS
 
 
 class Syncable(Protocol):
+    """What the pool can sync; each is synced by one thread at a time."""
+
     def sync(self) -> None:
         """Make everything appended so far durable and tell who waits; a fault is told to them too."""
         ...
