@@ -12,7 +12,7 @@ Declared sizes are hints for the first allocation and are never believed beyond 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import cramjam
@@ -21,7 +21,6 @@ from foldlog.errors import InvalidArgument, InvalidBatch
 from foldlog.records.batch import Compression
 
 Buffer = bytes | bytearray | memoryview
-Expander = Callable[[Any, Any], int]
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -40,6 +39,11 @@ _FIRST_GUESS_BYTES: Final = 64 << 10
 _GUESS_RATIO: Final = 8
 """What an undeclared size is guessed at, relative to the compressed bytes; a wrong guess costs a second run."""
 
+_MODULES: Final[dict[Compression, Any]] = {
+    Compression.GZIP: cramjam.gzip,
+    Compression.LZ4: cramjam.lz4,
+    Compression.ZSTD: cramjam.zstd,
+}
 _LEVELS: Final = {Compression.GZIP: (1, 9), Compression.LZ4: (1, 16), Compression.ZSTD: (1, 22)}
 
 
@@ -87,11 +91,11 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
     if codec == Compression.SNAPPY:
         return _decompress_snappy(data, limit_bytes)
     if codec == Compression.GZIP:
-        return _expand(cramjam.gzip.decompress_into, "gzip", data, _gzip_size(data), limit_bytes)
+        return _expand(Compression.GZIP, data, _gzip_size(data), limit_bytes)
     if codec == Compression.LZ4:
-        return _expand(cramjam.lz4.decompress_into, "lz4", data, _lz4_size(data), limit_bytes)
+        return _expand(Compression.LZ4, data, _lz4_size(data), limit_bytes)
     if codec == Compression.ZSTD:
-        return _expand(cramjam.zstd.decompress_into, "zstd", data, _zstd_size(data, limit_bytes), limit_bytes)
+        return _expand(Compression.ZSTD, data, _zstd_size(data, limit_bytes), limit_bytes)
     raise InvalidBatch(f"compression codec {codec} is unknown", 0)
 
 
@@ -103,25 +107,36 @@ def _garbage(name: str, why: object) -> InvalidBatch:
     return InvalidBatch(f"its records are not valid {name} data ({why})", 0)
 
 
-def _expand(expander: Expander, name: str, data: Buffer, size_bytes: int | None, limit_bytes: int) -> Buffer:
-    """Run `expander` into a buffer of the declared size, then into larger ones up to the limit.
-
-    One byte more than needed is offered, so that a result of exactly the limit is told from one above it.
-    """
+def _expand(codec: Compression, data: Buffer, size_bytes: int | None, limit_bytes: int) -> Buffer:
+    """Expand into a buffer of the declared size, then, if that was wrong, into larger ones up to the limit."""
+    module = _MODULES[codec]
+    name = codec.name.lower()
     guess = max(_FIRST_GUESS_BYTES, _GUESS_RATIO * len(data)) if size_bytes is None else size_bytes
     room = min(guess, limit_bytes)
     while True:
         output = bytearray(room)
         try:
-            filled = expander(data, output)
+            filled = module.decompress_into(data, output)
         except cramjam.DecompressionError as error:
-            # Too small a buffer and broken data are told apart only by the library's wording, which may change:
-            # it may choose our words, never what is accepted.
+            if str(error) != _too_small_text(codec):
+                raise _garbage(name, error) from None
             if room >= limit_bytes:
-                raise (_too_large(limit_bytes) if "whole buffer" in str(error) else _garbage(name, error)) from None
+                raise _too_large(limit_bytes) from None
             room = min(max(4 * room, _FIRST_GUESS_BYTES), limit_bytes)
             continue
         return memoryview(output)[:filled]
+
+
+@cache
+def _too_small_text(codec: Compression) -> str:
+    """What the library says when the output does not fit. It has no error type of its own for that, and broken data
+    must not be tried again with ever larger buffers, so the library is asked, with data known to be right."""
+    sample = compress(codec, bytes(100))
+    try:
+        _MODULES[codec].decompress_into(sample, bytearray(10))
+    except cramjam.DecompressionError as error:
+        return str(error)
+    return ""
 
 
 def _gzip_size(data: Buffer) -> int | None:
