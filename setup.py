@@ -23,10 +23,13 @@ def extensions() -> list[Extension]:
                 [str(path)],
                 depends=included,
                 extra_compile_args=["-O3", "-fno-strict-aliasing", "-Wno-unreachable-code"],
-                optional=True,
             )
         )
     return found
 
 
-setup(ext_modules=cythonize(extensions(), language_level=3))
+modules = cythonize(extensions(), language_level=3)
+for module in modules:
+    module.optional = True  # cythonize makes new objects and does not carry it over
+
+setup(ext_modules=modules)

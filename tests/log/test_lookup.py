@@ -48,6 +48,16 @@ def test_an_index_that_leads_elsewhere_is_made_again(small: SmallPartition) -> N
     assert [first_at(small, offset) for offset in range(400)] == VALUES
 
 
+@pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
+@pytest.mark.parametrize("position", range(32))
+def test_any_byte_of_an_index_may_be_wrong(small: SmallPartition, position: int, mask: int) -> None:
+    small.close()
+    small.damage(small.names(".index")[0], position, mask)
+    small.reopen()
+    wanted = (0, 30, 33, 40, 80, 200, 399)
+    assert [first_at(small, offset) for offset in wanted] == [VALUES[offset] for offset in wanted]
+
+
 @pytest.mark.parametrize("position", range(36))
 def test_a_time_index_that_lies_is_found_out(small: SmallPartition, position: int) -> None:
     small.close()

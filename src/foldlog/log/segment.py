@@ -287,8 +287,9 @@ class Segment:
             data = memoryview(log.read(position, min(wanted, end - position)))
             found = walk(data, expected_offset=expected, gaps_below=gaps_below, before_offset=end_offset)
             headers = found.headers
-            looks_hinted = headers and headers[0].last_offset == hinted
-            if hinted >= 0 and position == start and (headers or found.problem) and not looks_hinted:
+            reads_on = not headers and not found.problem and wanted < found.needed_bytes <= end - position
+            is_hinted = headers and headers[0].last_offset == hinted
+            if hinted >= 0 and position == start and not reads_on and not is_hinted:
                 raise _IndexWrong
             if headers and headers[-1].next_offset > offset:
                 batches += len(headers)
@@ -303,10 +304,10 @@ class Segment:
                 break
             if found.problem:
                 raise CorruptLog(self.log_path, position, found.problem)
-            if not headers:
-                if not wanted < found.needed_bytes <= end - position:
-                    raise CorruptLog(self.log_path, position, "the last batch is cut off")
+            if reads_on:
                 wanted = found.needed_bytes
+            elif not headers:
+                raise CorruptLog(self.log_path, position, "the last batch is cut off")
         return Found([], memoryview(b""), position, expected)
 
     def _hint(self, offset: int) -> tuple[int, int]:
