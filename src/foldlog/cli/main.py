@@ -1,0 +1,87 @@
+"""The `foldlog` command. One module a noun; this one has what they share: help, exit codes, how errors look.
+
+Exit codes: 0 done; 1 it could not be done, or something is damaged; 2 the command line is wrong; 130 interrupted;
+141 nobody reads the output any more. What went wrong is one sentence on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from foldlog import __version__
+from foldlog.cli import check, node
+from foldlog.errors import CallerError, FoldlogError
+
+DONE: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+PIPE_CLOSED: Final = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _forget_output()
+        return PIPE_CLOSED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        parsed = build_parser().parse_args(arguments)
+        code: int = parsed.run(parsed)
+    except SystemExit as leaving:  # argparse leaves this way, with its message printed; so does a command on SIGTERM
+        code = leaving.code if isinstance(leaving.code, int) else USAGE
+    except BrokenPipeError:
+        raise
+    except CallerError as error:
+        code = _fail(error, USAGE)
+    except (FoldlogError, OSError) as error:
+        code = _fail(error, FAILED)
+    _flush()
+    return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="foldlog",
+        description="One durable log; everything else is a fold over it.",
+        epilog="Every command explains itself: foldlog COMMAND --help",
+    )
+    parser.add_argument("--version", action="version", version=f"foldlog {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, dest="command")
+    check.add_command(commands)
+    node.add_command(commands)
+    return parser
+
+
+def _fail(error: Exception, code: int) -> int:
+    _flush()
+    print(f"foldlog: {error}", file=sys.stderr)
+    return code
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # it can be closed from the start
+        sys.stdout.flush()
+
+
+def _forget_output() -> None:
+    """Python flushes standard output once more at its end, and would complain about the pipe then."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, sys.stdout.fileno())
+    finally:
+        os.close(null)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,281 @@
+"""What the JSON-lines node answers: a function from a message to an answer, over a broker. Reads no input itself.
+
+Served: `init`; `partition_append`, `partition_read`, `partition_info`; `commit_offset`, `fetch_offset`; and the kafka
+workload of Maelstrom: `send`, `poll`, `commit_offsets`, `list_committed_offsets`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.broker import Broker
+from foldlog.broker.topic_names import is_internal
+from foldlog.cli import node_messages as messages
+from foldlog.cli.node_messages import ErrorCode, Fields, RequestError
+from foldlog.errors import FoldlogError, UnknownPartition, UnknownTopic
+from foldlog.log.partition import Appended, Partition
+from foldlog.records.loops import decode, pack
+
+logger = logging.getLogger("foldlog.node")
+
+SEGMENT_RECORDS: Final = "foldlog.segment.records"
+WORKLOAD_GROUP: Final = "maelstrom"
+"""The group that the kafka workload's committed offsets belong to: it has none of its own."""
+
+POLL_RECORDS_MAX: Final = 1000
+"""Records a key that one poll answers with; who wants more polls again."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """What the command line chose. `segment_records` 0: segments do not roll by count."""
+
+    segment_records: int = 0
+    short_names: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that may still have to wait: `settle` returns once the fields may be sent, or raises.
+
+    Many appends can be begun before the first is settled: they then share one sync.
+    """
+
+    source: object
+    destination: object
+    request: Fields
+    fields: Fields
+    settle: Callable[[], None]
+
+    def body(self) -> Fields:
+        """The answer, after what it promises has become true."""
+        try:
+            self.settle()
+        except FoldlogError as error:
+            return messages.error_body(self.request.get("msg_id"), messages.code_of(error), str(error))
+        return self.fields
+
+
+def _nothing() -> None:
+    """What most answers wait for."""
+
+
+Handled = tuple[Fields, Callable[[], None]]
+
+
+class Node:
+    """One node. One thread. Topics come into being with their first append; a higher partition number grows them.
+
+    Non-promise: what was begun and not settled may or may not be in the log.
+    """
+
+    def __init__(self, broker: Broker, options: NodeOptions) -> None:
+        self._broker = broker
+        self._options = options
+        self._node_id: str | None = None
+        self._configured: set[str] = set()
+        self._handlers: dict[str, Callable[[Fields], Handled]] = {
+            "init": self._init,
+            "partition_append": self._append,
+            "partition_read": self._read,
+            "partition_info": self._info,
+            "commit_offset": self._commit_offset,
+            "fetch_offset": self._fetch_offset,
+            "send": self._send,
+            "poll": self._poll,
+            "commit_offsets": self._commit_offsets,
+            "list_committed_offsets": self._list_committed_offsets,
+        }
+
+    def handle(self, line: bytes) -> Fields | None:
+        """The body of the answer to one line, durable where it says so; None if it needs none."""
+        answer = self.begin(line)
+        return None if answer is None else answer.body()
+
+    def begin(self, line: bytes) -> Answer | None:
+        """The same without waiting for durability: see Answer. Whatever the line holds, it is answered."""
+        message: Fields = {}
+        request: Fields = {}
+        try:
+            message = messages.parse_line(line)
+            if isinstance(message.get("body"), dict):
+                request = message["body"]  # known before it is checked: an error names the msg_id where there is one
+            request = messages.body_of(message)
+            if messages.is_answer(request):
+                return None
+            fields, settle = self._dispatch(request)
+            body = messages.ok_body(request, fields)
+        except RequestError as error:
+            body, settle = messages.error_body(request.get("msg_id"), error.code, str(error)), _nothing
+        except FoldlogError as error:
+            body, settle = messages.error_body(request.get("msg_id"), messages.code_of(error), str(error)), _nothing
+        except Exception as error:
+            # A node that stops answering is worse than one that says it failed; the trace is for its log.
+            logger.exception("a request failed")
+            body, settle = messages.error_body(request.get("msg_id"), ErrorCode.CRASH, repr(error)), _nothing
+        source = self._node_id if self._node_id is not None else message.get("dest")
+        return Answer(source, message.get("src"), request, body, settle)
+
+    def _dispatch(self, request: Fields) -> Handled:
+        handler = self._handlers.get(request["type"])
+        if handler is None:
+            known = ", ".join(sorted(self._handlers))
+            raise RequestError(ErrorCode.NOT_SUPPORTED, f"{request['type']!r:.64} is not served; there are {known}")
+        return handler(request)
+
+    def _init(self, request: Fields) -> Handled:
+        self._node_id = messages.text_field(request, "node_id")
+        return {}, _nothing
+
+    # The partition protocol
+
+    def _append(self, request: Fields) -> Handled:
+        topic, number = _place(request)
+        message = messages.value_field(request, "message")
+        partition = self._partition_to_append(topic, number)
+        appended, now_ms = self._write(partition, message)
+        fields: Fields = {"offset": appended.base_offset}
+        if self._is_verbose(request):
+            fields["segment"] = self._segment_name(partition, appended.base_offset)
+            fields["timestamp"] = now_ms // 1000
+        return fields, lambda: partition.wait_acknowledged(appended.next_offset)
+
+    def _read(self, request: Fields) -> Handled:
+        topic, number = _place(request)
+        wanted = messages.number_field(request, "offset")
+        found = _records(self._settled_partition(topic, number), wanted, 1)
+        if not found:
+            raise RequestError(
+                ErrorCode.KEY_DOES_NOT_EXIST, f"offset {wanted} of {topic}-{number} is not written yet; read it later"
+            )
+        offset, message = found[0]
+        fields: Fields = {"message": message, "offset": offset}
+        if self._is_verbose(request):
+            fields["next_offset"] = offset + 1
+        return fields, _nothing
+
+    def _info(self, request: Fields) -> Handled:
+        partition = self._settled_partition(*_place(request))
+        return {
+            "start_offset": partition.log_start_offset,
+            "end_offset": partition.log_end_offset,
+            "segments": partition.segment_count,
+            "total_bytes": partition.size_bytes,
+        }, _nothing
+
+    def _commit_offset(self, request: Fields) -> Handled:
+        group, place = messages.text_field(request, "group"), _place(request)
+        offset = messages.number_field(request, "offset")
+        self._broker.commit_offsets(group, {place: OffsetAndMetadata(offset)})
+        return {}, _nothing
+
+    def _fetch_offset(self, request: Fields) -> Handled:
+        group, place = messages.text_field(request, "group"), _place(request)
+        committed = self._broker.committed(group, [place]).get(place)
+        return {"offset": 0 if committed is None else committed.offset}, _nothing
+
+    # The kafka workload
+
+    def _send(self, request: Fields) -> Handled:
+        key, message = messages.key_field(request), messages.value_field(request, "msg")
+        partition = self._partition_to_append(messages.topic_of_key(key), 0)
+        appended, _ = self._write(partition, message)
+        return {"offset": appended.base_offset}, lambda: partition.wait_acknowledged(appended.next_offset)
+
+    def _poll(self, request: Fields) -> Handled:
+        found: dict[str, list[list[Any]]] = {}
+        for key, offset in messages.offsets_field(request).items():
+            try:
+                partition = self._settled_partition(messages.topic_of_key(key), 0)
+            except UnknownTopic:
+                continue  # nothing was sent with this key yet
+            start = max(offset, partition.log_start_offset)
+            records = _records(partition, start, POLL_RECORDS_MAX) if start <= partition.high_watermark else []
+            found[key] = [[at, message] for at, message in records]
+        return {"msgs": found}, _nothing
+
+    def _commit_offsets(self, request: Fields) -> Handled:
+        # Inclusive here, the next offset in the log: 5 is done, so 6 is wanted next.
+        wanted = {
+            (messages.topic_of_key(key), 0): OffsetAndMetadata(offset + 1)
+            for key, offset in messages.offsets_field(request).items()
+        }
+        if wanted:
+            self._broker.commit_offsets(WORKLOAD_GROUP, wanted)
+        return {}, _nothing
+
+    def _list_committed_offsets(self, request: Fields) -> Handled:
+        places = {(messages.topic_of_key(key), 0): key for key in messages.keys_field(request)}
+        committed = self._broker.committed(WORKLOAD_GROUP, list(places))
+        return {"offsets": {places[place]: found.offset - 1 for place, found in committed.items()}}, _nothing
+
+    # The log
+
+    def _partition_to_append(self, topic: str, number: int) -> Partition:
+        """The partition, made if it is not there."""
+        try:
+            partition = self._broker.partition(topic, number)
+        except UnknownTopic:
+            settings = {SEGMENT_RECORDS: self._options.segment_records} if self._options.segment_records else None
+            self._broker.create_topic(topic, number + 1, settings)
+            partition = self._broker.partition(topic, number)
+        except UnknownPartition:
+            if number < 0:
+                raise
+            self._broker.grow_topic(topic, number + 1)
+            partition = self._broker.partition(topic, number)
+        if not isinstance(partition, Partition):
+            raise TypeError("the node writes, but its log is open for reading only")
+        if topic not in self._configured:
+            self._configure(topic)
+        return partition
+
+    def _configure(self, topic: str) -> None:
+        """A topic that an earlier run made rolls as this run was told to."""
+        wanted = self._options.segment_records
+        if wanted and self._broker.topic(topic).config.log.segment_records != wanted:
+            self._broker.alter_topic(topic, {SEGMENT_RECORDS: wanted})
+        self._configured.add(topic)
+
+    def _settled_partition(self, topic: str, number: int) -> Partition:
+        """The partition, with everything that was begun in it durable, and so readable."""
+        partition = self._broker.partition(topic, number)
+        if not isinstance(partition, Partition):
+            raise TypeError("the node writes, but its log is open for reading only")
+        partition.wait_acknowledged(partition.log_end_offset)
+        return partition
+
+    def _write(self, partition: Partition, message: Any) -> tuple[Appended, int]:
+        now_ms = self._broker.clock.now_ms()
+        return partition.append(pack([(now_ms, None, messages.to_record(message), ())])), now_ms
+
+    def _is_verbose(self, request: Fields) -> bool:
+        return self._options.verbose or request.get("verbose") is True
+
+    def _segment_name(self, partition: Partition, offset: int) -> str:
+        base_offset = max(segment.base_offset for segment in partition.segments() if segment.base_offset <= offset)
+        return f"{base_offset:0{8 if self._options.short_names else 20}d}.log"
+
+
+def _place(request: Fields) -> tuple[str, int]:
+    topic, number = messages.text_field(request, "topic"), messages.number_field(request, "partition")
+    if is_internal(topic):
+        raise messages.malformed(f"topic {topic!r} is kept by the log itself; choose another name")
+    if number < 0:
+        raise messages.malformed(f'{request["type"]} needs "partition", an integer from 0 on, not {number}')
+    return topic, number
+
+
+def _records(partition: Partition, offset: int, max_records: int) -> list[tuple[int, Any]]:
+    """(offset, message) of the first records at or after `offset`, of one slice at most."""
+    while True:
+        piece = partition.read(offset)
+        records, _ = decode(piece.data, *partition.label, start_offset=offset, max_records=max_records)
+        if records or piece.next_offset == offset:
+            return [(record.offset, messages.from_record(record.value, record.offset)) for record in records]
+        offset = piece.next_offset  # a batch without data records, such as a transaction's marker

@@ -1,0 +1,108 @@
+"""How the command behaves at its edges: help, version, mistakes, interrupts and closed pipes. Never a traceback.
+
+Runs it as a process: exit codes and standard error are the thing under test.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import foldlog
+from cli.command import COMMAND, WAIT_S, environment, start
+from cli.command import foldlog as run
+
+
+def test_help_names_every_command() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert b"{check,node}" in done.stdout
+    for command in ("check", "node"):
+        assert run(command, "--help").returncode == 0
+
+
+def test_the_version_is_the_packages() -> None:
+    assert run("--version").stdout.decode() == f"foldlog {foldlog.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("dance",),
+        ("node", "--segment-records", "0"),
+        ("node", "--segment-records", "many"),
+        ("node", "--dir", ""),
+        ("check",),
+        ("check", "here", "there"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2_and_says_what_is_wrong(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert b"foldlog" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert done.stdout == b""
+
+
+def test_what_cannot_be_done_is_exit_code_1_and_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for arguments in (("check", str(tmp_path / "none")), ("node", "--dir", str(tmp_path / "file"))):
+        done = run(*arguments)
+        assert done.returncode == 1
+        assert done.stderr.startswith(b"foldlog: ")
+        assert done.stderr.count(b"\n") == 1
+
+
+def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
+    with start("node", "--dir", str(tmp_path)) as first:
+        assert first.stdin is not None
+        assert first.stdout is not None
+        first.stdin.write(b'{"src":"c0","dest":"n1","body":{"type":"init","msg_id":1,"node_id":"n1"}}\n')
+        first.stdin.flush()
+        assert b"init_ok" in first.stdout.readline()
+        done = run("node", "--dir", str(tmp_path))
+        assert done.returncode == 1
+        assert str(first.pid).encode() in done.stderr
+        first.stdin.close()
+        assert first.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_node_closes_its_log_and_says_nothing(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    with start("node", TMPDIR=str(tmp_path)) as node:
+        assert node.stdin is not None
+        assert node.stdout is not None
+        assert node.stderr is not None
+        node.stdin.write(b'{"src":"c0","dest":"n1","body":{"type":"init","msg_id":1,"node_id":"n1"}}\n')
+        node.stdin.flush()
+        assert b"init_ok" in node.stdout.readline()
+        assert len(list(tmp_path.iterdir())) == 1, "without --dir it works in a temporary directory"
+        node.send_signal(number)
+        assert node.wait(WAIT_S) == code
+        assert node.stderr.read() == b""
+    assert list(tmp_path.iterdir()) == [], "and leaves nothing behind"
+
+
+def test_a_reader_that_goes_away_ends_the_node_quietly() -> None:
+    with start("node") as node:
+        assert node.stdin is not None
+        assert node.stdout is not None
+        assert node.stderr is not None
+        node.stdout.close()
+        node.stdin.write(b'{"src":"c0","dest":"n1","body":{"type":"init","msg_id":1,"node_id":"n1"}}\n')
+        node.stdin.flush()
+        assert node.wait(WAIT_S) == 141
+        assert node.stderr.read() == b""
+
+
+def test_a_closed_standard_output_is_said_in_one_sentence() -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "node"],
+        env=environment(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=WAIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
