@@ -241,7 +241,7 @@ def walk(buffer, position=0, *, int64_t expected_offset=-1, int64_t gaps_below=0
             return Walk(headers, at, None, 0)
         parse_header(view.data + at, at, &header)
         gap_is_legal = expected_offset < 0 or expected_offset < header.base_offset <= gaps_below
-        if gap_is_legal and header.base_offset >= before_offset:
+        if gap_is_legal and before_offset < INT64_MAX and header.base_offset >= before_offset:
             return Walk(headers, at, None, 0)
         fault = header_fault(&header, True)
         if fault:

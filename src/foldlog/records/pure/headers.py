@@ -248,7 +248,7 @@ def walk(
             header, magic = parse_header(view, position)
             base_offset = header.base_offset
             gap_is_legal = expected_offset < 0 or expected_offset < base_offset <= gaps_below
-            if gap_is_legal and base_offset >= before_offset:
+            if gap_is_legal and before_offset < fmt.MAX_INT64 and base_offset >= before_offset:
                 return Walk(headers, position, None, 0)
             fault = header_fault(header, magic, offsets_assigned=True)
             if fault is None and not gap_is_legal and base_offset != expected_offset:
