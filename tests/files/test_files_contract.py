@@ -91,6 +91,22 @@ def test_more_buffers_than_one_system_call_takes_are_all_written(place: tuple[Fi
     assert file.read(0, 9000) == b"".join(pieces)
 
 
+def test_a_short_write_is_taken_up_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may write less than it was given, at any byte: in the middle of a buffer or between two."""
+    whole = os.pwritev
+    calls = []
+
+    def short(descriptor: int, buffers: list[bytes], position: int) -> int:
+        calls.append(position)
+        return whole(descriptor, [b"".join(buffers)[: 1 + len(calls) % 7]], position)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    file = PosixFiles().open(f"{tmp_path}/a", write=True, create=True)
+    assert file.write(3, [b"abcd", bytearray(b"e"), memoryview(b"fghijklmnopqrstuvwxyz"), b""]) == 26
+    assert file.read(0, 99) == b"\0\0\0abcdefghijklmnopqrstuvwxyz"
+    assert len(calls) > 5
+
+
 def test_truncate_shortens_and_grows_with_zeroes(place: tuple[Files, str]) -> None:
     files, root = place
     file = files.open(f"{root}/a", write=True, create=True)

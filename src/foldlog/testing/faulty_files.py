@@ -18,6 +18,7 @@ from enum import Enum
 
 from foldlog.errors import StorageFull
 from foldlog.files.base import Buffer, Entry, File, Files, Lock, Mapped
+from foldlog.testing.power_loss import PowerLossFiles
 
 
 class Kind(Enum):
@@ -152,6 +153,13 @@ class FaultyFiles:
             raise StorageFull(f"no space to write {path}; nothing was kept, free space and send again")
         raise OSError(error, os.strerror(error), path)
 
+    def attempt_sync(self, kind: Kind, path: str) -> None:
+        error = self._decide(kind, path)
+        if error and isinstance(self._files, PowerLossFiles):
+            self._files.fail_next_sync()  # the sync that follows raises the error, and loses what it was to write
+        elif error:
+            raise OSError(error, os.strerror(error), path)
+
     def _decide(self, kind: Kind, path: str) -> int:
         operation = Operation(len(self.operations), kind, path)
         self.operations.append(operation)
@@ -181,7 +189,7 @@ class FaultyFile:
         self._file.truncate(size)
 
     def sync(self) -> None:
-        self._owner.attempt(Kind.SYNC, self.path)
+        self._owner.attempt_sync(Kind.SYNC, self.path)
         self._file.sync()
 
 
@@ -198,5 +206,5 @@ class FaultyMapped:
         self.close = mapped.close
 
     def sync(self) -> None:
-        self._owner.attempt(Kind.MAPPED_SYNC, self._path)
+        self._owner.attempt_sync(Kind.MAPPED_SYNC, self._path)
         self._mapped.sync()

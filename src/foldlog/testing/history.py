@@ -56,6 +56,18 @@ class PartitionHistory:
         self.acknowledged_end = max(self.acknowledged_end, next_offset)
         self.version += 1
 
+    def withdrawn(self, first_offset: int) -> None:
+        """The append failed and said that nothing of it was kept: its offsets are free again."""
+        del self.sent[first_offset:]
+        self.version += 1
+
+    def forget_unwritten(self, log_end_offset: int) -> None:
+        """The log was reopened and ends here: what was sent beyond never arrived, and its offsets are free again."""
+        if log_end_offset < self.acknowledged_end:
+            raise Violation(f"acknowledged up to {self.acknowledged_end}, but the log ends at {log_end_offset}")
+        del self.sent[log_end_offset:]
+        self.acknowledged(log_end_offset)
+
     def removing_below(self, offset: int) -> None:
         """Retention or a deletion is about to begin that may move the log start up to `offset`."""
         self.start_at_most = max(self.start_at_most, offset)

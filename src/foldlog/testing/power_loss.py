@@ -187,6 +187,7 @@ class PowerLossFiles:
         mine = [change for change in self._name_changes if change.directory() is directory]
         _apply(mine, self._synced_names)
         self._name_changes = [change for change in self._name_changes if change.directory() is not directory]
+        self._forget_nameless()
         self._done("sync_directory", path)
 
     def map(self, path: str, size: int, *, write: bool) -> PowerLossMapped:
@@ -236,8 +237,16 @@ class PowerLossFiles:
         books = self._books[node]
         return books.sizes[-1] if books.sizes else len(books.synced)
 
+    def _forget_nameless(self) -> None:
+        """Files that no cut can bring back need no books."""
+        named = {node for names in self._synced_names.values() for node in names.values()}
+        named.update(node for directory in self._synced_names for node in directory.names.values())
+        named.update(change.node for change in self._name_changes)
+        for node in [node for node in self._books if node not in named]:
+            del self._books[node]
+
     def note_write(self, path: str, node: FileNode, position: int, length: int) -> None:
-        books = self._books[node]
+        books = self._books.setdefault(node, _FileBooks())
         for sector in range(position // SECTOR_BYTES, (position + length + SECTOR_BYTES - 1) // SECTOR_BYTES):
             form = bytes(node.data[sector * SECTOR_BYTES : (sector + 1) * SECTOR_BYTES])
             books.sectors.setdefault(sector, []).append(form)
@@ -246,7 +255,7 @@ class PowerLossFiles:
         self._done("write", f"{length} bytes at {position} of {path}")
 
     def note_truncate(self, path: str, node: FileNode, old_size: int) -> None:
-        books = self._books[node]
+        books = self._books.setdefault(node, _FileBooks())
         size = len(node.data)
         for sector in range(size // SECTOR_BYTES, (old_size + SECTOR_BYTES - 1) // SECTOR_BYTES):
             form = bytes(node.data[sector * SECTOR_BYTES : (sector + 1) * SECTOR_BYTES])
@@ -256,7 +265,7 @@ class PowerLossFiles:
         self._done("truncate", f"{path} to {size}")
 
     def note_sync(self, path: str, node: FileNode) -> None:
-        books = self._books[node]
+        books = self._books.setdefault(node, _FileBooks())
         if self._failing_syncs:
             self._failing_syncs -= 1
             books.sectors.clear()
