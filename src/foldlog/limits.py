@@ -89,3 +89,27 @@ OFFSETS_EXPIRY_CHECK_MS = 10 * 60 * 1000
 
 WARNINGS_MAX = 100
 """Different warnings a broker keeps; the newest, since a fault that repeats is kept once."""
+
+PRODUCER_BUFFER_BYTES = 32 << 20
+"""What a producer may have sealed and not yet durable before send() waits: buffer.memory, Kafka's default."""
+
+CONSUMER_BUFFER_BYTES = 16 << 20
+"""What a consumer decodes ahead, over all its partitions: with many of them, each gets a smaller slice."""
+
+FETCH_BYTES_MIN = 32 << 10
+"""The smallest slice a consumer asks for: below this the cost of a read is in the call, not in the bytes."""
+
+ARROW_READ_BYTES = 2 << 20
+"""One slice of a bulk read: large, so that a table has few chunks, and still within most caches."""
+
+ARROW_READ_THREADS = 4
+"""Of one bulk read. They spend their time outside the interpreter's lock; more than the disk and memory can feed are idle."""
+
+ARROW_PACK_BYTES = 2 << 20
+"""What a bulk append packs ahead of the write: while it is in the cache, writing it costs half."""
+
+ARROW_SYNC_BYTES = 8 << 20
+"""What a bulk append writes between two syncs: below, the disk waits for the sync; above, nothing is gained."""
+
+ARROW_BATCH_BYTES = 256 << 10
+"""Batches of a bulk append: a reader of one record expands one batch, a reader of all sees few headers."""

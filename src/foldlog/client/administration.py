@@ -1,0 +1,254 @@
+"""Topics, groups and upkeep: the part of a Log that is about no record in particular."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.broker import Broker
+from foldlog.broker.catalog import Topic
+from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
+from foldlog.errors import GroupNotEmpty, UnknownMember
+from foldlog.log.compaction import CompactionReport
+
+
+class Administration:
+    """What a Log can do to its topics and groups. Any thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @property
+    def path(self) -> str:
+        """The data directory.
+
+        >>> import foldlog
+        >>> foldlog.open(":memory:").path
+        ':memory:'
+        """
+        return self._broker.path
+
+    @property
+    def broker(self) -> Broker:
+        """What the log is made of, for servers and tools that drive it directly."""
+        return self._broker
+
+    # --- topics ---------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> Topic:
+        """Make a topic. Durable on return; TopicExists, and nothing touched, if there is one of that name.
+
+        Settings have Kafka's names and defaults, `flush.*` apart: unset, every append is synced before it is
+        acknowledged.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     log.create_topic("orders", partitions=3, config={"retention.ms": 604_800_000}).partition_count
+        3
+        """
+        return self._broker.create_topic(name, partitions, config)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic, its records, and what groups committed in it. Durable on return.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.delete_topic("orders")
+        ...     log.topics()
+        []
+        """
+        self._broker.delete_topic(name)
+
+    def grow_topic(self, name: str, partitions: int) -> Topic:
+        """Add partitions until there are `partitions`. Durable on return. Keys move: order per key starts anew.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.grow_topic("orders", 3).partition_count
+        3
+        """
+        return self._broker.grow_topic(name, partitions)
+
+    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
+        """Change settings; None puts one back to its default. Durable on return, and in force.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.alter_topic("orders", {"retention.ms": 1000}).config.log.retention_ms
+        1000
+        """
+        return self._broker.alter_topic(name, changes)
+
+    def topics(self, include_internal: bool = False) -> list[str]:
+        """Their names, in order.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.topics()
+        ['orders']
+        """
+        return self._broker.topics(include_internal)
+
+    def topic(self, name: str) -> Topic:
+        """A topic's id, partition count and settings; UnknownTopic if there is none of that name.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", partitions=3)
+        ...     log.topic("orders").partition_count
+        3
+        """
+        return self._broker.topic(name)
+
+    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Per partition the log start offset and the high watermark: what can be read is [start, end).
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", partitions=2)
+        ...     _ = log.append("orders", "paid", partition=1)
+        ...     log.offsets("orders")
+        {0: (0, 0), 1: (0, 1)}
+        """
+        found: dict[int, tuple[int, int]] = {}
+        for number in range(self._broker.topic(topic).partition_count):
+            log = self._broker.partition(topic, number)
+            end = log.high_watermark
+            found[number] = (min(log.log_start_offset, end), end)
+        return found
+
+    def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
+        """Per partition the offset of the first record at or after `timestamp_ms`; None where there is none.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", partitions=2)
+        ...     _ = [log.append("orders", str(ms), partition=0, timestamp_ms=ms) for ms in (1000, 2000)]
+        ...     log.offsets_at("orders", timestamp_ms=1500)
+        {0: 1, 1: None}
+        """
+        found: dict[int, int | None] = {}
+        for number in range(self._broker.topic(topic).partition_count):
+            hit = self._broker.partition(topic, number).offset_at_time(timestamp_ms)
+            found[number] = None if hit is None else hit[0]
+        return found
+
+    # --- upkeep ---------------------------------------------------------------------------------------------------
+
+    def compact(self, topic: str | None = None) -> dict[TopicPartition, CompactionReport]:
+        """Keep only the newest record of each key, now: in one topic, or in all whose cleanup.policy says so.
+
+        The active segment is never touched; offsets stay what they were.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("prices", config={"cleanup.policy": "compact", "foldlog.segment.records": 1})
+        ...     _ = [log.append("prices", str(n), key="tea") for n in range(3)]
+        ...     _ = log.compact("prices")
+        ...     [record.value for record in log.read("prices")]
+        [b'2']
+        """
+        reports = self._broker.compact(topic)
+        return {TopicPartition(*partition): report for partition, report in reports.items()}
+
+    def enforce_retention(self, topic: str | None = None) -> int:
+        """Remove segments beyond retention.bytes or retention.ms now, in one topic or in all; returns how many.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", config={"retention.bytes": 0, "foldlog.segment.records": 1})
+        ...     _ = [log.append("orders", str(n)) for n in range(3)]
+        ...     _ = log.enforce_retention()
+        ...     log.offsets("orders")[0][1]
+        3
+        """
+        return self._broker.enforce_retention(topic)
+
+    def warnings(self) -> list[str]:
+        """What the owner should know: unknown directories, refused partitions, background work that failed.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     log.warnings()
+        []
+        """
+        return self._broker.warnings()
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    def groups(self) -> list[str]:
+        """Every group that has members or committed offsets, in order.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     with log.consumer(["orders"], group="fraud"):
+        ...         log.groups()
+        ['fraud']
+        """
+        return self._broker.group_names()
+
+    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed, durably. Works in reading processes too.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     log.committed("nobody")
+        {}
+        """
+        return {TopicPartition(*partition): place for partition, place in self._broker.committed(group).items()}
+
+    def lag(self, group: str) -> dict[TopicPartition, int]:
+        """How many offsets lie between what a group has committed and the end, per partition it has committed in.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.reset_group("fraud", {("orders", 0): "start"})
+        ...     _ = [log.append("orders", str(n)) for n in range(3)]
+        ...     log.lag("fraud")
+        {TopicPartition(topic='orders', partition=0): 3}
+        """
+        return {
+            partition: max(0, self._broker.partition(*partition).high_watermark - place.offset)
+            for partition, place in sorted(self.committed(group).items())
+        }
+
+    def reset_group(self, group: str, offsets: Mapping[tuple[str, int], Place]) -> None:
+        """Move a group without members: the next that joins reads on from these offsets. Durable on return.
+
+        GroupNotEmpty while it has members: they would overwrite it with their own next commit.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = log.append("orders", "paid")
+        ...     log.reset_group("fraud", {("orders", 0): "end"})
+        ...     log.committed("fraud")["orders", 0].offset
+        1
+        """
+        places: dict[tuple[str, int], OffsetAndMetadata] = {}
+        for partition in checked_partitions(offsets):
+            log = self._broker.partition(*partition)
+            places[partition] = OffsetAndMetadata(resolve_place(log, offsets[partition], "offset"), log.leader_epoch)
+        try:
+            self._broker.commit_offsets(group, places)
+        except UnknownMember as error:
+            raise GroupNotEmpty(f"group {group!r} has members; close them before moving its offsets") from error
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group without members, and all it committed. Durable on return; UnknownGroup, GroupNotEmpty.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.reset_group("fraud", {("orders", 0): "start"})
+        ...     log.delete_group("fraud")
+        ...     log.groups()
+        []
+        """
+        self._broker.delete_group(group)

@@ -1,0 +1,242 @@
+"""Whole ranges as Arrow tables, in and out: no Python object per record on either way.
+
+Reading cuts each partition into ranges and reads them on a few threads: what they do (pread, CRC, gathering columns)
+releases the interpreter's lock. Writing is a line of three: one thread packs a chunk, the caller writes the one before
+it, the log's own threads sync the one before that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from threading import Condition
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from foldlog.broker.broker import Broker
+from foldlog.client.arrivals import AnyPartition
+from foldlog.client.lanes import writable_partition
+from foldlog.client.partitioners import checked_partition, emptiest
+from foldlog.client.positions import Place, resolve_place
+from foldlog.client.reader import resolve_stop
+from foldlog.errors import FoldlogError, InvalidArgument, SerializationError
+from foldlog.limits import ARROW_PACK_BYTES, ARROW_READ_BYTES, ARROW_READ_THREADS, ARROW_SYNC_BYTES
+from foldlog.log.partition import Partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Item = TypeVar("Item")
+
+_RANGE_BYTES_MIN = 16 << 20
+"""Below this a second thread costs more than it saves."""
+
+_USED = ("value", "key", "headers", "timestamp", "partition")
+_IGNORED = ("topic", "offset", "timestamp_type")
+"""Columns that `read_arrow` gives and the log sets by itself: a table that was read can be appended as it is."""
+
+
+class Range(NamedTuple):
+    """Offsets of one partition to read: start inclusive, stop exclusive."""
+
+    log: AnyPartition
+    start: int
+    stop: int
+
+
+def plan_ranges(
+    logs: Mapping[int, AnyPartition], starts: Mapping[int, object], stops: Mapping[int, object]
+) -> list[Range]:
+    """What to read of each partition, cut into pieces that threads can share, in order."""
+    ranges: list[Range] = []
+    for number, log in sorted(logs.items()):
+        stop = min(resolve_stop(log, stops.get(number, "end")), log.high_watermark)
+        start = resolve_place(log, starts.get(number, "start"), "start")
+        held = max(1, log.high_watermark - log.log_start_offset)
+        estimated_bytes = log.size_bytes * max(0, stop - start) // held
+        pieces = max(1, min(_read_threads(), estimated_bytes // _RANGE_BYTES_MIN))
+        edges = [start + (stop - start) * piece // pieces for piece in range(pieces + 1)]
+        ranges.extend(Range(log, low, high) for low, high in pairwise(edges) if low < high)
+    return ranges
+
+
+def _read_threads() -> int:
+    return min(ARROW_READ_THREADS, os.cpu_count() or 1)
+
+
+def read_table(ranges: Sequence[Range], columns: Sequence[str]) -> pa.Table:
+    """One table of all ranges, in their order."""
+    import pyarrow as pa
+
+    from foldlog.records.arrow import schema
+
+    wanted = schema(columns)
+    if len(ranges) <= 1:
+        batches = [batch for piece in ranges for batch in _read_range(piece, columns)]
+    else:
+        with ThreadPoolExecutor(_read_threads(), thread_name_prefix="foldlog-arrow") as pool:
+            found = pool.map(lambda piece: list(_read_range(piece, columns)), ranges)
+            batches = [batch for batches_of_one in found for batch in batches_of_one]
+    if not wanted.names:
+        return pa.Table.from_batches(batches) if batches else pa.table({})
+    return pa.Table.from_batches(batches, schema=wanted)
+
+
+def _read_range(piece: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    from foldlog.records.arrow import to_arrow
+
+    log, offset, stop = piece
+    topic, number = log.label
+    while offset < stop:
+        data, next_offset = log.read(offset, ARROW_READ_BYTES)
+        if not data:
+            return
+        batch, _ = to_arrow(data, topic=topic, partition=number, start_offset=offset, end_offset=stop, columns=columns)
+        if batch.num_rows:
+            yield batch
+        offset = next_offset
+
+
+class _Acks:
+    """How much is appended and not yet durable; any thread."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._waiting_bytes = 0
+        self._error: FoldlogError | None = None
+
+    def expect(self, size_bytes: int) -> Callable[[FoldlogError | None], None]:
+        with self._changed:
+            self._waiting_bytes += size_bytes
+
+        def acknowledged(error: FoldlogError | None) -> None:
+            with self._changed:
+                self._waiting_bytes -= size_bytes
+                self._error = self._error or error
+                self._changed.notify_all()
+
+        return acknowledged
+
+    def wait_below(self, limit_bytes: int) -> None:
+        """Wait until at most `limit_bytes` are not durable; raises what went wrong."""
+        with self._changed:
+            while self._error is None and self._waiting_bytes > limit_bytes:
+                self._changed.wait()
+            if self._error is not None:
+                raise self._error
+
+
+class TableAppender:
+    """Appends one table to one topic. Used once, by one thread."""
+
+    def __init__(self, broker: Broker, topic: str, compression: int, batch_bytes: int) -> None:
+        self._broker = broker
+        self._topic = broker.topic(topic)
+        self._compression = compression
+        self._batch_bytes = min(batch_bytes, self._topic.config.log.max_message_bytes)
+        self._now_ms = broker.clock.now_ms()
+        self._acks = _Acks()
+        self._unsynced: dict[int, tuple[Partition, int, int]] = {}
+        self._unsynced_bytes = 0
+        self._appended: dict[int, tuple[int, int]] = {}
+        self._keyless = -1
+
+    def append(self, table: pa.Table | pa.RecordBatch) -> dict[int, tuple[int, int]]:
+        """Durable on return: per partition the first offset, and one past the last."""
+        self._check(table)
+        with ThreadPoolExecutor(1, thread_name_prefix="foldlog-pack") as packer:
+            for number, buffers in _one_ahead(packer, self._packed(table)):
+                log = self._partition(number)
+                for buffer in buffers:
+                    self._append(number, log, buffer)
+        self._sync_all()
+        self._acks.wait_below(0)
+        return dict(sorted(self._appended.items()))
+
+    def _packed(self, table: pa.Table | pa.RecordBatch) -> Iterator[tuple[int, list[bytearray]]]:
+        """The rows as batches, chunk by chunk, with the partition they go to."""
+        from foldlog.records.arrow import pack_arrow, route
+
+        count = self._topic.partition_count
+        routes_itself = count == 1 and "partition" not in table.schema.names
+        for chunk in _chunks(table):
+            for number, rows in [(0, chunk)] if routes_itself else route(chunk, count):
+                chosen = self._next_keyless() if number < 0 else checked_partition(self._topic.name, number, count)
+                packed = pack_arrow(
+                    rows, now_ms=self._now_ms, compression=self._compression, max_batch_bytes=self._batch_bytes
+                )
+                yield chosen, [batch.buffer for batch in packed]
+
+    def _append(self, number: int, log: Partition, data: bytearray) -> None:
+        size_bytes = len(data)
+        appended = log.append(data, trusted=True)
+        first, _ = self._appended.get(number, (appended.base_offset, 0))
+        self._appended[number] = (first, appended.next_offset)
+        _, _, waiting_bytes = self._unsynced.get(number, (log, 0, 0))
+        self._unsynced[number] = (log, appended.next_offset, waiting_bytes + size_bytes)
+        self._unsynced_bytes += size_bytes
+        if self._unsynced_bytes >= ARROW_SYNC_BYTES:
+            self._sync_all()
+
+    def _sync_all(self) -> None:
+        """Have what was appended since the last time synced, while the caller packs on; at most two chunks wait."""
+        for log, next_offset, size_bytes in self._unsynced.values():
+            log.on_acknowledged(next_offset, self._acks.expect(size_bytes))
+        self._unsynced.clear()
+        self._unsynced_bytes = 0
+        self._acks.wait_below(2 * ARROW_SYNC_BYTES)
+
+    def _partition(self, number: int) -> Partition:
+        return writable_partition(self._broker, self._topic.name, number)
+
+    def _next_keyless(self) -> int:
+        """Rows without key or partition: chunk by chunk, beginning with the emptiest partition."""
+        count = self._topic.partition_count
+        if self._keyless < 0:
+            self._keyless = emptiest([self._partition(number).log_end_offset for number in range(count)])
+        else:
+            self._keyless = (self._keyless + 1) % count
+        return self._keyless
+
+    def _check(self, table: pa.Table | pa.RecordBatch) -> None:
+        unknown = [name for name in table.schema.names if name not in _USED and name not in _IGNORED]
+        if unknown:
+            raise SerializationError(
+                f"column {unknown[0]!r} would be lost: a record has {', '.join(_USED)};"
+                " put it into the value, or drop it"
+            )
+        if self._topic.config.log.compact and ("key" not in table.schema.names or table.column("key").null_count):
+            raise InvalidArgument(f"topic {self._topic.name!r} is compacted: every row needs a key")
+
+
+def _one_ahead(pool: ThreadPoolExecutor, items: Iterator[Item]) -> Iterator[Item]:
+    """The items, each made on the pool's thread while the one before it is being used."""
+    coming = pool.submit(next, items, None)
+    while (item := coming.result()) is not None:
+        coming = pool.submit(next, items, None)
+        yield item
+
+
+def _chunks(table: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The table's rows in pieces of about ARROW_PACK_BYTES."""
+    per_chunk = max(1024, table.num_rows * ARROW_PACK_BYTES // max(1, table.nbytes))
+    for start in range(0, table.num_rows, per_chunk):
+        piece = table.slice(start, per_chunk)
+        if hasattr(piece, "to_batches"):
+            yield from piece.to_batches()
+        else:
+            yield piece
+
+
+def per_partition(given: Mapping[int, Place] | Place | None, numbers: Iterable[int], what: str) -> dict[int, object]:
+    """One place for all partitions, or a mapping that names some of them; the others are left to the default."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(numbers, given)
+    known = set(numbers)
+    for number in given:
+        if number not in known or type(number) is not int:
+            raise InvalidArgument(f"{what} names partition {number!r}, which is not among those read: {sorted(known)}")
+    return dict(given)

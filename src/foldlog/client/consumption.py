@@ -1,0 +1,440 @@
+"""How a consumer reads: its cursors, whose turn it is, its place in the group, and what it commits."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.broker import Broker
+from foldlog.broker.catalog import Topic
+from foldlog.client.arrivals import Arrivals
+from foldlog.client.assignors import ASSIGNORS
+from foldlog.client.cursors import Cursor, checked_reset
+from foldlog.client.membership import NOTHING_HELD, Held, Member, Memberships, not_assigned, topic_or_none, weak_call
+from foldlog.client.positions import TopicPartition, checked_count
+from foldlog.client.serializers import Deserializer, deserializer
+from foldlog.errors import (
+    FoldlogError,
+    GroupError,
+    GroupNotEmpty,
+    InvalidArgument,
+    LogClosed,
+    NotAssigned,
+    OffsetOutOfRange,
+    ReadOnly,
+    StorageError,
+    UnknownMember,
+)
+from foldlog.limits import CONSUMER_BUFFER_BYTES, FETCH_BYTES_MIN, READ_CHUNK_BYTES
+from foldlog.records.loops import Record
+
+_log = logging.getLogger("foldlog")
+
+_SERVE_INTERVAL_MS = 500.0
+"""How often polls give a sign of life to the group: taking the group's lock at every poll would cost more than it."""
+
+
+_LOOK_INTERVAL_MS = 20.0
+"""How often a `for` loop looks around: at grown topics, at its group, at commits that are due."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """What `Log.consumer` was given, checked. Defaults as in Kafka, but for the assignor, which is sticky."""
+
+    group: str | None = None
+    auto_offset_reset: str = "latest"
+    auto_commit: bool = True
+    auto_commit_interval_ms: int = 5000
+    assignor: str | None = None
+    max_records: int = 500
+    key_deserializer: Deserializer | str | None = None
+    value_deserializer: Deserializer | str | None = None
+    max_poll_interval_ms: int = 300_000
+    group_instance_id: str | None = None
+
+    def __post_init__(self) -> None:
+        group: Any = self.group
+        if group is not None and (not isinstance(group, str) or not group):
+            raise InvalidArgument(f"group={group!r} is not a name; give a str that is not empty")
+        if self.assignor is not None and self.assignor not in ASSIGNORS:
+            raise InvalidArgument(f"no assignor {self.assignor!r}; there are {', '.join(map(repr, ASSIGNORS))}")
+        checked_reset(self.auto_offset_reset)
+        checked_count("auto_commit_interval_ms", self.auto_commit_interval_ms)
+        checked_count("max_records", self.max_records)
+        checked_count("max_poll_interval_ms", self.max_poll_interval_ms)
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """What the member offers: the one it was told, or all, the default first."""
+        return tuple(ASSIGNORS) if self.assignor is None else (self.assignor,)
+
+
+class Consumption:
+    """The state of one consumer. Belongs to its thread; `commit_handled` may come from another, see there."""
+
+    def __init__(self, broker: Broker, memberships: Memberships, settings: ConsumerSettings) -> None:
+        self.arrivals = Arrivals()
+        self._broker = broker
+        self._memberships = memberships
+        self._settings = settings
+        self._group = settings.group
+        self._deserializers = (deserializer(settings.key_deserializer), deserializer(settings.value_deserializer))
+        self._auto_commits = settings.auto_commit and settings.group is not None and not broker.read_only
+        self._now_ms = broker.clock.monotonic_ms
+        self._cursors: dict[TopicPartition, Cursor] = {}
+        self._turns: list[Cursor] = []
+        self._turn = 0
+        self._topics: tuple[str, ...] = ()
+        self._topics_seen: list[Topic | None] = []
+        self._member: Member | None = None
+        self._adopted: Held = NOTHING_HELD
+        self._lost: set[TopicPartition] = set()
+        self._served: Cursor | None = None
+        self._next_look_ms = 0.0
+        self._next_serve_ms = 0.0
+        self._next_commit_ms = 0.0
+        self._unclosed: weakref.finalize[[Member], Consumption] | None = None
+
+    # --- what is read ---------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        """Read all of these topics, or the group's share of them."""
+        if self._group is not None and self._broker.read_only:
+            raise ReadOnly(
+                "joining a group writes to the log, which was opened with mode='r'; assign() partitions to read on from"
+                " what the group committed, or subscribe in the process that writes"
+            )
+        self.let_go()
+        self._topics = topics
+        self._topics_seen = self._topics_now()
+        if self._group is None:
+            for partition in self._partitions_of(topics):
+                self._add_cursor(partition, None, self._reset_offset(partition))
+            return
+        member = Member(
+            self._group,
+            topics,
+            self._settings.assignors,
+            self._settings.group_instance_id,
+            self._settings.max_poll_interval_ms,
+            self.arrivals.ring,
+            weak_call(self.commit_handled),
+        )
+        self._memberships.join(member)
+        self._member = member
+        self._unclosed = weakref.finalize(self, self._memberships.abandon, member)
+        self._unclosed.atexit = False
+        self._next_serve_ms = self._now_ms() + _SERVE_INTERVAL_MS
+        self._next_commit_ms = self._now_ms() + self._settings.auto_commit_interval_ms
+        self._adopt(member)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read exactly these, whatever the group's members read."""
+        self.let_go()
+        committed = self._committed(partitions)
+        for partition in partitions:
+            self._add_cursor(partition, committed.get(partition), self._reset_offset(partition))
+        self._next_commit_ms = self._now_ms() + self._settings.auto_commit_interval_ms
+
+    def let_go(self) -> None:
+        """Read nothing: commit what was dealt with, leave the group, forget the cursors."""
+        self.commit_handled()
+        member, self._member = self._member, None
+        if self._unclosed is not None:
+            self._unclosed.detach()
+        if member is not None:
+            try:
+                self._memberships.leave(member)
+            except LogClosed:
+                pass  # the log was closed under us, and its groups with it
+        for cursor in list(self._cursors.values()):
+            self._drop_cursor(cursor)
+        self._topics = ()
+        self._adopted = NOTHING_HELD
+        self._lost.clear()
+
+    def forked(self) -> None:
+        if self._unclosed is not None:
+            self._unclosed.detach()
+
+    def assignment(self) -> set[TopicPartition]:
+        if self._member is None:
+            return set(self._cursors)
+        self._memberships.bury_abandoned()
+        return set(self._member.held.since)
+
+    def cursor(self, topic: str, number: int) -> Cursor:
+        """The cursor of an assigned partition; NotAssigned if it is not."""
+        self._adopt_if_changed()
+        partition = TopicPartition(topic, number)
+        cursor = self._cursors.get(partition)
+        if cursor is None:
+            self._broker.partition(topic, number)  # says what is wrong, if there is no such partition
+            raise NotAssigned(f"{topic}-{number} is not assigned to this consumer; assignment() tells what is")
+        return cursor
+
+    def chosen(self, partitions: list[TopicPartition]) -> list[Cursor]:
+        """The cursors of these partitions, or of all that are assigned if none are named."""
+        self._adopt_if_changed()
+        if not partitions:
+            return list(self._cursors.values())
+        return [self.cursor(*partition) for partition in partitions]
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def next_records(self, limit: int, timeout_ms: float | None) -> list[Record]:
+        """Up to `limit` records; waits up to `timeout_ms` for the first, and returns [] if none came."""
+        deadline_ms = None if timeout_ms is None else self._now_ms() + timeout_ms
+        while True:
+            self.arrivals.reset()
+            self._look_around()
+            records = self._take(limit)
+            if records:
+                self.arrivals.found()
+                return records
+            remaining_ms = None if deadline_ms is None else deadline_ms - self._now_ms()
+            if remaining_ms is not None and remaining_ms <= 0:
+                return []
+            pause_ms = remaining_ms
+            if self._member is not None or self._topics:
+                # Groups and growing topics are looked after while waiting, too.
+                pause_ms = _SERVE_INTERVAL_MS if remaining_ms is None else min(remaining_ms, _SERVE_INTERVAL_MS)
+            arrived = self.arrivals.wait(pause_ms)
+            if self.arrivals.is_closed or (not arrived and pause_ms == remaining_ms):
+                return []
+
+    def next_record(self) -> Record | None:
+        """The next record, however long it takes; None once the consumer is closed.
+
+        Between two looks around, which cost more than a record does, only a changed assignment is noticed.
+        """
+        if self._now_ms() < self._next_look_ms and (self._member is None or self._member.held is self._adopted):
+            records = self._take(1)
+            if records:
+                return records[0]
+        records = self.next_records(1, None)
+        self._next_look_ms = self._now_ms() + _LOOK_INTERVAL_MS
+        return records[0] if records else None
+
+    def _take(self, limit: int) -> list[Record]:
+        """Up to `limit` records, beginning with the partition whose turn it is."""
+        turns = self._turns
+        taken: list[Record] = []
+        fetch_bytes = max(FETCH_BYTES_MIN, min(READ_CHUNK_BYTES, CONSUMER_BUFFER_BYTES // (len(turns) or 1)))
+        for _ in range(len(turns)):
+            cursor = turns[self._turn % len(turns)]
+            self._turn += 1
+            if cursor.is_paused:
+                continue
+            try:
+                found = cursor.take(limit, fetch_bytes)
+            except FoldlogError as error:
+                if taken:
+                    self._turn -= 1  # it is first next time, and raises then
+                    break
+                raise self._why(cursor, error) from error
+            if found:
+                self._served = cursor
+                taken = taken + found if taken else found
+                limit -= len(found)
+                if limit <= 0:
+                    break
+        return taken
+
+    def _why(self, cursor: Cursor, error: FoldlogError) -> FoldlogError:
+        """A closed partition is a deleted topic, unless the whole log was closed."""
+        if isinstance(error, LogClosed):
+            try:
+                self._broker.partition(*cursor.partition)
+            except FoldlogError as better:
+                return better
+        return error
+
+    # --- the group, and topics that grow --------------------------------------------------------------------------
+
+    def _look_around(self) -> None:
+        """What every poll looks after: the group, topics that grew, commits that are due."""
+        if self._topics and self._topics_now() != self._topics_seen:
+            self._topics_seen = self._topics_now()
+            self._next_serve_ms = 0.0
+            if self._member is None:
+                self._read_new_partitions()
+        member = self._member
+        if member is not None:
+            now_ms = self._now_ms()
+            if now_ms >= self._next_serve_ms:
+                self._memberships.serve(member)
+                self._next_serve_ms = now_ms + min(_SERVE_INTERVAL_MS, self._settings.max_poll_interval_ms / 3)
+            self._adopt_if_changed()
+        if self._auto_commits and self._now_ms() >= self._next_commit_ms:
+            self.commit_handled()
+
+    def _read_new_partitions(self) -> None:
+        """Without a group: read what the topics have gained, from its start. Who subscribed wants all of it."""
+        for partition in self._partitions_of(topic.name for topic in self._topics_seen if topic is not None):
+            if partition not in self._cursors:
+                self._add_cursor(partition, None, self._broker.partition(*partition).log_start_offset)
+
+    def _topics_now(self) -> list[Topic | None]:
+        return [topic_or_none(self._broker, name) for name in self._topics]
+
+    def _adopt_if_changed(self) -> None:
+        if self._member is not None and self._member.held is not self._adopted:
+            self._adopt(self._member)
+
+    def _adopt(self, member: Member) -> None:
+        """Follow the group: drop cursors of what is lost, add cursors for what is new, keep the others as they are."""
+        held = member.held
+        self._adopted = held
+        for cursor in list(self._cursors.values()):
+            if held.since.get(cursor.partition) != cursor.since:
+                if cursor.position not in (cursor.committed, cursor.started_at):
+                    self._lost.add(cursor.partition)
+                self._drop_cursor(cursor)
+        new = [partition for partition in sorted(held.since) if partition not in self._cursors]
+        committed = self._committed(new)
+        problem: FoldlogError | None = None
+        for partition in new:
+            try:
+                start = member.starts.get(partition)
+                cursor = self._add_cursor(partition, committed.get(partition), self._reset_offset(partition, start))
+                cursor.since = held.since[partition]
+            except FoldlogError as error:
+                problem = problem or error
+        if problem is not None:
+            # Said once for each assignment; the other partitions are read meanwhile.
+            raise problem
+
+    def _add_cursor(self, partition: TopicPartition, committed: OffsetAndMetadata | None, reset_offset: int) -> Cursor:
+        log = self._broker.partition(*partition)
+        position = committed.offset if committed is not None else reset_offset
+        cursor = Cursor(partition, log, position, self._settings.auto_offset_reset, self._deserializers)
+        if committed is not None:
+            cursor.committed = committed.offset
+        elif self._group is not None and self._settings.auto_offset_reset == "none":
+            cursor.problem = OffsetOutOfRange(
+                *partition,
+                position,
+                log.log_start_offset,
+                log.high_watermark,
+                f"group {self._group!r} has committed nothing here and auto_offset_reset is 'none'; seek() somewhere",
+            )
+        self._cursors[partition] = cursor
+        self._turns = list(self._cursors.values())
+        self.arrivals.watch(log)
+        return cursor
+
+    def _drop_cursor(self, cursor: Cursor) -> None:
+        if self._served is cursor:
+            self._served = None
+        del self._cursors[cursor.partition]
+        self._turns = list(self._cursors.values())
+        self.arrivals.unwatch(cursor.log)
+
+    def _reset_offset(self, partition: TopicPartition, latest: int | None = None) -> int:
+        """Where auto_offset_reset begins; `latest` is where the end was when the partition was assigned."""
+        log = self._broker.partition(*partition)
+        if self._settings.auto_offset_reset != "latest":
+            return log.log_start_offset
+        return log.high_watermark if latest is None else max(latest, log.log_start_offset)
+
+    def _partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in range(self._broker.topic(topic).partition_count)
+        ]
+
+    # --- committing -----------------------------------------------------------------------------------------------
+
+    def count_as_handled(self) -> None:
+        """What was handed out so far has been dealt with."""
+        if self._auto_commits:
+            for cursor in self._turns:
+                cursor.handled = cursor.position
+
+    def count_last_as_handled(self) -> None:
+        """The same after a single record, for a loop that takes one at a time."""
+        if self._served is not None:
+            self._served.handled = self._served.position
+
+    def commit_handled(self) -> None:
+        """Commit what was dealt with, if this consumer commits by itself.
+
+        Called by its own thread, and by one that is about to make the group rebalance: it only reads cursors, whose
+        fields are replaced whole, and what it misses is handed out again.
+        """
+        if not self._auto_commits:
+            return
+        self._next_commit_ms = self._now_ms() + self._settings.auto_commit_interval_ms
+        moved = {
+            cursor.partition: OffsetAndMetadata(cursor.handled, cursor.log.leader_epoch)
+            for cursor in self._turns
+            # Also where nothing was read yet: who comes back finds what was written since, not a new "latest".
+            if cursor.handled != cursor.committed and cursor.problem is None
+        }
+        held = self._member.held.since if self._member is not None else moved
+        moved = {partition: place for partition, place in moved.items() if partition in held}
+        if not moved:
+            return
+        try:
+            self.commit(moved)
+        except (GroupError, StorageError, LogClosed) as error:
+            # Nothing is lost by it: whoever reads on from the older commit sees these records again.
+            _log.warning("auto-commit of group %r failed, and is tried again: %s", self._group, error)
+
+    def commit_all(self, metadata: str) -> None:
+        """Commit all that was handed out and is still ours; NotAssigned names what no longer is."""
+        self._check_group()
+        self._adopt_if_changed()
+        places = {
+            cursor.partition: OffsetAndMetadata(cursor.position, cursor.log.leader_epoch, metadata)
+            for cursor in self._turns
+            if cursor.problem is None
+        }
+        if places:
+            self.commit(places)
+        lost, self._lost = self._lost, set()
+        if lost:
+            raise not_assigned(lost, self._group or "")
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Durable on return."""
+        self._check_group()
+        if self._member is not None:
+            self._memberships.commit(self._member, offsets)
+        else:
+            missing = [partition for partition in offsets if partition not in self._cursors]
+            if missing:
+                raise not_assigned(missing, self._group or "")
+            try:
+                self._broker.commit_offsets(self._group or "", dict(offsets.items()))
+            except UnknownMember as error:
+                raise GroupNotEmpty(
+                    f"group {self._group!r} has members, so a consumer with partitions of its own cannot commit for it"
+                ) from error
+        for partition, place in offsets.items():
+            cursor = self._cursors.get(partition)
+            if cursor is not None:
+                cursor.committed = place.offset
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        self._check_group(reading=True)
+        return self._committed([partition]).get(partition)
+
+    def _committed(self, partitions: list[TopicPartition]) -> Mapping[tuple[str, int], OffsetAndMetadata]:
+        return self._broker.committed(self._group, partitions) if self._group is not None and partitions else {}
+
+    def _check_group(self, *, reading: bool = False) -> None:
+        if self._group is None:
+            raise InvalidArgument("this consumer has no group, so it commits nothing; give it one: group='name'")
+        if self._broker.read_only and not reading:
+            raise ReadOnly(
+                "committing writes to the log, which was opened with mode='r'; commit in the process that writes,"
+                " or keep the offset with your own state"
+            )

@@ -1,0 +1,26 @@
+"""RecordMetadata, SendFuture and BatchAck: compiled where they could be built, else their Python twins.
+
+No warning here: `foldlog.records.loops` gives the one that matters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foldlog.environment import PURE_PYTHON
+
+if TYPE_CHECKING or PURE_PYTHON:
+    from foldlog.client.handles_py import BatchAck, RecordMetadata, SendFuture
+else:
+    try:
+        from foldlog.client.handles import BatchAck, RecordMetadata, SendFuture
+    except ImportError:
+        from foldlog.client.handles_py import BatchAck, RecordMetadata, SendFuture
+
+
+def remake_metadata(topic: str, partition: int, offset: int, timestamp_ms: int) -> RecordMetadata:
+    """What a pickle refers to, so that it can be read where the other twin is in use."""
+    return RecordMetadata(topic, partition, offset, timestamp_ms)
+
+
+__all__ = ["BatchAck", "RecordMetadata", "SendFuture", "remake_metadata"]

@@ -1,0 +1,5 @@
+"""Types of the compiled twin: the same names as handles_py."""
+
+from foldlog.client.handles_py import BatchAck as BatchAck
+from foldlog.client.handles_py import RecordMetadata as RecordMetadata
+from foldlog.client.handles_py import SendFuture as SendFuture

@@ -1,0 +1,211 @@
+# cython: language_level=3, binding=True
+"""What a producer hands back, compiled: one future per record must cost less than the record itself.
+
+`handles_py.py` is the same in Python, with the reasons in its comments. A standard Future costs 2 us to set and wakes
+its waiters one by one; here a batch has one BatchAck and a future is three fields that point at it.
+"""
+
+import logging
+from threading import Event, Lock
+
+cimport cython
+
+from foldlog.errors import WaitTimeout
+
+_log = logging.getLogger("foldlog")
+
+
+@cython.final
+@cython.freelist(64)
+@cython.no_gc
+cdef class RecordMetadata:
+    """Where a record is: topic, partition, offset and timestamp. Immutable, compared by value.
+
+    >>> RecordMetadata("orders", 0, 14, 1700000000000)
+    RecordMetadata(topic='orders', partition=0, offset=14, timestamp_ms=1700000000000)
+    """
+
+    __match_args__ = ("topic", "partition", "offset", "timestamp_ms")
+
+    cdef readonly str topic
+    cdef readonly int partition
+    cdef readonly long long offset
+    cdef readonly long long timestamp_ms
+
+    def __init__(self, str topic not None, int partition, long long offset, long long timestamp_ms):
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+
+    def __repr__(self):
+        return (
+            f"RecordMetadata(topic={self.topic!r}, partition={self.partition},"
+            f" offset={self.offset}, timestamp_ms={self.timestamp_ms})"
+        )
+
+    def __eq__(self, other):
+        if not isinstance(other, RecordMetadata):
+            return NotImplemented
+        cdef RecordMetadata that = <RecordMetadata>other
+        return (
+            self.offset == that.offset
+            and self.partition == that.partition
+            and self.timestamp_ms == that.timestamp_ms
+            and self.topic == that.topic
+        )
+
+    def __hash__(self):
+        return hash((self.topic, self.partition, self.offset, self.timestamp_ms))
+
+    def __reduce__(self):
+        from foldlog.client.handle_types import remake_metadata
+
+        return remake_metadata, (self.topic, self.partition, self.offset, self.timestamp_ms)
+
+
+@cython.final
+cdef class BatchAck:
+    """The one fate of all records of a batch: pending, then durable or failed, once.
+
+    `written` and `finish` belong to the producer; everything else may be called from any thread. Callbacks run on the
+    thread that finishes, or at once if it is finished: they must be quick and must not wait for other records.
+    """
+
+    cdef readonly str topic
+    cdef readonly int partition
+    cdef readonly long long base_offset
+    cdef readonly long long append_time_ms
+    cdef readonly bint done
+    cdef readonly object error
+    cdef object _lock
+    cdef object _event
+    cdef list _callbacks
+
+    def __init__(self, str topic not None, int partition):
+        self.topic = topic
+        self.partition = partition
+        self.base_offset = -1
+        self.append_time_ms = -1
+        self.done = False
+        self._lock = Lock()
+
+    def written(self, long long base_offset, long long append_time_ms):
+        """The batch has its offsets; it is not durable yet."""
+        self.base_offset = base_offset
+        self.append_time_ms = append_time_ms
+
+    def finish(self, error=None):
+        """Durable, or failed with `error`. The first call counts."""
+        with self._lock:
+            if self.done:
+                return
+            self.error = error
+            self.done = True
+            event, self._event = self._event, None
+            callbacks, self._callbacks = self._callbacks, None
+        if event is not None:
+            event.set()
+        if callbacks is not None:
+            for future, callback in callbacks:
+                _call(callback, future)
+
+    def wait(self, timeout=None):
+        """Whether it was finished within `timeout` seconds (None: however long it takes)."""
+        if self.done:
+            return True
+        with self._lock:
+            if self.done:
+                return True
+            if self._event is None:
+                self._event = Event()
+            event = self._event
+        return event.wait(timeout)
+
+    def add_callback(self, SendFuture future not None, callback):
+        with self._lock:
+            if not self.done:
+                if self._callbacks is None:
+                    self._callbacks = []
+                self._callbacks.append((future, callback))
+                return
+        _call(callback, future)
+
+
+# no_gc: futures outnumber everything else a producer makes, and tracking them would make each full collection walk
+# them all. The only cycle possible, through a callback that holds its own future, is broken when the batch finishes.
+@cython.final
+@cython.freelist(1024)
+@cython.no_gc
+cdef class SendFuture:
+    """The fate of one sent record. `result()` returns its RecordMetadata once fdatasync has covered it.
+
+    Named and shaped like `concurrent.futures.Future` (timeouts are in seconds there, so they are here), without
+    `cancel`: what was sent cannot be taken back.
+
+    >>> import foldlog
+    >>> with foldlog.open(":memory:") as log:
+    ...     _ = log.create_topic("orders")
+    ...     with log.producer() as producer:
+    ...         producer.send("orders", "paid", timestamp_ms=5).result()
+    RecordMetadata(topic='orders', partition=0, offset=0, timestamp_ms=5)
+    """
+
+    cdef BatchAck _ack
+    cdef long long _index
+    cdef long long _timestamp_ms
+
+    def __cinit__(self, BatchAck ack not None, long long index, long long timestamp_ms):
+        self._ack = ack
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+
+    def done(self):
+        """Whether the record is durable or has failed; never waits."""
+        return self._ack.done
+
+    def result(self, timeout=None):
+        """The record's place, once it is durable. Raises what went wrong, or WaitTimeout after `timeout` seconds."""
+        cdef BatchAck ack = self._ack
+        error = self.exception(timeout)
+        if error is not None:
+            raise error.with_traceback(None)
+        return RecordMetadata(
+            ack.topic,
+            ack.partition,
+            ack.base_offset + self._index,
+            ack.append_time_ms if ack.append_time_ms >= 0 else self._timestamp_ms,
+        )
+
+    def exception(self, timeout=None):
+        """What went wrong, or None once the record is durable. Raises WaitTimeout after `timeout` seconds."""
+        cdef BatchAck ack = self._ack
+        if not ack.done and not ack.wait(timeout):
+            raise WaitTimeout(
+                f"a record sent to {ack.topic}-{ack.partition} was not durable within {timeout} s; it may yet be"
+            )
+        return ack.error
+
+    def add_done_callback(self, callback):
+        """Call `callback(self)` once: when the record is durable or has failed, or at once if it already is.
+
+        It runs on the thread that synced the batch: keep it quick, and never wait for another record in it.
+        """
+        self._ack.add_callback(self, callback)
+
+    def __repr__(self):
+        cdef BatchAck ack = self._ack
+        if not ack.done:
+            state = "pending"
+        elif ack.error is not None:
+            state = f"failed: {ack.error!r}"
+        else:
+            state = f"durable at offset {ack.base_offset + self._index}"
+        return f"<SendFuture {ack.topic}-{ack.partition} {state}>"
+
+
+def _call(callback, future):
+    try:
+        callback(future)
+    except Exception:
+        _log.exception("a done callback of %r failed", future)

@@ -1,0 +1,371 @@
+"""Embedded members of consumer groups: the driver of the group coordinator for consumers of this process.
+
+The coordinator speaks Kafka's classic protocol: members join, the leader assigns, everybody syncs. Members here share
+a process, so nobody has to wait for a member's next poll: whoever makes or closes a consumer joins all the others
+again on the spot, and when that call returns every member holds what it shall read. A member learns of it by looking
+at `Member.held`, which is replaced whole.
+
+Locks: everything about joining happens inside `broker.coordinator()`; nothing of a consumer is touched from here but
+for `Member`, so the consumer needs no lock.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.broker import Broker
+from foldlog.broker.catalog import Topic
+from foldlog.broker.group_errors import GroupErrorCode, exception_for
+from foldlog.broker.group_messages import (
+    NO_GENERATION,
+    NO_MEMBER,
+    GroupState,
+    JoinRequest,
+    JoinResult,
+    MemberIdentity,
+    SyncRequest,
+    SyncResult,
+)
+from foldlog.broker.groups import GroupCoordinator
+from foldlog.client.assignors import ASSIGNORS
+from foldlog.client.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_sticky_user_data,
+    encode_subscription,
+)
+from foldlog.client.positions import TopicPartition
+from foldlog.errors import (
+    CorruptLog,
+    FoldlogError,
+    GroupError,
+    IllegalGeneration,
+    LogClosed,
+    MalformedBytes,
+    NotAssigned,
+    RebalanceInProgress,
+    UnknownMember,
+    UnknownTopic,
+)
+
+EMBEDDED_HOST = "embedded"
+"""What members of this kind give as their host. After a crash they are found by it: they died with the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a member holds in one generation. `since` tells from which generation on it has held it without a break."""
+
+    member_id: str
+    generation: int
+    since: Mapping[TopicPartition, int]
+
+
+NOTHING_HELD = Held(NO_MEMBER, NO_GENERATION, {})
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """One consumer's place in its group. Written inside `broker.coordinator()`, `held` read by anybody."""
+
+    group: str
+    topics: tuple[str, ...]
+    assignors: tuple[str, ...]
+    instance_id: str | None
+    max_poll_interval_ms: int
+    wake: Callable[[], None]
+    before_rebalance: Callable[[], None]
+    """Commits what was dealt with; called on the thread that starts a rebalance, before it does."""
+    held: Held = NOTHING_HELD
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    """The high watermark of each partition when it was given to this member: where "latest" is."""
+    refusal: FoldlogError | None = None
+    member_id: str = NO_MEMBER
+    generation: int = NO_GENERATION
+    is_joining: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+    """Partitions of its topics when it last was given some: later ones are read from their start."""
+
+
+class Memberships:
+    """All embedded members of one log, by group."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._members: dict[str, list[Member]] = {}
+        self._absent: dict[str, list[MemberIdentity]] = {}
+        self._abandoned: deque[Member] = deque()
+
+    # --- what consumers ask ---------------------------------------------------------------------------------------
+
+    def join(self, member: Member) -> None:
+        """Become a member. On return it holds its partitions, and the others what is left to them."""
+        self.bury_abandoned()
+        self._before_rebalance(member.group)
+        with self._broker.coordinator() as coordinator:
+            self._meet(coordinator, member.group)
+            self._members[member.group].append(member)
+            self._start_join(coordinator, member)
+            self._join_everybody(coordinator, member.group)
+            refusal, member.refusal = member.refusal, None
+            if refusal is not None:
+                self._members[member.group].remove(member)
+        if refusal is not None:
+            raise refusal
+
+    def leave(self, member: Member) -> None:
+        """Give everything back; the others hold it on return.
+
+        A member with a group.instance.id only steps out: its place is kept for the next consumer with that id, until
+        max_poll_interval_ms have passed or somebody else makes the group rebalance.
+        """
+        if member not in self._members.get(member.group, ()):
+            return
+        self._before_rebalance(member.group, apart_from=member)
+        with self._broker.coordinator() as coordinator:
+            self._remove(coordinator, member)
+            self._join_everybody(coordinator, member.group)
+
+    def abandon(self, member: Member) -> None:
+        """Note that a consumer was dropped without being closed. Takes no lock: the garbage collector calls it."""
+        self._abandoned.append(member)
+
+    def bury_abandoned(self) -> None:
+        """Let members leave whose consumers are gone."""
+        while self._abandoned:
+            try:
+                self.leave(self._abandoned.popleft())
+            except LogClosed:
+                return
+
+    def serve(self, member: Member) -> None:
+        """A sign of life, from every poll or so. Joins again if the group asks for it or has given up on the member."""
+        self.bury_abandoned()
+        with self._broker.coordinator() as coordinator:
+            code = coordinator.heartbeat(member.group, member.member_id, member.generation, member.instance_id)
+            if code is GroupErrorCode.FENCED_INSTANCE_ID:
+                raise _error(code, member.group)
+            if code in (GroupErrorCode.UNKNOWN_MEMBER_ID, GroupErrorCode.ILLEGAL_GENERATION):
+                # It was silent for too long; somebody else has had its partitions.
+                member.member_id, member.generation, member.is_joining = NO_MEMBER, NO_GENERATION, False
+                member.held = NOTHING_HELD
+        if code is not GroupErrorCode.NONE or self._counts_of(member.topics) != member.counts:
+            self._rebalance(member)
+
+    def commit(self, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Durable on return. NotAssigned, and nothing committed, if one of the partitions is not the member's."""
+        while True:
+            held = member.held
+            lost = [partition for partition in offsets if partition not in held.since]
+            if lost:
+                raise not_assigned(lost, member.group)
+            try:
+                # The coordinator accepts it only in the generation in which the member holds them all.
+                self._broker.commit_offsets(
+                    member.group,
+                    dict(offsets.items()),
+                    member_id=held.member_id,
+                    generation=held.generation,
+                    instance_id=member.instance_id,
+                )
+            except (IllegalGeneration, RebalanceInProgress, UnknownMember):
+                if member.held is held:
+                    raise
+            else:
+                return
+
+    # --- joining --------------------------------------------------------------------------------------------------
+
+    def _rebalance(self, member: Member) -> None:
+        self._before_rebalance(member.group)
+        with self._broker.coordinator() as coordinator:
+            self._meet(coordinator, member.group)
+            leader = coordinator.describe(member.group).leader
+            ours = self._members[member.group]
+            # Only the leader's joining makes a settled group assign anew; the others' might just be answered again.
+            self._start_join(coordinator, next((one for one in ours if one.member_id == leader), member))
+            self._start_join(coordinator, member)
+            self._join_everybody(coordinator, member.group)
+            refusal, member.refusal = member.refusal, None
+        if refusal is not None:
+            raise refusal
+
+    def _before_rebalance(self, group: str, apart_from: Member | None = None) -> None:
+        for member in list(self._members.get(group, ())):
+            if member is not apart_from:
+                member.before_rebalance()
+
+    def _join_everybody(self, coordinator: GroupCoordinator, group: str) -> None:
+        """While the group waits for its members to join, join those of this process."""
+        while coordinator.describe(group).state is GroupState.PREPARING_REBALANCE:
+            absent = self._absent.pop(group, [])
+            if absent:
+                coordinator.leave(group, absent)
+                continue
+            late = next((member for member in self._members[group] if not member.is_joining), None)
+            if late is None:
+                return  # members of other processes are awaited; the answers come in their time
+            self._start_join(coordinator, late)
+
+    def _start_join(self, coordinator: GroupCoordinator, member: Member) -> None:
+        if member.is_joining:
+            return
+        member.is_joining = True
+        absent = self._absent.get(member.group, [])
+        absent[:] = [one for one in absent if one.group_instance_id != member.instance_id]
+        coordinator.join(_join_request(member), partial(self._joined, coordinator, member))
+
+    def _joined(self, coordinator: GroupCoordinator, member: Member, result: JoinResult) -> None:
+        member.is_joining = False
+        if result.error is not GroupErrorCode.NONE:
+            self._refused(member, result.error)
+            return
+        member.member_id = result.member_id
+        member.generation = result.generation
+        assignments: dict[str, bytes] = {}
+        if result.is_leader and not result.skip_assignment:
+            assignments = self._assign(member.group, result)
+        request = SyncRequest(
+            member.group, member.member_id, member.generation, assignments, member.instance_id, PROTOCOL_TYPE
+        )
+        coordinator.sync(request, partial(self._synced, member, result.generation))
+
+    def _assign(self, group: str, joined: JoinResult) -> dict[str, bytes]:
+        """The leader's task: who reads what."""
+        subscriptions: dict[str, Subscription] = {}
+        for one in joined.members:
+            try:
+                wanted = decode_subscription(one.metadata)
+            except MalformedBytes:
+                wanted = Subscription(())  # a member of another make that we cannot understand gets nothing
+            subscriptions[one.member_id] = replace(wanted, group_instance_id=one.group_instance_id)
+        counts = self._counts_of(topic for wanted in subscriptions.values() for topic in wanted.topics)
+        assigned = ASSIGNORS[joined.protocol or ""](subscriptions, counts)
+        return {
+            member_id: encode_assignment(Assignment(tuple(partitions))) for member_id, partitions in assigned.items()
+        }
+
+    def _synced(self, member: Member, generation: int, result: SyncResult) -> None:
+        if result.error is not GroupErrorCode.NONE:
+            self._refused(member, result.error)
+            return
+        before = member.held.since if member.held.member_id == member.member_id else {}
+        since: dict[TopicPartition, int] = {}
+        for topic, number in decode_assignment(result.assignment).partitions:
+            partition = TopicPartition(topic, number)
+            since[partition] = before.get(partition, generation)
+            if partition not in before:
+                self._note_start(member, partition)
+        member.counts = self._counts_of(member.topics)
+        member.held = Held(member.member_id, generation, since)
+        member.wake()
+
+    def _note_start(self, member: Member, partition: TopicPartition) -> None:
+        try:
+            log = self._broker.partition(*partition)
+        except (CorruptLog, UnknownTopic):
+            return  # the consumer meets it when it begins to read, and says so
+        appeared_later = partition.partition >= member.counts.get(partition.topic, partition.partition + 1)
+        member.starts[partition] = log.log_start_offset if appeared_later else log.high_watermark
+
+    def _refused(self, member: Member, code: GroupErrorCode) -> None:
+        if code is GroupErrorCode.UNKNOWN_MEMBER_ID:
+            member.member_id, member.generation = NO_MEMBER, NO_GENERATION
+        if code is not GroupErrorCode.REBALANCE_IN_PROGRESS:
+            member.refusal = _error(code, member.group)
+        member.wake()
+
+    # --- bookkeeping ----------------------------------------------------------------------------------------------
+
+    def _meet(self, coordinator: GroupCoordinator, group: str) -> None:
+        """At first sight of a group: embedded members of earlier processes are dead, but may come back by their id."""
+        if group in self._members:
+            return
+        self._members[group] = []
+        ghosts = [
+            MemberIdentity(one.member_id, one.group_instance_id)
+            for one in coordinator.describe(group).members
+            if one.client_host == EMBEDDED_HOST
+        ]
+        self._absent[group] = [one for one in ghosts if one.group_instance_id is not None]
+        dead = [one for one in ghosts if one.group_instance_id is None]
+        if dead:
+            coordinator.leave(group, dead)
+
+    def _remove(self, coordinator: GroupCoordinator, member: Member) -> None:
+        self._members[member.group].remove(member)
+        identity = MemberIdentity(member.member_id, member.instance_id)
+        member.held = NOTHING_HELD
+        if member.instance_id is not None:
+            self._absent.setdefault(member.group, []).append(identity)
+        else:
+            coordinator.leave(member.group, [identity])
+
+    def _counts_of(self, topics: Iterable[str]) -> dict[str, int]:
+        known = [topic_or_none(self._broker, name) for name in topics]
+        return {topic.name: topic.partition_count for topic in known if topic is not None}
+
+
+def topic_or_none(broker: Broker, name: str) -> Topic | None:
+    """The topic, unless it was deleted."""
+    try:
+        return broker.topic(name)
+    except UnknownTopic:
+        return None
+
+
+def not_assigned(partitions: Iterable[TopicPartition], group: str) -> NotAssigned:
+    names = ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))
+    return NotAssigned(
+        f"{names} is not assigned to this member of group {group!r} (any more), so nothing can be committed there;"
+        " whoever reads it now goes on from the last commit"
+    )
+
+
+def _join_request(member: Member) -> JoinRequest:
+    held = member.held
+    owned = tuple(held.since)
+    subscription = Subscription(
+        member.topics,
+        owned,
+        held.generation,
+        encode_sticky_user_data(owned, held.generation) if owned else None,
+    )
+    return JoinRequest(
+        member.group,
+        PROTOCOL_TYPE,
+        tuple((assignor, encode_subscription(subscription)) for assignor in member.assignors),
+        # Members here need no heartbeats to prove that their process lives; what can fall silent is their polling.
+        session_timeout_ms=member.max_poll_interval_ms,
+        rebalance_timeout_ms=member.max_poll_interval_ms,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id="foldlog",
+        client_host=EMBEDDED_HOST,
+        supports_skipping_assignment=True,
+    )
+
+
+def _error(code: GroupErrorCode, group: str) -> FoldlogError:
+    return exception_for(code, group) or GroupError(f"group {group!r} answered {code.name}")
+
+
+def weak_call(method: Callable[[], None]) -> Callable[[], None]:
+    """`method` without keeping its object alive: a dropped consumer must not live on in its group."""
+    weak = weakref.WeakMethod(method)
+
+    def call() -> None:
+        alive = weak()
+        if alive is not None:
+            alive()
+
+    return call

@@ -1,0 +1,123 @@
+"""A record on its way out: what is checked about it before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from foldlog.client.serializers import Serializer, serialized
+from foldlog.errors import FoldlogError, InvalidArgument, RecordTooLarge, SerializationError
+from foldlog.records.batch import MAX_INT64
+from foldlog.records.loops import BatchBuilder
+
+Headers = Iterable[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
+"""What callers may give: pairs, or a mapping where no name occurs twice."""
+
+_FRAME_BYTES_MAX = 128
+"""A batch header and the lengths and deltas of a record without headers are less than this."""
+
+_ARGUMENTS = frozenset({"value", "key", "headers", "partition", "timestamp_ms"})
+
+
+class Outgoing(NamedTuple):
+    """A record in bytes. `partition` is None where key or keyless rule decide."""
+
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    partition: int | None
+
+
+def checked_headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
+    """Pairs of str and bytes (or None); text becomes UTF-8.
+
+    >>> checked_headers({"trace": "abc", "none": None})
+    (('trace', b'abc'), ('none', None))
+    """
+    checked: list[tuple[str, bytes | None]] = []
+    try:
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        for name, value in pairs:
+            if not isinstance(name, str):
+                raise SerializationError(f"a header's name is a str, not {type(name).__name__}")
+            if isinstance(value, str):
+                value = value.encode()
+            elif value is not None and type(value) is not bytes:
+                if not isinstance(value, (bytes, bytearray, memoryview)):
+                    raise SerializationError(
+                        f"header {name!r} has a {type(value).__name__}; a header's value is bytes, str or None"
+                    )
+                value = bytes(value)
+            checked.append((name, value))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, SerializationError):
+            raise
+        raise SerializationError(f"headers are pairs of a name and bytes: {error}") from error
+    return tuple(checked)
+
+
+def checked_timestamp(timestamp_ms: object) -> int:
+    """Milliseconds since 1970.
+
+    >>> checked_timestamp(1700000000000)
+    1700000000000
+    """
+    if type(timestamp_ms) is int and 0 <= timestamp_ms <= MAX_INT64:
+        return timestamp_ms
+    raise InvalidArgument(f"timestamp_ms {timestamp_ms!r} is not a count of milliseconds since 1970")
+
+
+def check_size(record: Outgoing, limit_bytes: int) -> None:
+    """RecordTooLarge if the record alone, before compression, makes a batch over max.message.bytes."""
+    payload_bytes = len(record.key or b"") + len(record.value or b"")
+    if not record.headers and payload_bytes + _FRAME_BYTES_MAX <= limit_bytes:
+        return
+    builder = BatchBuilder(max(limit_bytes, 1), 1)
+    builder.append(record.timestamp_ms, record.key, record.value, record.headers)
+    if builder.size_bytes > limit_bytes:
+        raise RecordTooLarge(builder.size_bytes, limit_bytes)
+
+
+def checked_batch(
+    topic: str,
+    records: Iterable[Mapping[str, Any]],
+    key_serializer: Serializer | None,
+    value_serializer: Serializer | None,
+    now_ms: int,
+) -> list[Outgoing]:
+    """Every dict of a `send_batch` in bytes, or an error that names the first bad one by index and key."""
+    outgoing: list[Outgoing] = []
+    for index, fields in enumerate(records):
+        if not isinstance(fields, Mapping):
+            raise InvalidArgument(
+                f"record {index} of the batch is a {type(fields).__name__}, not a dict; nothing was sent"
+            )
+        for name in fields:
+            if name not in _ARGUMENTS:
+                raise InvalidArgument(
+                    f"record {index} of the batch has the unknown key {name!r}; nothing was sent;"
+                    f" known are {', '.join(sorted(_ARGUMENTS))}"
+                )
+        try:
+            timestamp_ms = fields.get("timestamp_ms")
+            outgoing.append(
+                Outgoing(
+                    now_ms if timestamp_ms is None else checked_timestamp(timestamp_ms),
+                    serialized(key_serializer, fields.get("key"), "key", topic),
+                    serialized(value_serializer, fields.get("value"), "value", topic),
+                    checked_headers(fields.get("headers") or ()),
+                    fields.get("partition"),
+                )
+            )
+        except FoldlogError as error:
+            raise in_batch(error, index) from error
+    return outgoing
+
+
+def in_batch(error: FoldlogError, index: int) -> FoldlogError:
+    """The same kind of error, saying which record of the batch it is about."""
+    if isinstance(error, SerializationError | InvalidArgument):
+        return type(error)(f"record {index} of the batch: {error}; nothing was sent")
+    error.add_note(f"record {index} of the batch; nothing was sent")
+    return error

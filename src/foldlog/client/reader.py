@@ -1,0 +1,116 @@
+"""A slice of one partition as records, or its tail: no group, no state, nothing to close."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from foldlog.client.arrivals import AnyPartition, Arrivals
+from foldlog.client.positions import resolve_place
+from foldlog.client.serializers import Deserializer, deserialized
+from foldlog.clock import Clock
+from foldlog.errors import InvalidArgument, LogClosed, OffsetOutOfRange
+from foldlog.limits import READ_CHUNK_BYTES
+from foldlog.records.loops import Record, decode
+
+_FIRST_READ_BYTES = 64 << 10
+"""Who asks for one record should not pay for a megabyte; who goes on reading gets larger slices, doubling."""
+
+Deserializers = tuple[Deserializer | None, Deserializer | None]
+
+
+class Slice:
+    """What `Log.read` was asked for, with "start" and "end" made offsets at the moment of the call."""
+
+    def __init__(
+        self, log: AnyPartition, start: object, stop: object, max_records: int | None, deserializers: Deserializers
+    ) -> None:
+        self.log = log
+        self.begins_at_start = start == "start"
+        self.start = resolve_place(log, start, "start")
+        self.stop = None if stop is None else resolve_stop(log, stop)
+        self.max_records = max_records
+        self._deserializers = deserializers
+        self._read_bytes = _FIRST_READ_BYTES
+
+    def records(self) -> Generator[Record, None, None]:
+        """Everything that was readable at the moment of the call, or up to `stop`."""
+        end = self.log.high_watermark
+        return self._records(min(end, self.stop) if self.stop is not None else end)
+
+    def _records(self, stop: int) -> Generator[Record, None, None]:
+        offset, left = self.start, self.max_records
+        while offset < stop and (left is None or left > 0):
+            records, offset = self._next(offset, stop, left)
+            yield from records
+            if left is not None:
+                left -= len(records)
+
+    def follow(self, clock: Clock, arrivals: Arrivals, timeout_ms: float | None) -> Generator[Record, None, None]:
+        """The same, and then whatever is written, until nothing has come for `timeout_ms` or the log is closed."""
+        offset, left = self.start, self.max_records
+        arrivals.watch(self.log)
+        try:
+            while not arrivals.is_closed and (left is None or left > 0) and (self.stop is None or offset < self.stop):
+                if not self._wait_beyond(offset, clock, arrivals, timeout_ms):
+                    return
+                try:
+                    records, offset = self._next(offset, self.log.high_watermark, left)
+                except LogClosed:
+                    return
+                yield from records
+                if left is not None:
+                    left -= len(records)
+        finally:
+            arrivals.close()
+
+    def _wait_beyond(self, offset: int, clock: Clock, arrivals: Arrivals, timeout_ms: float | None) -> bool:
+        """Wait until there is something at `offset`. False if nothing came in time, or the log was closed."""
+        deadline_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
+        while True:
+            arrivals.reset()
+            if arrivals.is_closed:
+                return False
+            if self.log.high_watermark > offset:
+                arrivals.found()
+                return True
+            remaining_ms = None if deadline_ms is None else deadline_ms - clock.monotonic_ms()
+            if remaining_ms is not None and remaining_ms <= 0:
+                return False
+            if not arrivals.wait(remaining_ms):
+                return False
+
+    def _next(self, offset: int, stop: int, left: int | None) -> tuple[list[Record], int]:
+        """The records of the next slice of the log, and the offset to go on from."""
+        if self.stop is not None:
+            stop = min(stop, self.stop)
+        try:
+            data, next_offset = self.log.read(offset, self._read_bytes)
+        except OffsetOutOfRange as error:
+            if self.begins_at_start and offset == self.start and error.start > offset:
+                # Retention moved the start between the call and the first read; the start is still the start.
+                self.start = error.start
+                return [], error.start
+            raise
+        self._read_bytes = min(self._read_bytes * 2, READ_CHUNK_BYTES)
+        topic, number = self.log.label
+        if left is None:
+            records, _ = decode(data, topic, number, start_offset=offset, end_offset=stop)
+        else:
+            records, cut_at = decode(data, topic, number, start_offset=offset, end_offset=stop, max_records=left)
+            next_offset = min(next_offset, cut_at)
+        of_key, of_value = self._deserializers
+        if records and (of_key is not None or of_value is not None):
+            done = deserialized(records, of_key, of_value)
+            if len(done) < len(records):
+                next_offset = records[len(done)].offset
+            records = done
+        return records, min(next_offset, stop) if next_offset > offset else stop
+
+
+def resolve_stop(log: AnyPartition, stop: object) -> int:
+    """Where to stop, exclusive: an offset, which may lie beyond the end, or "end" as of now."""
+    if stop == "end":
+        return log.high_watermark
+    if type(stop) is int and stop >= 0:
+        return stop
+    raise InvalidArgument(f"stop={stop!r} is not an offset or 'end'")
