@@ -33,7 +33,7 @@ MAPPED_SECTOR_BYTES = 512
 """What a disk writes whole. A checkpoint slot never shares a sector with another partition's."""
 
 COMPACTION_KEYS_MAX = 4_000_000
-"""Entries of the key map: 24 bytes each, so 96 MB; more keys take another pass."""
+"""Keys of the key map: 24 bytes each and a third more for free slots, so 128 MB; more keys take another pass."""
 
 TOPIC_NAME_CHARS_MAX = 249
 """Kafka's limit: with '-<partition>' it stays within a file name."""

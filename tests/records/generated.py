@@ -95,10 +95,10 @@ def outcome(call: Callable[[], Any]) -> tuple[str, Any]:
 
 def told(value: Any) -> Any:
     """A value as plain data."""
-    if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return tuple(told(part) for part in value)
     if isinstance(value, tuple):
-        return tuple((name, told(getattr(value, name))) for name in value._fields)
+        names = getattr(value, "_fields", ())
+        parts = tuple(told(part) for part in value)
+        return tuple(zip(names, parts, strict=True)) if names else parts
     if isinstance(value, list):
         return [told(part) for part in value]
     if value is None or isinstance(value, (int, str, bytes)):

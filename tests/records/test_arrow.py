@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -79,7 +79,7 @@ def test_columns_hold_what_decode_gives(log: bytearray, start: int, length: int,
     assert next_offset == expected_next
     assert batch.num_rows == len(expected)
     assert batch.schema.names == columns
-    told = {
+    told: dict[str, Callable[[Any], Any]] = {
         "topic": lambda r: r.topic,
         "partition": lambda r: r.partition,
         "offset": lambda r: r.offset,

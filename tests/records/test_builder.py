@@ -6,6 +6,7 @@ Agreement of the two implementations is shown elsewhere; here it is what they do
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -217,13 +218,14 @@ def test_a_count_is_compared_with_the_bytes_before_anything_is_made_of_it(loops:
     made[57:61] = (1 << 30).to_bytes(4, "big")
     made[23:27] = ((1 << 30) - 1).to_bytes(4, "big")
     made = with_right_crc(made)
-    for read in (
+    reads: list[Callable[[], Any]] = [
         lambda: loops.validate(made, **LIMITS),
         lambda: loops.decode(made, "t", 0),
         lambda: loops.gather(made, 63),
         lambda: loops.KeyMap(9).add(made),
         lambda: loops.offset_at_time(made, 0),
-    ):
+    ]
+    for read in reads:
         with pytest.raises(InvalidBatch, match="more records than its bytes can hold"):
             read()
 

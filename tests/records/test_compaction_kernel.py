@@ -42,7 +42,8 @@ def compacted(loops: ModuleType, data: Any, known: Any, mapped_end: int, now_ms:
 
 def compacted_wholly(loops: ModuleType, data: Any, now_ms: int = NOW, **more: Any) -> bytearray:
     known = loops.KeyMap(1000)
-    return compacted(loops, data, known, known.add(data), now_ms, **more)[0]
+    left: bytearray = compacted(loops, data, known, known.add(data), now_ms, **more)[0]
+    return left
 
 
 @given(log=logs())

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldlog.errors import SerializationError
 from foldlog.records import kernels_py as python
 from foldlog.records import loops as chosen
 from foldlog.records.varint import encode
@@ -205,11 +206,10 @@ def test_both_find_the_same_wrong_epoch(compiled: ModuleType, log: bytearray, st
 def test_both_walk_from_anywhere_alike(
     compiled: ModuleType, log: bytearray, position: int, most: int, check_crc: bool
 ) -> None:
-    walks = [
-        outcome(lambda loops=loops: loops.walk(log, position, max_bytes=most, check_crc=check_crc))
-        for loops in (compiled, python)
-    ]
-    assert walks[0] == walks[1]
+    def walked(loops: ModuleType) -> Any:
+        return outcome(lambda: loops.walk(log, position, max_bytes=most, check_crc=check_crc))
+
+    assert walked(compiled) == walked(python)
 
 
 @given(key=st.binary(max_size=40))
@@ -260,16 +260,10 @@ def test_a_record_is_immutable_and_says_what_is_wrong_with_its_value(loops: Modu
     with pytest.raises(AttributeError):
         record.value = b"other"
     for broken in (b"{", b"\xff"):
-        with pytest.raises(loops_error(), match="t-0 at offset 5"):
+        with pytest.raises(SerializationError, match="t-0 at offset 5"):
             record.replace(value=broken).json()
-    with pytest.raises(loops_error(), match="not UTF-8"):
+    with pytest.raises(SerializationError, match="not UTF-8"):
         record.replace(value=b"\xff").text()
-
-
-def loops_error() -> type[Exception]:
-    from foldlog.errors import SerializationError
-
-    return SerializationError
 
 
 def test_every_name_is_in_both(compiled: ModuleType) -> None:

@@ -35,8 +35,8 @@ _LZ4_HAS_CONTENT_SIZE: Final = 0x08
 _LZ4_LEVEL: Final = 1
 """The library's default is five times slower for a few per cent."""
 
-_FIRST_GUESS_BYTES: Final = 64 << 10
-_GUESS_RATIO: Final = 8
+_FIRST_GUESS_BYTES: Final = 16 << 10
+_GUESS_RATIO: Final = 16
 """What an undeclared size is guessed at, relative to the compressed bytes; a wrong guess costs a second run."""
 
 _MODULES: Final[dict[Compression, Any]] = {
