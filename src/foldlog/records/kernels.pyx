@@ -39,6 +39,7 @@ from foldlog.records.pickles import rebuild as _rebuild
 _new_tuple = tuple.__new__
 
 include "compiled/format.pxi"
+include "compiled/memory.pxi"
 include "compiled/headers.pxi"
 include "compiled/reading.pxi"
 include "compiled/writing.pxi"

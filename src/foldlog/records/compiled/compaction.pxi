@@ -218,37 +218,6 @@ cdef class CompactStats:
         return pickled(self)
 
 
-@cython.final
-cdef class Output:
-    """A bytearray that grows by doubling and is cut to what was written at the end."""
-
-    cdef bytearray memory
-    cdef int64_t size
-
-    def __cinit__(self, int64_t expected_bytes):
-        self.memory = PyByteArray_FromStringAndSize(NULL, expected_bytes)
-        self.size = 0
-
-    cdef uint8_t *room(self, int64_t wanted_bytes) except NULL:
-        """Where the next bytes go; as many as wanted fit there. The caller adds what it wrote to `size`."""
-        cdef int64_t needed = self.size + wanted_bytes
-        if needed > len(self.memory):
-            PyByteArray_Resize(self.memory, max(needed, 2 * <int64_t>len(self.memory)))
-        return <uint8_t *>PyByteArray_AS_STRING(self.memory) + self.size
-
-    cdef int put(self, const uint8_t *data, int64_t size) except -1:
-        memcpy(self.room(size), data, <size_t>size)
-        self.size += size
-        return 0
-
-    cdef int put_object(self, bytearray data) except -1:
-        return self.put(<const uint8_t *>PyByteArray_AS_STRING(data), len(data))
-
-    cdef bytearray taken(self):
-        PyByteArray_Resize(self.memory, self.size)
-        return self.memory
-
-
 cdef struct Choice:
     int64_t now_ms
     int64_t horizon_ms
@@ -321,32 +290,6 @@ cdef int64_t put_kept(const uint8_t *at, const uint8_t *end, const Header *heade
         memcpy(p, record.after_timestamp, <size_t>rest)
         p += rest
     return p - out
-
-
-@cython.final
-cdef class Scratch:
-    """Plain memory that is reused from batch to batch."""
-
-    cdef uint8_t *data
-    cdef int64_t capacity
-
-    def __cinit__(self):
-        self.data = NULL
-        self.capacity = 0
-
-    def __dealloc__(self):
-        free(self.data)
-
-    cdef uint8_t *room(self, int64_t size) except NULL:
-        cdef uint8_t *grown
-        if size > self.capacity or self.data == NULL:
-            size = max(size, 2 * self.capacity, 4096)
-            grown = <uint8_t *>realloc(self.data, <size_t>size)
-            if grown == NULL:
-                raise MemoryError
-            self.data = grown
-            self.capacity = size
-        return self.data
 
 
 def compact(buffer, KeyMap keys not None, *, int64_t now_ms, int64_t delete_retention_ms, int64_t mapped_end,

@@ -1,5 +1,5 @@
 # The format itself: big-endian fields, variable-length numbers, one record, a batch's body, CRC-32C.
-# Everything but `Bytes` and `Body` runs without the interpreter's lock and reports a fault by its number in FAULTS.
+# Everything but `crc_of` and `broken` runs without the interpreter's lock and reports a fault by its number in FAULTS.
 
 cdef extern from * nogil:
     """
@@ -119,42 +119,6 @@ cdef uint32_t crc_of(const uint8_t *data, Py_ssize_t size) except? 0:
     if HAS_CRC and size <= CRC_INLINE_BYTES:
         return fl_crc_short(data, <size_t>size)
     return _crc32c_of(PyMemoryView_FromMemory(<char *>data, size, 0x100))
-
-
-@cython.final
-cdef class Bytes:
-    """A buffer held open while a loop reads it."""
-
-    cdef Py_buffer buffer
-    cdef bint held
-    cdef const uint8_t *data
-    cdef Py_ssize_t size
-
-    def __cinit__(self):
-        self.held = False
-
-    def __dealloc__(self):
-        if self.held:
-            PyBuffer_Release(&self.buffer)
-
-    cdef int hold(self, object source, int flags=PyBUF_SIMPLE) except -1:
-        self.release()
-        PyObject_GetBuffer(source, &self.buffer, flags)
-        self.held = True
-        self.data = <const uint8_t *>self.buffer.buf
-        self.size = self.buffer.len
-        return 0
-
-    cdef void release(self) noexcept:
-        if self.held:
-            PyBuffer_Release(&self.buffer)
-            self.held = False
-
-
-cdef Bytes bytes_of(object source):
-    cdef Bytes held = Bytes.__new__(Bytes)
-    held.hold(source)
-    return held
 
 
 # --- variable-length numbers: zigzag, 7 bits a byte, shortest form only ---
