@@ -76,6 +76,20 @@ def test_a_torn_firm_sector_leaves_the_hot_one() -> None:
     assert open_checkpoint(files).slot(0).load() == SlotState(durable_offset=5)
 
 
+def test_a_hot_sector_that_missed_the_last_stores_gives_way_to_the_firm_one() -> None:
+    files = MemoryFiles()
+    slot = open_checkpoint(files).slot(0)
+    slot.store(SlotState(log_start_offset=0))
+    file = files.open(PATH, write=True)
+    stale = file.read(MAPPED_SECTOR_BYTES, MAPPED_SECTOR_BYTES)
+    slot.store_firmly(SlotState(log_start_offset=7))
+    file.write(MAPPED_SECTOR_BYTES, [stale])
+    again = open_checkpoint(files).slot(0)
+    assert again.load() == SlotState(log_start_offset=7)
+    again.store(SlotState(log_start_offset=8))
+    assert open_checkpoint(files).slot(0).load() == SlotState(log_start_offset=8)
+
+
 def test_slots_do_not_share_sectors() -> None:
     files = MemoryFiles()
     checkpoint = open_checkpoint(files)

@@ -67,6 +67,18 @@ def test_a_time_index_that_lies_is_found_out(small: SmallPartition, position: in
         assert small.partition.offset_at_time(1000 + 10 * at) == (at, 1000 + 10 * at)
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_time_index_that_lost_its_end_hides_nothing(small: SmallPartition, sealed: bool) -> None:
+    if sealed:
+        small.partition.roll()
+    small.close()
+    small.files.open(f"{PATH}/{small.names('.timeindex')[0]}", write=True).truncate(12)
+    small.reopen()
+    assert small.partition.offset_at_time(4990) == (399, 4990)
+    assert small.partition.offset_at_time(3000) == (200, 3000)
+    assert small.partition.enforce_retention(now_ms=4990 + 604_800_000) == 0
+
+
 def test_the_first_record_at_or_after_a_time(small: SmallPartition) -> None:
     assert small.partition.offset_at_time(0) == (0, 1000)
     assert small.partition.offset_at_time(1001) == (1, 1010)

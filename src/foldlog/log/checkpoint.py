@@ -73,13 +73,14 @@ class SlotState:
     has_producers: bool = False  # an idempotent producer has written here: its state must be known before the next
 
 
-_LAYOUT = struct.Struct(">BBHiQqqqqqqqI")  # flags, reason, zero, epoch, generation, offsets…, segment count
+_LAYOUT = struct.Struct(">QBBHiQqqqqqqqI")  # number, flags, reason, zero, epoch, generation, offsets…, segment count
 _CRC = struct.Struct(">I")
 _STATE_BYTES = _LAYOUT.size + _CRC.size
 
 
-def _encode(state: SlotState) -> bytes:
+def _encode(number: int, state: SlotState) -> bytes:
     body = _LAYOUT.pack(
+        number,
         _CLEAN * state.clean | _POISONED * state.poisoned | _HAS_PRODUCERS * state.has_producers,
         state.start_reason,
         0,
@@ -98,14 +99,14 @@ def _encode(state: SlotState) -> bytes:
     return body + _CRC.pack(crc32c(body) ^ 0xFFFFFFFF)
 
 
-def _decode(data: bytes) -> SlotState | None:
+def _decode(data: bytes) -> tuple[int, SlotState] | None:
+    """The number of the store, and what was stored; None if it is not whole."""
     body = data[: _LAYOUT.size]
     if len(data) < _STATE_BYTES or _CRC.unpack_from(data, _LAYOUT.size)[0] != crc32c(body) ^ 0xFFFFFFFF:
         return None
-    flags, reason, _, epoch, generation, start, high, durable, base, position, cleaned, gaps, count = _LAYOUT.unpack(
-        body
-    )
-    return SlotState(
+    number, flags, reason, _, epoch, generation, *offsets, count = _LAYOUT.unpack(body)
+    start, high, durable, base, position, cleaned, gaps = offsets
+    return number, SlotState(
         generation=generation,
         log_start_offset=start,
         high_watermark=high,
@@ -222,34 +223,51 @@ class Slot:
         self._checkpoint = checkpoint
         self._hot = _position(number)
         self._firm = self._hot + MAPPED_SECTOR_BYTES
-        self._number = number
+        self._slot_number = number
         self._hot_ticket = 0
+        self._stores = -1  # not known yet: the next number must be above both sectors'
 
     def load(self) -> SlotState | None:
-        """The newest state that is whole, or None if there is none."""
-        state = _decode(self._checkpoint.load(self._hot, _STATE_BYTES))
-        return state or _decode(self._checkpoint.load(self._firm, _STATE_BYTES))
+        """The newest state that is whole, or None if there is none. A cut may leave either sector the newer one."""
+        found = [self._load_sector(self._hot), self._load_sector(self._firm)]
+        number, state = max((pair for pair in found if pair), key=_number, default=(0, None))
+        self._stores = max(self._stores, number)
+        return state
 
     def load_live(self) -> SlotState | None:
-        """The same beside a writer, who may be in the middle of a store."""
-        self._checkpoint.reserve(self._number)
+        """The same beside a writer, who may be in the middle of a store: the hot sector is the newer one then."""
+        self._checkpoint.reserve(self._slot_number)
         for _ in range(_LOAD_TRIES):
-            state = _decode(self._checkpoint.load(self._hot, _STATE_BYTES))
-            if state is not None:
-                return state
+            found = self._load_sector(self._hot)
+            if found is not None:
+                return found[1]
         return self.load()
+
+    def _load_sector(self, position: int) -> tuple[int, SlotState] | None:
+        return _decode(self._checkpoint.load(position, _STATE_BYTES))
 
     def store(self, state: SlotState) -> None:
         """Seen by readers at once, durable within limits.CHECKPOINT_SYNC_MS."""
-        self._hot_ticket = self._checkpoint.store(self._hot, _encode(state))
+        self._hot_ticket = self._checkpoint.store(self._hot, _encode(self._next_number(), state))
 
     def store_firmly(self, state: SlotState) -> None:
         """Durable on return."""
         if not self._checkpoint.is_synced(self._hot_ticket):
             self._checkpoint.sync()  # never both sectors unsynced: one cut could tear both
-        self._checkpoint.store(self._firm, _encode(state))
+        self._checkpoint.store(self._firm, _encode(self._next_number(), state))
         self._checkpoint.sync()
         self.store(state)
 
+    def _next_number(self) -> int:
+        if self._stores < 0:
+            self._stores = 0
+            self.load()
+        self._stores += 1
+        return self._stores
+
     def sync(self) -> None:
         self._checkpoint.sync()
+
+
+def _number(found: tuple[int, SlotState]) -> int:
+    return found[0]

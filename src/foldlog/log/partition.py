@@ -32,7 +32,7 @@ from foldlog.log.layout import METADATA_NAME
 from foldlog.log.producers import Producers
 from foldlog.log.reading import Slice, first_at_time, read_batches
 from foldlog.log.recovery import recover
-from foldlog.log.segment import LOG_SUFFIX, Segment, segment_stem
+from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_stem
 from foldlog.log.syncer import Syncer
 from foldlog.log.waiting import OnAcknowledged
 from foldlog.records.loops import BatchHeader, assign_offsets, recompress, validate, walk
@@ -95,7 +95,7 @@ class Partition:
             file.write(0, [data])
             file.sync()
             file.close()
-        _create_log(files, path, 0)
+        _create_segment(files, path, 0)
         files.sync_directory(path)
 
     @classmethod
@@ -335,7 +335,7 @@ class Partition:
             sealed, end_offset, _ = self._durability.tail
             try:
                 self._write_hints()
-                _create_log(core.files, core.path, end_offset)
+                _create_segment(core.files, core.path, end_offset)
                 # A crash could lose the name, and with it what is acknowledged in that file.
                 core.files.sync_directory(core.path)
             except OSError as error:
@@ -406,13 +406,14 @@ class Partition:
             return self._producers.load(self._durability.tail.end_offset).last_batches()
 
 
-def _create_log(files: Files, directory: str, base_offset: int) -> None:
-    """An empty segment; its name is durable once the directory is synced."""
-    file = files.open(segment_stem(directory, base_offset) + LOG_SUFFIX, write=True, create=True)
-    if file.size():
-        file.truncate(0)
-        file.sync()
-    file.close()
+def _create_segment(files: Files, directory: str, base_offset: int) -> None:
+    """An empty segment with its indexes; the names are durable once the directory is synced."""
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        file = files.open(segment_stem(directory, base_offset) + suffix, write=True, create=True)
+        if file.size():
+            file.truncate(0)
+            file.sync()
+        file.close()
 
 
 def _first_timestamp(segment: Segment, now_ms: int) -> int:

@@ -219,11 +219,9 @@ class Segment:
 
     def _complete_indexes(self) -> None:
         """Index what stands behind the last entry, usually less than one interval."""
-        last_entry, last_time = self.offset_index.last(), self.time_index.last()
-        if last_time is not None and not self._has_timestamp(last_time):
-            self.rebuild_indexes()
-            return
-        self._largest = last_time
+        self._largest = None
+        self.largest_timestamp()
+        last_entry = self.offset_index.last()
         self._bytes_since_entry = 0
         position = last_entry[1] if last_entry else 0
         for at, (start, headers) in enumerate(self.scan(position, -1, gaps_below=ANY_OFFSET)):
@@ -332,10 +330,22 @@ class Segment:
         if self._largest is None and self.size:
             last = self.time_index.last()
             if last is not None and self._has_timestamp(last):
-                self._largest = last
+                self._look_behind(last)
             else:
                 self.rebuild_indexes()
         return self._largest[0] if self._largest is not None else NO_TIMESTAMP
+
+    def _look_behind(self, entry: tuple[int, int]) -> None:
+        """A right entry need not be the last there was: a crash can lose the end of an index. Look at what follows."""
+        largest = entry
+        found = self.find(self.base_offset + entry[1])
+        for _, headers in self.scan(
+            found[0] if found else 0, -1, gaps_below=ANY_OFFSET, stop_at_tear=not self.writable
+        ):
+            for header in headers:
+                if header.max_timestamp > largest[0]:
+                    largest = (header.max_timestamp, header.last_offset - self.base_offset)
+        self._largest = largest
 
     def before_time(self, timestamp_ms: int) -> int:
         """An offset below which nothing is as late as `timestamp_ms`, by the time index once it is verified."""
