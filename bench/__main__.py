@@ -1,0 +1,86 @@
+"""`make bench`, or `python -m bench`: speed beside the machine's limit and beside the alternatives, in one run.
+
+Every figure of a row is measured in the same run, in turns, several times; the median counts. Absolute figures depend
+on the machine and on what else it does: the ratios are the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import appending, codec, opening, reading, texts
+from bench.measuring import FULL, QUICK, Place, Scale
+from bench.table import Table
+
+from foldlog.records.loops import COMPILED
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results.md"
+
+SECTIONS: dict[str, Callable[[Place, Scale], Table]] = {
+    "codec": codec.run,
+    "append": appending.run,
+    "read": reading.run,
+    "open": opening.run,
+    "texts": texts.run,
+}
+
+
+def main() -> int:
+    arguments = _parse()
+    scale = QUICK if arguments.quick else FULL
+    chosen = arguments.section or list(SECTIONS)
+    root = _directory(arguments.dir)
+    text = [_heading(scale)]
+    print(text[0], flush=True)
+    try:
+        for name in chosen:
+            start = time.perf_counter()
+            table = SECTIONS[name](Place(root / name), scale).markdown()
+            text.append(table)
+            print(table, flush=True)
+            print(f"({name}: {time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
+    finally:
+        shutil.rmtree(root)
+    if arguments.write:
+        RESULTS.write_text("\n".join(text), encoding="utf-8")
+        print(f"written to {RESULTS.relative_to(ROOT)}", file=sys.stderr)
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--section", action="append", choices=list(SECTIONS), help="only this one; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything runs, measures nothing")
+    parser.add_argument("--write", action="store_true", help="also write bench/results.md")
+    parser.add_argument("--dir", help="work in this directory (default: build/ of the repository, removed afterwards)")
+    return parser.parse_args()
+
+
+def _directory(chosen: str | None) -> Path:
+    """A directory of its own on the disk that is to be measured: /tmp may be in memory."""
+    parent = Path(chosen) if chosen else ROOT / "build"
+    parent.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
+
+
+def _heading(scale: Scale) -> str:
+    loops = "compiled loops" if COMPILED else "Python loops: nothing here says anything about the compiled ones"
+    size = "" if scale is FULL else " Tiny sizes: these figures mean nothing."
+    return (
+        "# Benchmark\n\n"
+        f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores,"
+        f" {loops}. Medians of {scale.repeats} turns; ratios above 1 mean that ours is faster.{size}\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The benchmark runs and fills its table. Nothing here looks at a clock: figures are for people, on a quiet machine.
+
+Runs `python -m bench --quick`, whose sizes are tiny, as the process that `make bench` runs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+ROWS = {
+    "codec": [
+        "make batches of 10 from Python records",
+        "batches of 1000 to Python records, CRC checked",
+        "walk batches of 10, CRC checked",
+        "validate, 1000 a batch",
+        "pack_arrow, 10 a batch",
+        "to_arrow, 4 columns, 10 a batch",
+    ],
+    "append": [
+        "append_arrow",
+        "producer.send",
+        "log.append, one at a time",
+        "TinyLog",
+        "SQLite, a commit each",
+        "SQLite, batched",
+        "persist-queue",
+        "records per fdatasync",
+    ],
+    "read": [
+        "consumer.poll",
+        "SELECT ... ORDER BY id",
+        "read_arrow, offset, key, value, timestamp",
+        "at a random offset",
+    ],
+    "open": ["closed cleanly", "open the log and every partition", "open after kill -9, 0 MB", "not synced"],
+    "texts": [
+        "write latency, one durable record, p50 / p99",
+        "write latency, batched",
+        "write throughput",
+        "read latency, cached",
+        "replay from the start",
+        "retention: drop half",
+        "N readers, all together",
+        "4 KB writes one after the other",
+        "4 KB writes scattered",
+    ],
+}
+
+
+def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("section", ROWS)
+def test_a_section_has_its_rows_and_leaves_nothing_behind(section: str, tmp_path: Path) -> None:
+    done = run_bench("--section", section, "--dir", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    for row in ROWS[section]:
+        assert any(row in line for line in lines), f"no row {row!r} in:\n{done.stdout}"
+    widths = {line.count("|") for line in lines}
+    assert len(widths) == 1, "a table whose lines have different numbers of cells"
+    assert "Tiny sizes" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_section_is_refused_by_name() -> None:
+    done = run_bench("--section", "dance")
+    assert done.returncode == 2
+    assert "dance" in done.stderr
