@@ -25,6 +25,7 @@ DIRECTORY = "data"
 PATH = f"{DIRECTORY}/events-0"
 TOPIC_ID = "0123456789abcdef0123456789abcdef"
 START_MS = 1_700_000_000_000
+PRODUCER_ID = 4711
 
 
 class WaitersSync(Syncer):
@@ -46,12 +47,27 @@ def make_directory(files: Files) -> None:
     files.sync_directory(DIRECTORY)
 
 
+def pack_batch(records: Iterable[Sent], sequence: int | None = None) -> bytearray:
+    """One batch; of an idempotent producer if it has a sequence number."""
+    rows = [(record.timestamp_ms, record.key, record.value, ()) for record in records]
+    if sequence is None:
+        return pack(rows)
+    return pack(rows, producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=sequence)
+
+
 class OnePartition:
     """An open partition, what was sent to it, and what it promised."""
 
     def __init__(
-        self, files: Files, config: LogConfig, *, clock: Clock | None = None, history: PartitionHistory | None = None
+        self,
+        files: Files,
+        config: LogConfig,
+        *,
+        clock: Clock | None = None,
+        history: PartitionHistory | None = None,
+        idempotent: bool = False,
     ) -> None:
+        self.idempotent = idempotent
         self.files = files
         self.config = config
         self.clock = clock or SimClock(START_MS)
@@ -74,17 +90,20 @@ class OnePartition:
         """One batch; returns the offset after it, acknowledged if waited for."""
         records = list(records)
         expected = self.history.sending(records)
-        batch = pack([(record.timestamp_ms, record.key, record.value, ()) for record in records])
-        appended = self.partition.append(batch)
+        appended = self.partition.append(self._batch(records, expected))
         if (appended.base_offset, appended.next_offset) != (expected, expected + len(records)):
             raise Violation(f"records that had to get offset {expected} got {appended}")
         if wait:
             self.wait(appended.next_offset)
         return appended.next_offset
 
+    def _batch(self, records: list[Sent], sequence: int) -> bytearray:
+        return pack_batch(records, sequence if self.idempotent else None)
+
     def wait(self, next_offset: int) -> None:
         self.partition.wait_acknowledged(next_offset)
-        self.history.acknowledged(next_offset)
+        # Where flush.* is relaxed an acknowledgement promises nothing about a power cut; the durable offset does.
+        self.history.acknowledged(self.partition.durable_offset if self.partition.acks_when_written else next_offset)
 
     def enforce_retention(self) -> None:
         self.history.removing_below(self.partition.log_end_offset)
@@ -132,7 +151,9 @@ class OnePartition:
         return [Found(one.offset, one.key, one.value, one.timestamp_ms) for one in records], piece.next_offset
 
 
-def judge_image(image: DiskImage, history: PartitionHistory, config: LogConfig, clock: Clock) -> None:
+def judge_image(
+    image: DiskImage, history: PartitionHistory, config: LogConfig, clock: Clock, *, idempotent: bool = False
+) -> None:
     """Open what a cut left, read all of it, seek in it, append to it. Raises if a promise is broken."""
     log = OnePartition(image.files(), config, clock=clock)
     partition = log.partition
@@ -149,6 +170,8 @@ def judge_image(image: DiskImage, history: PartitionHistory, config: LogConfig, 
         first = next(record for record in found if record.timestamp_ms >= wanted.timestamp_ms)
         if at != (first.offset, first.timestamp_ms):
             raise Violation(f"the first record at {wanted.timestamp_ms} is {first}, and the log says {at}")
+    if idempotent and len(found) > 0:
+        judge_repetition(partition, found[-1])
     probe = Sent(b"probe", b"after the cut", START_MS)
     appended = partition.append(pack([(probe.timestamp_ms, probe.key, probe.value, ())]))
     if appended.base_offset != end:
@@ -156,6 +179,13 @@ def judge_image(image: DiskImage, history: PartitionHistory, config: LogConfig, 
     partition.wait_acknowledged(appended.next_offset)
     if log.read_at(end)[0] != [Found(end, probe.key, probe.value, probe.timestamp_ms)]:
         raise Violation(f"the record appended after the cut reads back as {log.read_at(end)}")
+
+
+def judge_repetition(partition: Partition, last: Found) -> None:
+    """A producer that heard nothing sends its last batch (of one record) again: it is known for what it is."""
+    again = partition.append(pack_batch([Sent(last.key, last.value, last.timestamp_ms)], last.offset))
+    if not again.is_duplicate or again.base_offset != last.offset:
+        raise Violation(f"the batch at {last.offset}, sent again, was answered with {again}")
 
 
 def recover_only(config: LogConfig, clock: Clock) -> Callable[[Files], None]:

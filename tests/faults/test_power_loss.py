@@ -144,6 +144,27 @@ def killed_processes(log: OnePartition, seed: int) -> None:
     log.close()
 
 
+def relaxed_flush(log: OnePartition, seed: int) -> None:
+    """Acknowledged when written: a cut may cost what was not synced yet, and nothing else."""
+    records = Records(seed)
+    for step in range(12):
+        log.append(records.some())
+        if step % 4 == 3:
+            log.partition.sync()
+            log.wait(log.partition.log_end_offset)
+    log.close()
+
+
+def idempotent_producer(log: OnePartition, seed: int) -> None:
+    """One record a batch, so that the offset is the sequence number; restarts in between, clean and not."""
+    records = Records(seed)
+    for step in range(12):
+        log.append([records.one()], wait=step % 3 != 1)
+        if step in (3, 8):
+            log.reopen(cleanly=step == 3)
+    log.close()
+
+
 SMALL = LogConfig(index_interval_bytes=128)
 ROLLING = replace(SMALL, segment_bytes=1024)
 COMPACTED = replace(ROLLING, compact=True, delete=False)
@@ -159,6 +180,7 @@ class Plan:
     mixes: int
     seeds: tuple[int, ...]
     images: int
+    idempotent: bool = False
 
 
 PLANS: dict[str, Plan] = {
@@ -173,6 +195,8 @@ PLANS: dict[str, Plan] = {
         compaction_and_retention, replace(COMPACTED, delete=True, retention_bytes=3000, retention_ms=-1), 4, (1,), 8_500
     ),
     "clean_restarts": Plan(clean_restarts, replace(SMALL, segment_bytes=2048), 6, (1, 2, 3), 3_300),
+    "relaxed_flush": Plan(relaxed_flush, replace(ROLLING, flush_messages=1000), 6, (1, 2), 3_000),
+    "idempotent_producer": Plan(idempotent_producer, ROLLING, 6, (1, 2), 3_000, idempotent=True),
     "killed_processes": Plan(killed_processes, replace(SMALL, segment_bytes=2048), 6, (1, 2, 3), 5_000),
 }
 
@@ -184,10 +208,10 @@ def run_with_cuts(
     config, clock = plan.config, SimClock(START_MS)
     files = files or PowerLossFiles()
     make_directory(files)
-    log = OnePartition(files, config, clock=clock)
+    log = OnePartition(files, config, clock=clock, idempotent=plan.idempotent)
     files.sync_directory("data")
     cuts = PowerCuts(
-        lambda image: judge_image(image, log.history, config, clock),
+        lambda image: judge_image(image, log.history, config, clock, idempotent=plan.idempotent),
         seed=seed,
         mixes=plan.mixes,
         promises=lambda: log.history.version,
