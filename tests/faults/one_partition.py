@@ -16,9 +16,9 @@ from foldlog.log.config import LogConfig
 from foldlog.log.partition import Partition
 from foldlog.log.syncer import Syncable, Syncer
 from foldlog.records.loops import decode, pack
+from foldlog.testing.disk_image import DiskImage
 from foldlog.testing.history import Found, PartitionHistory, Sent
 from foldlog.testing.power_cuts import Violation
-from foldlog.testing.power_loss import DiskImage
 from foldlog.testing.sim_clock import SimClock
 
 DIRECTORY = "data"

@@ -19,7 +19,8 @@ from foldlog.errors import FoldlogError
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import decode, pack
-from foldlog.testing.power_loss import SECTOR_BYTES, DiskImage, Tree
+from foldlog.testing.disk_image import DiskImage, Tree
+from foldlog.testing.power_loss import SECTOR_BYTES
 from foldlog.testing.sim_clock import SimClock
 
 START_MS = 1_700_000_000_000

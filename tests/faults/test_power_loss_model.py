@@ -11,8 +11,9 @@ import random
 import pytest
 
 from foldlog.files.base import replace_file
+from foldlog.testing.disk_image import DiskImage, Tree
 from foldlog.testing.power_cuts import PowerCuts, Violation
-from foldlog.testing.power_loss import SECTOR_BYTES, DiskImage, Fate, PowerLossFiles, Tree
+from foldlog.testing.power_loss import SECTOR_BYTES, Fate, PowerLossFiles
 
 
 def start(**contents: bytes) -> PowerLossFiles:

@@ -18,9 +18,10 @@ from foldlog.broker.broker import Broker
 from foldlog.files.base import Files
 from foldlog.log.partition import Partition
 from foldlog.records.loops import decode, pack
+from foldlog.testing.disk_image import DiskImage
 from foldlog.testing.history import Found, PartitionHistory, Sent
 from foldlog.testing.power_cuts import PowerCuts, Violation
-from foldlog.testing.power_loss import DiskImage, PowerLossFiles
+from foldlog.testing.power_loss import PowerLossFiles
 from foldlog.testing.sim_clock import SimClock
 
 START_MS = 1_700_000_000_000

@@ -12,7 +12,8 @@ import random
 from collections.abc import Callable, Hashable, Iterator
 
 from foldlog.files.base import Files
-from foldlog.testing.power_loss import DiskImage, Fate, PowerLossFiles
+from foldlog.testing.disk_image import DiskImage
+from foldlog.testing.power_loss import Fate, PowerLossFiles
 
 _SINGLED_OUT_MAX = 10  # unsynced changes that get images of their own at one cut; more are left to the mixes
 _MIX = (Fate.KEPT, Fate.KEPT, Fate.KEPT, Fate.DROPPED, Fate.DROPPED, Fate.EARLIER, Fate.TORN)

@@ -31,38 +31,20 @@ from enum import Enum
 
 from foldlog.files.base import Buffer, Entry
 from foldlog.files.memory import DirectoryNode, FileNode, MemoryFile, MemoryFiles, MemoryLock, MemoryMapped, Node
+from foldlog.testing.disk_image import DiskImage, Tree
+
+__all__ = [
+    "SECTOR_BYTES",
+    "DiskImage",
+    "Fate",
+    "PowerLossFile",
+    "PowerLossFiles",
+    "PowerLossMapped",
+    "Tree",
+    "Unsynced",
+]
 
 SECTOR_BYTES = 512
-
-
-@dataclass(frozen=True, slots=True)
-class DiskImage:
-    """What a disk holds after a cut: nested names, with bytes at the leaves."""
-
-    tree: dict[str, Tree]
-
-    def fingerprint(self) -> int:
-        """Equal for equal contents. Cheap where images share bytes, which remember their own hash."""
-        return _fingerprint(self.tree)
-
-    def files(self) -> MemoryFiles:
-        """A plain file system over the image, which it never changes."""
-        return MemoryFiles(_grow(self.tree))
-
-
-Tree = dict[str, "Tree"] | bytes
-
-
-def _fingerprint(tree: Tree) -> int:
-    if isinstance(tree, bytes):
-        return hash(tree)
-    return hash(frozenset((name, _fingerprint(inner)) for name, inner in tree.items()))
-
-
-def _grow(tree: dict[str, Tree]) -> DirectoryNode:
-    return DirectoryNode(
-        {name: FileNode(inner) if isinstance(inner, bytes) else _grow(inner) for name, inner in tree.items()}
-    )
 
 
 class Fate(Enum):
