@@ -20,7 +20,6 @@ from foldlog.errors import FoldlogError
 
 if TYPE_CHECKING:
     from foldlog.broker.bookmarks import OffsetAndMetadata
-    from foldlog.broker.catalog import Topic
     from foldlog.client.consumer import Consumer
     from foldlog.client.handle_types import RecordMetadata, SendFuture
     from foldlog.client.log import Log
@@ -39,7 +38,6 @@ _HOMES = {
     "Record": ("foldlog.records.loops", "Record"),
     "RecordMetadata": ("foldlog.client.handle_types", "RecordMetadata"),
     "SendFuture": ("foldlog.client.handle_types", "SendFuture"),
-    "Topic": ("foldlog.broker.catalog", "Topic"),
     "TopicPartition": ("foldlog.client.positions", "TopicPartition"),
     "open": ("foldlog.client.log", "open_log"),
 }
@@ -68,7 +66,6 @@ __all__ = [
     "Record",
     "RecordMetadata",
     "SendFuture",
-    "Topic",
     "TopicPartition",
     "__version__",
     "errors",

@@ -226,9 +226,11 @@ class Consumption:
         turns = self._turns
         taken: list[Record] = []
         fetch_bytes = max(FETCH_BYTES_MIN, min(READ_CHUNK_BYTES, CONSUMER_BUFFER_BYTES // (len(turns) or 1)))
-        for _ in range(len(turns)):
+        idle = 0  # partitions in a row that had nothing
+        while limit > 0 and idle < len(turns):
             cursor = turns[self._turn % len(turns)]
             self._turn += 1
+            idle += 1
             if cursor.is_paused:
                 continue
             try:
@@ -239,11 +241,10 @@ class Consumption:
                     break
                 raise self._why(cursor, error) from error
             if found:
+                idle = 0
                 self._served = cursor
                 taken = taken + found if taken else found
                 limit -= len(found)
-                if limit <= 0:
-                    break
         return taken
 
     def _why(self, cursor: Cursor, error: FoldlogError) -> FoldlogError:

@@ -107,8 +107,10 @@ class Cursor:
     def _fetch(self, fetch_bytes: int) -> bool:
         """Decode the next slice that holds records. False if there is none."""
         topic, number = self.partition
-        while self._fetch_offset < self.log.high_watermark:
+        while (end := self.log.high_watermark) != self._fetch_offset:
             try:
+                if self._fetch_offset > end:
+                    raise self._beyond_end()
                 data, next_offset = self.log.read(self._fetch_offset, fetch_bytes)
             except OffsetOutOfRange as error:
                 self._leave_range(error)
@@ -122,8 +124,6 @@ class Cursor:
                 self._next = 0
                 return True
             self.position = next_offset
-        if self._fetch_offset > self.log.high_watermark:
-            self._leave_range(self._beyond_end())
         return False
 
     def _beyond_end(self) -> OffsetOutOfRange:

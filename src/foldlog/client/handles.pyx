@@ -69,7 +69,7 @@ cdef class BatchAck:
     """The one fate of all records of a batch: pending, then durable or failed, once.
 
     `written` and `finish` belong to the producer; everything else may be called from any thread. Callbacks run on the
-    thread that finishes, or at once if it is finished: they must be quick and must not wait for other records.
+    thread that finishes, before who waits goes on, or at once if it is finished: they must be quick and must not wait.
     """
 
     cdef readonly str topic
@@ -80,6 +80,7 @@ cdef class BatchAck:
     cdef readonly object error
     cdef object _lock
     cdef object _event
+    cdef bint _settled
     cdef list _callbacks
 
     def __init__(self, str topic not None, int partition):
@@ -102,20 +103,20 @@ cdef class BatchAck:
                 return
             self.error = error
             self.done = True
-            event, self._event = self._event, None
             callbacks, self._callbacks = self._callbacks, None
-        if event is not None:
-            event.set()
         if callbacks is not None:
             for future, callback in callbacks:
                 _call(callback, future)
+        with self._lock:
+            self._settled = True
+            event, self._event = self._event, None
+        if event is not None:
+            event.set()
 
     def wait(self, timeout=None):
-        """Whether it was finished within `timeout` seconds (None: however long it takes)."""
-        if self.done:
-            return True
+        """Whether it was finished, and its callbacks have run, within `timeout` seconds (None: no limit)."""
         with self._lock:
-            if self.done:
+            if self._settled:
                 return True
             if self._event is None:
                 self._event = Event()
@@ -189,7 +190,7 @@ cdef class SendFuture:
     def add_done_callback(self, callback):
         """Call `callback(self)` once: when the record is durable or has failed, or at once if it already is.
 
-        It runs on the thread that synced the batch: keep it quick, and never wait for another record in it.
+        It runs on the thread that synced the batch: keep it quick, and never wait for another record, or flush, in it.
         """
         self._ack.add_callback(self, callback)
 

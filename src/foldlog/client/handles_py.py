@@ -72,13 +72,14 @@ class BatchAck:
     """The one fate of all records of a batch: pending, then durable or failed, once.
 
     `written` and `finish` belong to the producer; everything else may be called from any thread. Callbacks run on the
-    thread that finishes, or at once if it is finished: they must be quick and must not wait for other records.
+    thread that finishes, before who waits goes on, or at once if it is finished: they must be quick and must not wait.
     """
 
     __slots__ = (
         "_callbacks",
         "_event",
         "_lock",
+        "_settled",
         "append_time_ms",
         "base_offset",
         "done",
@@ -95,6 +96,7 @@ class BatchAck:
         self.done = False
         self.error: BaseException | None = None
         self._lock = Lock()
+        self._settled = False
         self._event: Event | None = None
         self._callbacks: list[tuple[SendFuture, Callable[[SendFuture], object]]] | None = None
 
@@ -110,27 +112,24 @@ class BatchAck:
                 return
             self.error = error
             self.done = True
-            event, self._event = self._event, None
             callbacks, self._callbacks = self._callbacks, None
-        if event is not None:
-            event.set()
         for future, callback in callbacks or ():
             _call(callback, future)
+        with self._lock:
+            self._settled = True
+            event, self._event = self._event, None
+        if event is not None:
+            event.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it was finished within `timeout` seconds (None: however long it takes)."""
-        if self.done:
-            return True
+        """Whether it was finished, and its callbacks have run, within `timeout` seconds (None: no limit)."""
         with self._lock:
-            if self._is_done():  # it may have been finished since the look above
+            if self._settled:
                 return True
             if self._event is None:
                 self._event = Event()
             event = self._event
         return event.wait(timeout)
-
-    def _is_done(self) -> bool:
-        return self.done
 
     def add_callback(self, future: SendFuture, callback: Callable[[SendFuture], object]) -> None:
         with self._lock:
@@ -189,7 +188,7 @@ class SendFuture:
     def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
         """Call `callback(self)` once: when the record is durable or has failed, or at once if it already is.
 
-        It runs on the thread that synced the batch: keep it quick, and never wait for another record in it.
+        It runs on the thread that synced the batch: keep it quick, and never wait for another record, or flush, in it.
         """
         self._ack.add_callback(self, callback)
 

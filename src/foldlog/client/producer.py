@@ -355,12 +355,13 @@ class Producer:
     def _settle(self, batch: OpenBatch, error: BaseException | None) -> None:
         """The batch is durable or has failed. Runs on a syncer thread, or on the one that wrote it."""
         with self._settled:
-            self._pending.pop(batch.ack, None)
             self._buffered_bytes -= batch.size_bytes
             if error is not None and self._failure is None:
                 self._failure = error
             self._settled.notify_all()
         batch.ack.finish(error)
+        # Not before: a flush waits for what is pending, and that includes the done callbacks.
+        self._pending.pop(batch.ack, None)
 
     def _wait_for_space(self) -> None:
         with self._settled:
