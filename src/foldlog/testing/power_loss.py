@@ -33,16 +33,7 @@ from foldlog.files.base import Buffer, Entry
 from foldlog.files.memory import DirectoryNode, FileNode, MemoryFile, MemoryFiles, MemoryLock, MemoryMapped, Node
 from foldlog.testing.disk_image import DiskImage, Tree
 
-__all__ = [
-    "SECTOR_BYTES",
-    "DiskImage",
-    "Fate",
-    "PowerLossFile",
-    "PowerLossFiles",
-    "PowerLossMapped",
-    "Tree",
-    "Unsynced",
-]
+__all__ = ["SECTOR_BYTES", "DiskImage", "Fate", "PowerLossFiles", "Tree"]
 
 SECTOR_BYTES = 512
 
