@@ -17,6 +17,7 @@ import pytest
 import foldlog
 from client.conftest import WAIT_S
 from foldlog.errors import (
+    FencedMember,
     GroupError,
     GroupNotEmpty,
     InconsistentProtocol,
@@ -456,3 +457,46 @@ def test_closing_the_log_closes_its_consumers(clock: SimClock, files: MemoryFile
         consumer.poll()
     with foldlog.open("data", clock=clock, files=files) as again:
         assert committed_offset(again) == 4
+
+
+def test_a_second_consumer_with_the_same_instance_id_takes_over_and_the_first_is_told(
+    log: foldlog.Log, clock: SimClock
+) -> None:
+    log.create_topic("orders", partitions=2)
+    first = join(log, group_instance_id="a")
+    second = join(log, group_instance_id="a")
+    third = join(log)
+    check_shared_out([second, third], 2)
+    clock.advance(1000)
+    with pytest.raises(FencedMember):
+        first.poll()
+    first.close()
+    check_shared_out([second, third], 2)
+
+
+def test_members_that_come_and_go_while_records_are_written_miss_none(log: foldlog.Log) -> None:
+    log.create_topic("orders", partitions=4)
+    seen: set[tuple[int, int]] = set()
+    expected = 4 * 300
+    all_seen = threading.Event()
+
+    def read_for_a_while(rounds: int) -> None:
+        while not all_seen.is_set():
+            with join(log, auto_commit=True, auto_commit_interval_ms=1) as consumer:
+                for _ in range(rounds):
+                    for record in consumer.poll(max_records=20, timeout_ms=5):
+                        seen.add((record.partition, record.offset))
+            if len(seen) == expected:
+                all_seen.set()
+
+    readers = [threading.Thread(target=read_for_a_while, args=(rounds,)) for rounds in (3, 5, 8)]
+    for reader in readers:
+        reader.start()
+    with log.producer(linger_ms=0, batch_records=10) as producer:
+        for number in range(300):
+            for partition in range(4):
+                producer.send("orders", b"%d" % number, partition=partition)
+    assert all_seen.wait(WAIT_S)
+    for reader in readers:
+        reader.join(WAIT_S)
+    assert seen == {(partition, offset) for partition in range(4) for offset in range(300)}

@@ -10,7 +10,8 @@ from types import TracebackType
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
-from foldlog.client.consumption import ConsumerSettings, Consumption
+from foldlog.client.consumer_settings import ConsumerSettings
+from foldlog.client.consumption import Consumption
 from foldlog.client.cursors import Cursor
 from foldlog.client.forks import watch_forks
 from foldlog.client.membership import Memberships
@@ -368,10 +369,9 @@ class Consumer:
         if self._refusal is not None:
             return
         self._refusal = LogClosed
-        try:
-            self._reading.let_go()
-        finally:
-            self._reading.arrivals.close()
+        # First, so that a poll which waits in another thread lets go of the lock for good.
+        self._reading.arrivals.close()
+        self._reading.let_go()
 
     def __enter__(self) -> Consumer:
         return self

@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from threading import RLock
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
 from foldlog.client.arrivals import Arrivals
-from foldlog.client.assignors import ASSIGNORS
-from foldlog.client.cursors import Cursor, checked_reset
+from foldlog.client.consumer_settings import ConsumerSettings
+from foldlog.client.cursors import Cursor
 from foldlog.client.membership import NOTHING_HELD, Held, Member, Memberships, not_assigned, topic_or_none, weak_call
-from foldlog.client.positions import TopicPartition, checked_count
-from foldlog.client.serializers import Deserializer, deserializer
+from foldlog.client.positions import TopicPartition
+from foldlog.client.serializers import deserializer
 from foldlog.errors import (
     FoldlogError,
     GroupError,
@@ -42,43 +41,15 @@ _LOOK_INTERVAL_MS = 20.0
 """How often a `for` loop looks around: at grown topics, at its group, at commits that are due."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSettings:
-    """What `Log.consumer` was given, checked. Defaults as in Kafka, but for the assignor, which is sticky."""
-
-    group: str | None = None
-    auto_offset_reset: str = "latest"
-    auto_commit: bool = True
-    auto_commit_interval_ms: int = 5000
-    assignor: str | None = None
-    max_records: int = 500
-    key_deserializer: Deserializer | str | None = None
-    value_deserializer: Deserializer | str | None = None
-    max_poll_interval_ms: int = 300_000
-    group_instance_id: str | None = None
-
-    def __post_init__(self) -> None:
-        group: Any = self.group
-        if group is not None and (not isinstance(group, str) or not group):
-            raise InvalidArgument(f"group={group!r} is not a name; give a str that is not empty")
-        if self.assignor is not None and self.assignor not in ASSIGNORS:
-            raise InvalidArgument(f"no assignor {self.assignor!r}; there are {', '.join(map(repr, ASSIGNORS))}")
-        checked_reset(self.auto_offset_reset)
-        checked_count("auto_commit_interval_ms", self.auto_commit_interval_ms)
-        checked_count("max_records", self.max_records)
-        checked_count("max_poll_interval_ms", self.max_poll_interval_ms)
-
-    @property
-    def assignors(self) -> tuple[str, ...]:
-        """What the member offers: the one it was told, or all, the default first."""
-        return tuple(ASSIGNORS) if self.assignor is None else (self.assignor,)
-
-
 class Consumption:
-    """The state of one consumer. Belongs to its thread; `commit_handled` may come from another, see there."""
+    """The state of one consumer. Belongs to its thread, but for `let_go` and `commit_handled`, see there.
+
+    Its lock is held while records are looked for, not while they are waited for; it comes before the group's lock.
+    """
 
     def __init__(self, broker: Broker, memberships: Memberships, settings: ConsumerSettings) -> None:
         self.arrivals = Arrivals()
+        self._lock = RLock()
         self._broker = broker
         self._memberships = memberships
         self._settings = settings
@@ -142,21 +113,22 @@ class Consumption:
         self._next_commit_ms = self._now_ms() + self._settings.auto_commit_interval_ms
 
     def let_go(self) -> None:
-        """Read nothing: commit what was dealt with, leave the group, forget the cursors."""
-        self.commit_handled()
-        member, self._member = self._member, None
-        if self._unclosed is not None:
-            self._unclosed.detach()
-        if member is not None:
-            try:
-                self._memberships.leave(member)
-            except LogClosed:
-                pass  # the log was closed under us, and its groups with it
-        for cursor in list(self._cursors.values()):
-            self._drop_cursor(cursor)
-        self._topics = ()
-        self._adopted = NOTHING_HELD
-        self._lost.clear()
+        """Read nothing: commit what was dealt with, leave the group, forget the cursors. From any thread."""
+        with self._lock:
+            self.commit_handled()
+            member, self._member = self._member, None
+            if self._unclosed is not None:
+                self._unclosed.detach()
+            if member is not None:
+                try:
+                    self._memberships.leave(member)
+                except LogClosed:
+                    pass  # the log was closed under us, and its groups with it
+            for cursor in list(self._cursors.values()):
+                self._drop_cursor(cursor)
+            self._topics = ()
+            self._adopted = NOTHING_HELD
+            self._lost.clear()
 
     def forked(self) -> None:
         if self._unclosed is not None:
@@ -192,8 +164,11 @@ class Consumption:
         deadline_ms = None if timeout_ms is None else self._now_ms() + timeout_ms
         while True:
             self.arrivals.reset()
-            self._look_around()
-            records = self._take(limit)
+            with self._lock:
+                if self.arrivals.is_closed:
+                    return []
+                self._look_around()
+                records = self._take(limit)
             if records:
                 self.arrivals.found()
                 return records
@@ -204,8 +179,7 @@ class Consumption:
             if self._member is not None or self._topics:
                 # Groups and growing topics are looked after while waiting, too.
                 pause_ms = _SERVE_INTERVAL_MS if remaining_ms is None else min(remaining_ms, _SERVE_INTERVAL_MS)
-            arrived = self.arrivals.wait(pause_ms)
-            if self.arrivals.is_closed or (not arrived and pause_ms == remaining_ms):
+            if not self.arrivals.wait(pause_ms) and pause_ms == remaining_ms:
                 return []
 
     def next_record(self) -> Record | None:
@@ -214,7 +188,8 @@ class Consumption:
         Between two looks around, which cost more than a record does, only a changed assignment is noticed.
         """
         if self._now_ms() < self._next_look_ms and (self._member is None or self._member.held is self._adopted):
-            records = self._take(1)
+            with self._lock:
+                records = self._take(1)
             if records:
                 return records[0]
         records = self.next_records(1, None)
@@ -285,8 +260,9 @@ class Consumption:
         return [topic_or_none(self._broker, name) for name in self._topics]
 
     def _adopt_if_changed(self) -> None:
-        if self._member is not None and self._member.held is not self._adopted:
-            self._adopt(self._member)
+        member = self._member
+        if member is not None and member.held is not self._adopted:
+            self._adopt(member)
 
     def _adopt(self, member: Member) -> None:
         """Follow the group: drop cursors of what is lost, add cursors for what is new, keep the others as they are."""

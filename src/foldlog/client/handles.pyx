@@ -190,7 +190,8 @@ cdef class SendFuture:
     def add_done_callback(self, callback):
         """Call `callback(self)` once: when the record is durable or has failed, or at once if it already is.
 
-        It runs on the thread that synced the batch: keep it quick, and never wait for another record, or flush, in it.
+        It runs on the thread that synced the batch, which has more to do: keep it quick, and leave sending, flushing
+        and waiting to a thread of your own.
         """
         self._ack.add_callback(self, callback)
 

@@ -13,7 +13,7 @@ from foldlog.broker.broker import Broker
 from foldlog.client.administration import Administration
 from foldlog.client.arrivals import AnyPartition, Arrivals
 from foldlog.client.consumer import Consumer
-from foldlog.client.consumption import ConsumerSettings
+from foldlog.client.consumer_settings import ConsumerSettings
 from foldlog.client.forks import watch_forks
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.lanes import Routes, writable_partition

@@ -151,6 +151,8 @@ class Memberships:
         """A sign of life, from every poll or so. Joins again if the group asks for it or has given up on the member."""
         self.bury_abandoned()
         with self._broker.coordinator() as coordinator:
+            if member.is_joining:
+                return  # members of other processes are awaited
             code = coordinator.heartbeat(member.group, member.member_id, member.generation, member.instance_id)
             if code is GroupErrorCode.FENCED_INSTANCE_ID:
                 raise _error(code, member.group)
@@ -211,7 +213,8 @@ class Memberships:
             if absent:
                 coordinator.leave(group, absent)
                 continue
-            late = next((member for member in self._members[group] if not member.is_joining), None)
+            waiting = [member for member in self._members[group] if not member.is_joining and member.refusal is None]
+            late = next(iter(waiting), None)
             if late is None:
                 return  # members of other processes are awaited; the answers come in their time
             self._start_join(coordinator, late)
@@ -220,6 +223,7 @@ class Memberships:
         if member.is_joining:
             return
         member.is_joining = True
+        member.refusal = None
         absent = self._absent.get(member.group, [])
         absent[:] = [one for one in absent if one.group_instance_id != member.instance_id]
         coordinator.join(_join_request(member), partial(self._joined, coordinator, member))
