@@ -78,7 +78,8 @@ def _heading(scale: Scale) -> str:
     return (
         "# Benchmark\n\n"
         f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores,"
-        f" {loops}. Medians of {scale.repeats} turns; ratios above 1 mean that ours is faster.{size}\n"
+        f" {loops}, load average {os.getloadavg()[0]:.1f} at the start. Medians of {scale.repeats} turns; a ratio above"
+        f" 1 means that ours is faster.{size}\n"
     )
 
 

@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import alternatives
@@ -25,15 +25,15 @@ _BLOCK_BYTES = 4096
 _AREA_BYTES = 256 << 20
 
 READER = """
-import sys, time, foldlog
-path, columns = sys.argv[1], sys.argv[2].split(",")
-with foldlog.open(path, mode="r") as log:
-    log.read_arrow("t", stop={0: 1000}, columns=columns)
-    print("ready", flush=True)
-    sys.stdin.readline()
-    start = time.perf_counter()
-    rows = log.read_arrow("t", columns=columns).num_rows
-    print(rows, time.perf_counter() - start, flush=True)
+import sys, foldlog
+with foldlog.open(sys.argv[1], mode="r") as log:
+    with log.consumer(["t"], auto_offset_reset="earliest") as consumer:
+        end, seen = log.offsets("t")[0][1], len(consumer.poll(max_records=1, timeout_ms=1000))
+        print("ready", flush=True)
+        sys.stdin.readline()
+        while seen < end:
+            seen += len(consumer.poll(max_records=500, timeout_ms=1000))
+        print(seen, flush=True)
 """
 
 
@@ -56,7 +56,7 @@ def run(place: Place, scale: Scale) -> Table:
     lines += _blocks(place, scale)
     notes = [
         f"Batched: SQLite {TRANSACTION_RECORDS} rows a transaction, foldlog as its producer does.",
-        f"Readers are processes that read the whole log to Arrow, all at once, on {os.cpu_count()} cores.",
+        f"Readers are processes that poll the whole log to Python records, all at once, on {os.cpu_count()} cores.",
         "The 4 KB writes go around the page cache (O_DIRECT) where the file system allows it.",
     ]
     return Table("The texts' comparison, measured", HEAD, lines, notes)
@@ -140,8 +140,7 @@ def _retention(place: Place, scale: Scale, table: alternatives.SqliteLog) -> lis
     sqlite_s = timed(lambda: table.delete_before(last - records // 2))
     with foldlog.open(path, background=False) as log:
         log.create_topic("t", config={"segment.bytes": max(1024, records * 110 // 20)})
-        for value in (values(records)[at : at + 1000] for at in range(0, records, 1000)):
-            _send(log, value)
+        _send(log, values(records))
         size = sum(file.stat().st_size for file in path.glob("t-0/*.log"))
         log.alter_topic("t", {"retention.bytes": size // 2})
         removed = 0
@@ -167,7 +166,7 @@ def _readers(path: Path) -> list[str]:
 
 def _read_together(path: Path, number: int) -> float:
     """Seconds from the moment all are let go until the last has read everything."""
-    command = [sys.executable, "-c", READER, str(path), "offset,value"]
+    command = [sys.executable, "-c", READER, str(path)]
     children = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(number)
     ]
@@ -196,18 +195,14 @@ def _answer_of(child: subprocess.Popen[str]) -> str:
 def _blocks(place: Place, scale: Scale) -> list[list[str]]:
     """4 KB writes to a file of 256 MB, one after the other and scattered: what the log's shape is about."""
     path = place.fresh()
-    area = max(_BLOCK_BYTES * scale.block_writes, _AREA_BYTES if scale.block_writes > 100 else 0)
+    area = _AREA_BYTES if scale.block_writes > 100 else 1 << 20
     descriptor, how = _open_direct(path / "blocks")
-    os.posix_fallocate(descriptor, 0, area)
-    os.fsync(descriptor)
-    block = mmap.mmap(-1, _BLOCK_BYTES)
-    large = mmap.mmap(-1, 1 << 20)
-    block.write(b"." * _BLOCK_BYTES)
-    places = list(range(0, area, _BLOCK_BYTES))
-    scattered = random.Random(3).sample(places, min(len(places), scale.block_writes))
+    block, large = mmap.mmap(-1, _BLOCK_BYTES), mmap.mmap(-1, 1 << 20)
+    places = range(0, area, _BLOCK_BYTES)
     in_order = places[: scale.block_writes]
+    scattered = random.Random(3).sample(places, len(in_order))
 
-    def write(positions: list[int], buffer: mmap.mmap, *, sync_each: bool) -> float:
+    def write(positions: Sequence[int], buffer: mmap.mmap, *, sync_each: bool = False) -> float:
         def work() -> None:
             for position in positions:
                 os.pwrite(descriptor, buffer, position)
@@ -217,17 +212,16 @@ def _blocks(place: Place, scale: Scale) -> list[list[str]]:
 
         return len(positions) * len(buffer) / timed(work)
 
-    megabytes = list(range(0, max(1 << 20, area - (1 << 20)), 1 << 20))[: max(1, scale.block_writes // 16)]
-    found: list[tuple[str, Callable[[], float]]] = [
-        (f"4 KB writes one after the other, {how}", lambda: write(in_order, block, sync_each=False)),
-        (f"4 KB writes scattered, {how}", lambda: write(scattered, block, sync_each=False)),
-        (f"1 MB writes one after the other, {how}", lambda: write(megabytes, large, sync_each=False)),
-        ("4 KB writes scattered, fdatasync after each", lambda: write(scattered[:200], block, sync_each=True)),
-    ]
-    claims = ("2-7 GB/s (NVMe), 3 GB/s (SSD)", "1 MB/s, or 10,000 a second (SSD)", "as above", "100-200 a second")
-    lines = [
-        [name, claim, "-", "-", f"raw: {_rate(speed())}"] for (name, speed), claim in zip(found, claims, strict=True)
-    ]
+    write(range(0, area, 1 << 20), large)  # every block exists: what follows writes over it
+    found: list[tuple[str, str, Callable[[], float]]] = [
+        (f"1 MB writes one after the other, {how}", "2-7 GB/s (NVMe), 3 GB/s (SSD)",
+         lambda: write(range(0, area, 1 << 20), large)),
+        (f"4 KB writes one after the other, {how}", "-", lambda: write(in_order, block)),
+        (f"4 KB writes scattered, {how}", "1 MB/s, or 10,000 a second (SSD)", lambda: write(scattered, block)),
+        ("4 KB writes scattered, fdatasync after each", "100-200 a second",
+         lambda: write(scattered[: scale.single_records], block, sync_each=True)),
+    ]  # fmt: skip
+    lines = [[name, claim, "-", "-", f"raw: {_rate(speed())}"] for name, claim, speed in found]
     os.close(descriptor)
     place.give_back(path)
     return lines
