@@ -99,8 +99,8 @@ CONSUMER_BUFFER_BYTES = 16 << 20
 FETCH_BYTES_MIN = 32 << 10
 """The smallest slice a consumer asks for: below this the cost of a read is in the call, not in the bytes."""
 
-ARROW_READ_BYTES = 2 << 20
-"""One slice of a bulk read: large, so that a table has few chunks, and still within most caches."""
+ARROW_READ_BYTES = 1 << 20
+"""One slice of a bulk read, and one chunk of the table: larger ones malloc gives back, and page faults eat the gain."""
 
 ARROW_READ_THREADS = 4
 """Of one bulk read. They spend their time outside the interpreter's lock; more than the disk and memory can feed are idle."""

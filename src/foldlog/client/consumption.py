@@ -17,6 +17,7 @@ from foldlog.client.membership import NOTHING_HELD, Held, Member, Memberships, n
 from foldlog.client.positions import TopicPartition
 from foldlog.client.serializers import deserializer
 from foldlog.errors import (
+    CorruptLog,
     FoldlogError,
     GroupError,
     GroupNotEmpty,
@@ -65,6 +66,7 @@ class Consumption:
         self._member: Member | None = None
         self._adopted: Held = NOTHING_HELD
         self._lost: set[TopicPartition] = set()
+        self._problem: FoldlogError | None = None
         self._served: Cursor | None = None
         self._next_look_ms = 0.0
         self._next_serve_ms = 0.0
@@ -84,8 +86,7 @@ class Consumption:
         self._topics = topics
         self._topics_seen = self._topics_now()
         if self._group is None:
-            for partition in self._partitions_of(topics):
-                self._add_cursor(partition, None, self._reset_offset(partition))
+            self._add_cursors(self._partitions_of(topics), {})
             return
         member = Member(
             self._group,
@@ -107,9 +108,7 @@ class Consumption:
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these, whatever the group's members read."""
         self.let_go()
-        committed = self._committed(partitions)
-        for partition in partitions:
-            self._add_cursor(partition, committed.get(partition), self._reset_offset(partition))
+        self._add_cursors(partitions, {})
         self._next_commit_ms = self._now_ms() + self._settings.auto_commit_interval_ms
 
     def let_go(self) -> None:
@@ -168,6 +167,9 @@ class Consumption:
                 if self.arrivals.is_closed:
                     return []
                 self._look_around()
+                problem, self._problem = self._problem, None
+                if problem is not None:
+                    raise problem
                 records = self._take(limit)
             if records:
                 self.arrivals.found()
@@ -252,9 +254,9 @@ class Consumption:
 
     def _read_new_partitions(self) -> None:
         """Without a group: read what the topics have gained, from its start. Who subscribed wants all of it."""
-        for partition in self._partitions_of(topic.name for topic in self._topics_seen if topic is not None):
-            if partition not in self._cursors:
-                self._add_cursor(partition, None, self._broker.partition(*partition).log_start_offset)
+        known = [topic for topic in self._topics_seen if topic is not None]
+        new = [one for one in self._partitions_of(topic.name for topic in known) if one not in self._cursors]
+        self._add_cursors(new, dict.fromkeys(new, 0))
 
     def _topics_now(self) -> list[Topic | None]:
         return [topic_or_none(self._broker, name) for name in self._topics]
@@ -274,18 +276,20 @@ class Consumption:
                     self._lost.add(cursor.partition)
                 self._drop_cursor(cursor)
         new = [partition for partition in sorted(held.since) if partition not in self._cursors]
-        committed = self._committed(new)
-        problem: FoldlogError | None = None
+        self._add_cursors(new, member.starts)
         for partition in new:
+            if partition in self._cursors:
+                self._cursors[partition].since = held.since[partition]
+
+    def _add_cursors(self, partitions: list[TopicPartition], latest: Mapping[TopicPartition, int]) -> None:
+        """Begin to read these. A damaged one is said to be so by the next poll, once; the others are read meanwhile."""
+        committed = self._committed(partitions)
+        for partition in partitions:
             try:
-                start = member.starts.get(partition)
-                cursor = self._add_cursor(partition, committed.get(partition), self._reset_offset(partition, start))
-                cursor.since = held.since[partition]
-            except FoldlogError as error:
-                problem = problem or error
-        if problem is not None:
-            # Said once for each assignment; the other partitions are read meanwhile.
-            raise problem
+                begin = self._reset_offset(partition, latest.get(partition))
+                self._add_cursor(partition, committed.get(partition), begin)
+            except CorruptLog as error:
+                self._problem = self._problem or error
 
     def _add_cursor(self, partition: TopicPartition, committed: OffsetAndMetadata | None, reset_offset: int) -> Cursor:
         log = self._broker.partition(*partition)

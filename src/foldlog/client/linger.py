@@ -1,38 +1,42 @@
 """The thread that closes batches whose time is over.
 
-One per producer, so that deadlines come in order and a queue will do. It starts with the first batch that has to be
-watched, holds nothing of the producer while no batch is open, and ends with `stop`.
+One per producer, so that deadlines come in order and a dictionary is queue enough. It starts with the first batch that
+has to be watched, holds nothing of the producer while no batch is open, and ends with `stop`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from threading import Condition, Thread
 
 from foldlog.clock import Clock
 
 
 class LingerTimer:
-    """Calls back when a deadline has passed. `schedule` may be called from any thread, with rising deadlines."""
+    """Calls back when a deadline has passed, unless it was cancelled. Any thread; all delays are the same."""
 
-    def __init__(self, clock: Clock, name: str) -> None:
+    def __init__(self, clock: Clock, delay_ms: float) -> None:
         self._clock = clock
-        self._name = name
+        self._delay_ms = delay_ms
         self._changed = Condition()
-        self._due: deque[tuple[float, Callable[[], None]]] = deque()
+        self._due: dict[Hashable, tuple[float, Callable[[], None]]] = {}
         self._thread: Thread | None = None
         self._stopped = False
 
-    def schedule(self, delay_ms: float, callback: Callable[[], None]) -> None:
-        """Call `callback` on the timer's thread `delay_ms` from now; the delay is the same in all calls."""
+    def schedule(self, name: Hashable, callback: Callable[[], None]) -> None:
+        """Call `callback` on the timer's thread once the delay is over."""
         with self._changed:
-            self._due.append((self._clock.monotonic_ms() + delay_ms, callback))
+            self._due[name] = (self._clock.monotonic_ms() + self._delay_ms, callback)
             if len(self._due) == 1:
                 self._changed.notify()
             if self._thread is None and not self._stopped:
-                self._thread = Thread(target=self._run, name=self._name, daemon=True)
+                self._thread = Thread(target=self._run, name="foldlog-linger", daemon=True)
                 self._thread.start()
+
+    def cancel(self, name: Hashable) -> None:
+        """It happened by other means. The thread is not woken: it will find the next deadline by itself."""
+        with self._changed:
+            self._due.pop(name, None)
 
     def stop(self) -> None:
         """End the thread; callbacks that are not due are dropped."""
@@ -55,8 +59,11 @@ class LingerTimer:
                 if not self._due:
                     self._changed.wait()
                     continue
-                remaining_ms = self._due[0][0] - self._clock.monotonic_ms()
+                name, (deadline_ms, callback) = next(iter(self._due.items()))
+                remaining_ms = deadline_ms - self._clock.monotonic_ms()
                 if remaining_ms <= 0:
-                    return self._due.popleft()[1]
+                    del self._due[name]
+                    return callback
+                del name, callback  # nor may a waiting one
                 self._changed.wait(max(remaining_ms, 1.0) / 1000)
             return None

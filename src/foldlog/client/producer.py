@@ -78,7 +78,6 @@ class Producer:
         _check_bound("batch_records", batch_records, 1)
         _check_bound("buffer_bytes", buffer_bytes, 1)
         self._broker = broker
-        self._linger_ms = linger_ms
         self._batch_bytes = batch_bytes
         self._batch_records = batch_records
         self._last_index = batch_records - 1
@@ -96,7 +95,7 @@ class Producer:
         self._pending: dict[BatchAck, None] = {}
         self._buffered_bytes = 0
         self._failure: BaseException | None = None
-        self._timer = LingerTimer(broker.clock, "foldlog-linger")
+        self._timer = LingerTimer(broker.clock, linger_ms)
         self._end = weakref.finalize(self, self._timer.stop)
         self._end.atexit = False
         watch_forks(self)
@@ -240,6 +239,8 @@ class Producer:
         partition: int | None,
     ) -> SendFuture:
         """The common case, a record that fits into an open batch; everything else is `_enqueue_slowly`'s."""
+        # Of 1.4 us a send, bytecodes are 0.9, the clock 0.15, BatchBuilder.append 0.13, the lock 0.1, the future 0.03.
+        # So types are compared before anything is called, and what is rare lives elsewhere.
         if self._refusal is not None:
             raise self._refused()
         if self._partitioner is not None and partition is None:
@@ -317,13 +318,14 @@ class Producer:
         self._routes.open_log(lane)
         batch = lane.start(min(self._batch_bytes, route.max_message_bytes), self._batch_records)
         self._pending[batch.ack] = None
-        self._timer.schedule(self._linger_ms, partial(self._linger_over, lane, batch))
+        self._timer.schedule(batch, partial(self._linger_over, lane, batch))
         return batch
 
     def _seal(self, lane: Lane) -> None:
         batch = lane.seal()
         if batch is None:
             return
+        self._timer.cancel(batch)
         with self._settled:
             self._buffered_bytes += batch.size_bytes
         if not self._round_robin:
