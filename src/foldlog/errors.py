@@ -91,8 +91,8 @@ class UnknownTopic(FoldlogError):
     """No topic of that name."""
 
     def __init__(self, topic: str, known: list[str] | None = None) -> None:
-        hint = f"; there are {', '.join(sorted(known)[:8])}" if known else "; create it with create_topic()"
-        super().__init__(f"no topic {topic!r}{hint}")
+        others = f"there are {', '.join(sorted(known)[:8])}; " if known else ""
+        super().__init__(f"no topic {topic!r}; {others}create it with create_topic()")
         self.topic = topic
 
 
