@@ -222,7 +222,7 @@ def test_a_paused_partition_hands_out_nothing_until_it_is_resumed(log: foldlog.L
 
 def test_subscribing_to_a_topic_that_does_not_exist_is_refused(log: foldlog.Log) -> None:
     log.create_topic("orders")
-    with pytest.raises(UnknownTopic, match="payments.*create_topic"):
+    with pytest.raises(UnknownTopic, match=r"payments.*create_topic"):
         log.consumer(["orders", "payments"])
     with pytest.raises(InvalidArgument):
         log.consumer([])
