@@ -111,5 +111,5 @@ ARROW_PACK_BYTES = 2 << 20
 ARROW_SYNC_BYTES = 8 << 20
 """What a bulk append writes between two syncs: below, the disk waits for the sync; above, nothing is gained."""
 
-ARROW_BATCH_BYTES = 256 << 10
+ARROW_BATCH_BYTES = 512 << 10
 """Batches of a bulk append: a reader of one record expands one batch, a reader of all sees few headers."""
