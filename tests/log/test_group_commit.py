@@ -100,9 +100,13 @@ def test_a_failed_sync_is_told_to_all_who_wait_and_never_tried_again() -> None:
     files.fault = Fault(lambda operation: errno.EIO if operation.kind is Kind.SYNC else 0)
     told: list[FoldlogError | None] = []
     done = threading.Event()
-    for value in (b"a", b"b"):
-        offset = append(small, value)
-    small.partition.on_acknowledged(offset, lambda error: (told.append(error), done.set())[1])
+
+    def callback(error: FoldlogError | None) -> None:
+        told.append(error)
+        done.set()
+
+    append(small, b"a")
+    small.partition.on_acknowledged(append(small, b"b"), callback)
     done.wait()
     files.fault = Fault(lambda _: 0)
     assert isinstance(told[0], PartitionPoisoned)

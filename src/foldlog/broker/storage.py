@@ -157,7 +157,7 @@ class WrittenStorage(Storage):
         try:
             self._syncer.close()
             self.checkpoint.close()
-        except OSError as error:
+        except (OSError, StorageError) as error:
             faults.append(error)
         finally:
             self._lock.release()

@@ -13,9 +13,15 @@ Assumed of the disk, and of nothing else:
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from foldlog.errors import StorageError, StorageFull
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the operating system says of a disk, a quota or a file that takes no more."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -125,6 +131,12 @@ class Files(Protocol):
     def lock(self, path: str) -> Lock:
         """Become the writer of the directory that holds `path`; DirectoryLocked if another process is."""
         ...
+
+
+def storage_error(what: str, error: OSError | StorageError) -> StorageError:
+    """`what` went wrong because of `error`, as an error of ours: a full disk stays one."""
+    is_full = error.errno in FULL if isinstance(error, OSError) else isinstance(error, StorageFull)
+    return (StorageFull if is_full else StorageError)(f"{what} ({error})")
 
 
 def replace_file(files: Files, path: str, data: bytes) -> None:

@@ -11,11 +11,9 @@ import weakref
 from collections.abc import Sequence
 
 from foldlog.errors import DirectoryLocked, StorageFull, WrongProcess
-from foldlog.files.base import Buffer, Entry
+from foldlog.files.base import FULL, Buffer, Entry
 
 _IOV_MAX = 1024  # what Linux and macOS take in one pwritev
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 if sys.platform == "darwin":
 
@@ -74,7 +72,7 @@ class PosixFile:
                 total += count
                 pending = _after(pending, count)
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 raise StorageFull(
                     f"no space to write {self.path} ({error.strerror}); nothing was kept, free space and send again"
                 ) from error
@@ -114,9 +112,10 @@ class PosixMapped:
     __slots__ = ("_descriptor", "_map")
 
     def __init__(self, descriptor: int, size: int, write: bool) -> None:
-        self._descriptor = descriptor
+        self._descriptor = -1  # not ours until it is mapped
         access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
         self._map = mmap.mmap(descriptor, size, access=access)
+        self._descriptor = descriptor
 
     def size(self) -> int:
         return len(self._map)
@@ -135,6 +134,9 @@ class PosixMapped:
         if descriptor >= 0:
             self._map.close()
             os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()  # replaced by a larger one: the last thread that was in it has left
 
 
 class PosixLock:
@@ -238,7 +240,13 @@ class PosixFiles:
                 raise DirectoryLocked(os.path.dirname(path), _pid_of(holder)) from None
             raise
         lock = PosixLock(descriptor)
-        lock.describe("")
+        try:
+            lock.describe("")
+        except OSError as error:
+            lock.abandon()
+            if error.errno in FULL:
+                raise StorageFull(f"no space to write {path} ({error.strerror}); free space and open again") from error
+            raise
         self._locks.append(lock)
         return lock
 
@@ -259,7 +267,7 @@ def _allocate(descriptor: int, size: int) -> None:
     except AttributeError:  # macOS
         os.ftruncate(descriptor, size)
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise StorageFull(
                 f"no space for a file of {size} bytes ({error.strerror}); free space and open again"
             ) from error

@@ -17,7 +17,7 @@ from enum import IntEnum
 from crc32c import crc32c
 
 from foldlog.errors import CorruptLog
-from foldlog.files.base import Files, Mapped
+from foldlog.files.base import Files, Mapped, storage_error
 from foldlog.limits import MAPPED_SECTOR_BYTES
 
 _MAGIC = b"foldlog checkpoint 1\n"
@@ -147,7 +147,7 @@ class Checkpoint:
             file.close()
             if head.strip(b"\0") and head != _MAGIC:
                 raise CorruptLog(path, 0, "it is not a checkpoint file")
-        checkpoint = cls(files, path, files.map(path, size, write=write), write)
+        checkpoint = cls(files, path, _map(files, path, size, write), write)
         if write:
             checkpoint._mapped.store(0, _MAGIC)
         return checkpoint
@@ -172,7 +172,7 @@ class Checkpoint:
                 if size < needed:
                     return  # the writer has not stored this slot yet: it reads as empty
             # The old mapping stays open for threads that are in it; it shows the same pages.
-            self._mapped = self._files.map(self._path, size, write=self._write)
+            self._mapped = _map(self._files, self._path, size, self._write)
 
     def clear(self, number: int) -> None:
         """Forget a deleted partition. Durable on return."""
@@ -199,17 +199,31 @@ class Checkpoint:
         return ticket <= self._synced_stores
 
     def sync(self) -> None:
-        """Everything stored before the call is durable on return."""
+        """Everything stored before the call is durable on return; StorageError if the disk refuses."""
         stores = self._stores
-        self._mapped.sync()
+        try:
+            self._mapped.sync()
+        except OSError as error:
+            raise storage_error(f"{self._path} could not be synced", error) from error
         with self._lock:
             self._synced_stores = max(self._synced_stores, stores)
 
     def close(self) -> None:
         """Sync and unmap."""
-        if self._write and self.is_dirty:
-            self.sync()
-        self._mapped.close()
+        try:
+            if self._write and self.is_dirty:
+                self.sync()
+        finally:
+            self._mapped.close()
+
+
+def _map(files: Files, path: str, size: int, write: bool) -> Mapped:
+    try:
+        return files.map(path, size, write=write)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise storage_error(f"{path} could not be mapped", error) from error
 
 
 def _position(number: int) -> int:

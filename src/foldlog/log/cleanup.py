@@ -6,15 +6,16 @@ All of it runs under one lock per partition, beside appends and reads, which it 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
-from foldlog.errors import StorageError
+from foldlog.files.base import storage_error
 from foldlog.log import compaction
 from foldlog.log.checkpoint import StartReason
 from foldlog.log.compaction import CleanTime, CompactionReport
 from foldlog.log.core import PartitionCore, out_of_range
 from foldlog.log.layout import CLEANED_SUFFIX, SWAP_SUFFIX, swap_in
-from foldlog.log.retention import SegmentAge, plan_retention
+from foldlog.log.retention import RetentionPlan, SegmentAge, plan_retention
 from foldlog.log.segment import Segment
 from foldlog.records.loops import KeyMap
 
@@ -39,20 +40,32 @@ class Cleanup:
 
     def enforce_retention(self, now_ms: int) -> int:
         """Remove head segments beyond the topic's limits; how many."""
-        with self.lock:
+        with self.lock, self._our_errors():
             self._core.refuse_if_closed()
-            segments = self._durable_segments()
-            ages = [SegmentAge(segment.size, segment.largest_timestamp()) for segment in segments]
-            plan = plan_retention(ages, self._core.config, now_ms)
+            segments = self._core.segments
+            plan = self._plan_retention(self._durable(segments), now_ms)
+            if plan.count == len(segments):
+                self._roll()
+                # Once more, now that nobody appends to them: what came since the first plan may be young.
+                plan = self._plan_retention(self._core.segments[:-1], now_ms)
             if plan.count == 0:
                 return 0
-            if plan.count == len(self._core.segments):
-                self._roll()
             return self._remove_head(self._core.segments[plan.count].base_offset, plan.reason)
 
-    def _durable_segments(self) -> tuple[Segment, ...]:
-        """All segments, without the active one while part of it is not synced."""
-        segments, state = self._core.segments, self._core.state
+    def _plan_retention(self, segments: Sequence[Segment], now_ms: int) -> RetentionPlan:
+        ages = [SegmentAge(segment.size, segment.largest_timestamp()) for segment in segments]
+        return plan_retention(ages, self._core.config, now_ms)
+
+    @contextmanager
+    def _our_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise storage_error(f"{self._core.path} could not be cleaned up", error) from error
+
+    def _durable(self, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+        """The segments, without the active one while part of it is not synced."""
+        state = self._core.state
         settled = state.active_base_offset == segments[-1].base_offset and state.active_position == segments[-1].size
         return segments if settled else segments[:-1]
 
@@ -87,14 +100,14 @@ class Cleanup:
                 core.files.sync_directory(core.path)
             except OSError as error:
                 # The log start has moved for good; what is still there is removed at the next open.
-                raise StorageError(f"{core.path}: expired segments could not be removed ({error})") from error
+                raise storage_error(f"{core.path}: expired segments could not be removed", error) from error
         return len(removed)
 
     # Compaction
 
     def compact(self, now_ms: int, force: bool, keep_batches: Callable[[], frozenset[int]]) -> CompactionReport:
         """As many passes as the key map needs. Without `force`, only where policy, lag and dirty ratio call for it."""
-        with self.lock:
+        with self.lock, self._our_errors():
             core = self._core
             core.refuse_if_closed()
             report = CompactionReport(cleaned_offset=core.state.cleaned_offset)
@@ -133,14 +146,20 @@ class Cleanup:
             # Durable before the first gap exists: readers take a gap above this for damage.
             core.change(firmly=True, gaps_below=end)
         for group in compaction.group_segments(sealed, core.config.segment_bytes):
-            size, counts = compaction.rewrite(core.files, core.path, group, keys, mapped_end, time, keep)
+            cleaned = group[0].stem + CLEANED_SUFFIX
+            try:
+                size, counts = compaction.rewrite(core.files, core.path, group, keys, mapped_end, time, keep)
+            except BaseException:
+                with suppress(OSError):  # else the next pass, or the next open, does it
+                    core.files.unlink(cleaned)  # a full disk needs the space
+                raise
             report = report.plus(counts)
             if (
                 counts.bytes_after == counts.bytes_before
                 and counts.records_before == counts.records_after
                 and len(group) == 1
             ):
-                core.files.unlink(group[0].stem + CLEANED_SUFFIX)
+                core.files.unlink(cleaned)
             else:
                 self._swap(group, size)
         return report
@@ -149,7 +168,7 @@ class Cleanup:
         core = self._core
         fresh = core.segment(group[0].base_offset, size)
         for segment in group:
-            segment.log()  # who still reads the old list reads the old file, not the new one under its name
+            segment.hold()  # who still reads the old list reads the old file, not the new one under its name
         with core.changing_names():
             try:
                 core.files.rename(fresh.stem + CLEANED_SUFFIX, fresh.stem + SWAP_SUFFIX)
@@ -157,11 +176,11 @@ class Cleanup:
             except OSError as error:
                 # Half swapped: the next open finishes it. Until then the old segments are read from their open files.
                 self._poison(error)
-                raise StorageError(f"{core.path}: compaction could not be finished ({error})") from error
-            fresh.rebuild_indexes()
+                raise storage_error(f"{core.path}: compaction could not be finished", error) from error
             with self._append_lock:
                 first = core.segments.index(group[0])
                 core.segments = (*core.segments[:first], fresh, *core.segments[first + len(group) :])
                 core.change(segment_count=len(core.segments))
-        for segment in group:
-            segment.forget()
+            for segment in group:
+                segment.forget()
+            fresh.rebuild_indexes()  # here, or every reading process would make it for itself

@@ -49,14 +49,27 @@ class PartitionCore:
     def state(self) -> SlotState:
         return self._state
 
-    def change(self, *, firmly: bool = False, **changes: Any) -> None:
-        """Replace the state and store it; `firmly`: durable on return. The slot is no longer a clean one."""
+    def change(self, *, firmly: bool = False, generation: Callable[[int], int] = int, **changes: Any) -> None:
+        """Replace the state and store it; `firmly`: durable on return. The slot is no longer a clean one.
+
+        `generation` makes the next one of the present one. StorageError, and the state as it was, if it cannot be
+        made durable.
+        """
         with self._state_lock:
-            self._state = replace(self._state, **{"clean": False, **changes})
+            state = replace(self._state, **{"clean": False, **changes}, generation=generation(self._state.generation))
             if firmly:
-                self._slot.store_firmly(self._state)
+                self._store_firmly(state)
             else:
-                self._slot.store(self._state)
+                self._slot.store(state)
+            self._state = state
+
+    def _store_firmly(self, state: SlotState) -> None:
+        try:
+            self._slot.store_firmly(state)
+        except StorageError:
+            # Who tries again must not find it done in memory: the newest store is again what was before.
+            self._slot.store(self._state)
+            raise
 
     def raise_watermarks(self, high_watermark: int, durable: tuple[int, int, int] | None = None) -> None:
         """Move them up, never down: syncs of different threads may end in any order.
@@ -74,11 +87,11 @@ class PartitionCore:
     @contextmanager
     def changing_names(self) -> Iterator[None]:
         """The generation is odd inside: reading processes wait, and list the directory again afterwards."""
-        self.change(generation=self._state.generation | 1)
+        self.change(generation=names_change)
         try:
             yield
         finally:
-            self.change(generation=(self._state.generation | 1) + 1)
+            self.change(generation=names_settled)
 
     def sync_checkpoint(self) -> None:
         self._slot.sync()
@@ -111,6 +124,19 @@ class PartitionCore:
             except OSError as error:
                 raise StorageError(f"{self.path} could not be read ({error})") from error
         raise StorageError(f"{self.path} changes faster than it can be read; try again")
+
+
+def names_change(generation: int) -> int:
+    return generation | 1
+
+
+def names_settled(generation: int) -> int:
+    return (generation | 1) + 1
+
+
+def name_added(generation: int) -> int:
+    """Even stays even, and odd odd: a roll may come in the middle of a compaction."""
+    return generation + 2
 
 
 def out_of_range(label: tuple[str, int], offset: int, state: SlotState) -> OffsetOutOfRange:

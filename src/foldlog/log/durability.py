@@ -29,7 +29,8 @@ class Durability:
     """What is written becomes durable here. Appenders replace `tail`; whoever holds `lock` syncs, for all who wait.
 
     All syncs of a partition run under the one lock: a failure is reported to one caller only, and no other sync
-    may then find the pages clean and call them durable.
+    may then find the pages clean and call them durable. Who waits is told without any lock of the partition held:
+    a callback may append to it, and wait.
     """
 
     def __init__(self, core: PartitionCore, syncer: Syncer, tail: Tail) -> None:
@@ -40,6 +41,8 @@ class Durability:
         self.lock = threading.Lock()
         self.poison: PartitionPoisoned | None = None
         self.unsynced_since_ms: int | None = None
+        # Part of a write that failed was cut off again, and that is not synced yet; by us, or by who ended uncleanly.
+        self.has_leftovers = not core.state.clean
 
     def wrote(self, tail: Tail, now_ms: int) -> None:
         """The log now ends at `tail`. Where the topic relaxed flush.*, that may be read, and is acknowledged."""
@@ -65,6 +68,7 @@ class Durability:
                 self._core.refuse_if_closed()
                 self.refuse_if_poisoned()
                 self.sync_tail()
+            self._tell()
 
     def on_acknowledged(self, next_offset: int, callback: OnAcknowledged) -> None:
         """See Partition."""
@@ -73,12 +77,10 @@ class Durability:
             return
         self._waiting.add(next_offset, callback)
         # Look again: a sync, a failure or a close may have come between.
-        if self.poison is not None:
-            self._waiting.fail(self.poison)
-        elif self._core.is_closed:
+        if self._core.is_closed:
             self.close()
-        elif self._acknowledged_offset() >= next_offset:
-            self._waiting.reached(self._acknowledged_offset())
+        elif self.poison is not None or self._acknowledged_offset() >= next_offset:
+            self._answer()
         else:
             self._syncer.request(self)
 
@@ -86,13 +88,32 @@ class Durability:
         """Make everything written so far durable. A failure poisons, and is told to all who wait."""
         with self.lock:
             self.sync_tail()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._answer()
+        self._core.watchers.tell()
+
+    def _answer(self) -> None:
+        """Those who wait, as far as something is known."""
+        self._waiting.reached(self._acknowledged_offset())
+        if self.poison is not None:
+            self._waiting.fail(self.poison)
+
+    def tell_soon(self) -> None:
+        """For who synced and holds locks."""
+        self._core.watchers.tell()
+        if self._waiting:
+            self._syncer.request(self)
 
     def sync_tail(self) -> None:
-        """The same, for who holds the lock."""
+        """Sync, for who holds the lock, and who then tells the others."""
         tail = self.tail
-        if self.poison is not None or tail.end_offset <= self._core.state.durable_offset:
+        nothing_new = tail.end_offset <= self._core.state.durable_offset and not self.has_leftovers
+        if self.poison is not None or nothing_new:
             return
         self.unsynced_since_ms = None
+        self.has_leftovers = False
         try:
             tail.segment.log().sync()
         except OSError as error:
@@ -105,21 +126,20 @@ class Durability:
             except (OSError, StorageError) as error:
                 logger.warning("%s: index not written (%s); tried again later", tail.segment.log_path, error)
         self._core.raise_watermarks(tail.end_offset, (tail.end_offset, tail.segment.base_offset, tail.position))
-        self._waiting.reached(tail.end_offset)
-        self._core.watchers.tell()
 
     def refuse_if_poisoned(self) -> None:
         if self.poison is not None:
             raise self.poison
 
     def poison_with(self, error: Exception) -> None:
-        """Acknowledge nothing more: what is on disk since the last good sync is unknown."""
+        """Acknowledge nothing more: what is on disk since the last good sync is unknown. Any locks may be held."""
         self.poison = PartitionPoisoned(
             f"{self._core.path} could not be synced ({error}); what was sent since offset"
             f" {self._core.state.durable_offset} is not acknowledged; reading goes on, open the log again to write"
         )
         self._core.change(poisoned=True)
-        self._waiting.fail(self.poison)
+        self.tell_soon()
 
     def close(self) -> None:
+        self._answer()
         self._waiting.fail(LogClosed(f"{self._core.path} was closed; open the log again"))

@@ -61,8 +61,9 @@ class Epochs:
     def begin(self, epoch: int, start_offset: int) -> None:
         """From `start_offset` on, batches carry `epoch`. Durable on return."""
         kept = tuple(pair for pair in self.starts if pair[1] < start_offset and pair[0] < epoch)
-        self.starts = (*kept, (epoch, start_offset))
-        replace_file(self._files, self.path, format_epochs(self.starts))
+        starts = (*kept, (epoch, start_offset))
+        replace_file(self._files, self.path, format_epochs(starts))
+        self.starts = starts  # not before: after a failure the next append has to try again
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(the latest epoch not after `epoch`, where it ended); (-1, -1) if all are after it."""

@@ -109,6 +109,8 @@ class PartitionReader:
                 if attempt and now.generation == state.generation and now.gaps_below == state.gaps_below:
                     raise
                 self._listed = None
+            except OSError as error:
+                raise StorageError(f"{self.path} could not be read ({error})") from error
         raise StorageError(f"{self.path} changes faster than it can be read; try again")
 
     def _view(self) -> tuple[SlotState, View]:
@@ -158,5 +160,4 @@ class PartitionReader:
         last = self._segments[-1]
         size = last.log().size()
         if size > last.size:
-            last.size = size
-            last.reload_indexes()
+            last.grow(size)

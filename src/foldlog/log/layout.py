@@ -20,6 +20,7 @@ from foldlog.log.segment import (
 METADATA_NAME = "partition.metadata"
 CLEANED_SUFFIX = ".log.cleaned"
 SWAP_SUFFIX = ".log.swap"
+CUT_SUFFIX = ".cut"
 _NAME = re.compile(r"(\d{20})(\.log|\.log\.cleaned|\.log\.swap|\.snapshot)")
 
 
@@ -78,6 +79,14 @@ class _SwapSegment(Segment):
     @property
     def log_path(self) -> str:
         return self.stem + SWAP_SUFFIX
+
+
+def free_cut_name(files: Files, path: str, position: int) -> str:
+    """Where bytes that are taken out of a file at `position` are kept. What was cut before stays as it is."""
+    name, number = f"{path}.{position}{CUT_SUFFIX}", 2
+    while files.exists(name):
+        name, number = f"{path}.{position}-{number}{CUT_SUFFIX}", number + 1
+    return name
 
 
 def swap_in(files: Files, directory: str, base_offset: int, replaced: Iterable[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from typing import Protocol
@@ -37,6 +38,12 @@ class OpenFiles:
         with self._lock:
             self._holders.pop(holder, None)
 
+    def after_fork(self) -> None:
+        """In a forked child: another thread may have held the lock, and is not there to let go of it."""
+        self._lock = threading.Lock()
+
 
 OPEN_FILES = OpenFiles()
 """Of the process, as the limit on descriptors is."""
+
+os.register_at_fork(after_in_child=OPEN_FILES.after_fork)

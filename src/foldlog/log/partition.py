@@ -18,13 +18,13 @@ from foldlog.errors import (
     RecordTooLarge,
     StorageError,
 )
-from foldlog.files.base import Files
+from foldlog.files.base import Files, storage_error
 from foldlog.limits import DECOMPRESSED_BYTES_MAX, POSITION_MAX, READ_CHUNK_BYTES
 from foldlog.log.checkpoint import Slot
 from foldlog.log.cleanup import Cleanup
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.config import AS_PRODUCED, LogConfig
-from foldlog.log.core import PartitionCore
+from foldlog.log.core import PartitionCore, name_added
 from foldlog.log.durability import Durability, Tail
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import Epochs, format_epochs
@@ -112,13 +112,21 @@ class Partition:
     ) -> Partition:
         """Recover, then be ready to append and read. Raises CorruptLog if something durable is missing or damaged."""
         known = slot.load()
-        recovered = recover(files, path, known, config.index_interval_bytes)
-        epochs = Epochs.load_or_rebuild(files, path, recovered.segments)
+        try:
+            recovered = recover(files, path, known, config.index_interval_bytes)
+            epochs = Epochs.load_or_rebuild(files, path, recovered.segments)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error(f"{path} could not be opened", error) from error
         # Unclean: a bookmark from before must not mistake a new record for one that was cut.
         epoch = max(epochs.latest, recovered.state.leader_epoch) + recovered.unclean
         state = replace(recovered.state, leader_epoch=epoch)
-        if known is None or not known.clean or known.generation & 1:
+        if known is not None and known.poisoned:
+            slot.store_firmly(state)  # durable: what is acknowledged from now on must not be cut at the next open
+        elif known is None or not known.clean or known.generation & 1:
             slot.store(state)
+        state = replace(state, clean=known is not None and known.clean)  # so it still says on the disk
         return cls(PartitionCore(files, path, label, config, slot, state, recovered.segments, epochs), clock, syncer)
 
     def close(self) -> None:
@@ -128,7 +136,7 @@ class Partition:
             if core.is_closed:
                 return
             if self._appending:
-                self.sync()
+                self._durability.sync()
                 if not self.is_poisoned:
                     with self._durability.lock:
                         self._write_hints()
@@ -200,10 +208,12 @@ class Partition:
 
     def segments(self) -> list[SegmentInfo]:
         """All segments, oldest first."""
-        segments = self._core.segments
-        return [
-            SegmentInfo(s.base_offset, s.log_path, s.size, s.largest_timestamp(), s is segments[-1]) for s in segments
-        ]
+        return self._core.with_view(
+            lambda view: [
+                SegmentInfo(s.base_offset, s.log_path, s.size, s.largest_timestamp(), s is view.segments[-1])
+                for s in view.segments
+            ]
+        )
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(the latest epoch not after `epoch`, the offset where it ended); (-1, -1) if there is none."""
@@ -213,6 +223,8 @@ class Partition:
         """Settings change from the next append, retention and compaction on."""
         with self._append_lock:
             self._core.config = config
+        if not config.acks_when_written:
+            self._durability.sync()  # what may be read is durable, also what was written before
 
     # Appending
 
@@ -226,7 +238,8 @@ class Partition:
             self._refuse_unless_writable()
             repeated = self._producers.duplicate_of(headers, self._durability.tail.end_offset)
             if repeated is not None:
-                return Appended(repeated.base_offset, repeated.last_offset + 1, repeated.timestamp_ms, True)
+                then_ms = repeated.timestamp_ms if self.config.log_append_time else -1
+                return Appended(repeated.base_offset, repeated.last_offset + 1, then_ms, True)
             now_ms = self._clock.now_ms()
             tail = self._ready_tail(headers, len(data), now_ms)
             append_time_ms = now_ms if self.config.log_append_time else -1
@@ -234,8 +247,7 @@ class Partition:
             self._producers.expect(headers)
             self._write(tail, data)
             self._producers.note(headers)
-            tail.segment.note(headers, tail.position)
-            tail.segment.size = tail.position + len(data)
+            tail.segment.wrote(headers, tail.position, len(data))
             self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)
         return Appended(tail.end_offset, next_offset, append_time_ms, False)
 
@@ -274,9 +286,13 @@ class Partition:
             if self._core.epochs.latest != self.leader_epoch:
                 # Durable before the first batch of the epoch: readers compare the two.
                 self._core.epochs.begin(self.leader_epoch, tail.end_offset)
+            if self._core.state.clean and self.acks_when_written:
+                # It may be read before it is synced. If a cut takes it, the next open must not pass for a clean one,
+                # or the offset would come again in the same epoch.
+                self._core.change(firmly=True)
             return tail
         except OSError as error:
-            raise StorageError(f"{self.path} is not ready to be written ({error}); nothing was kept") from error
+            raise storage_error(f"{self.path} is not ready to be written; nothing was kept", error) from error
 
     def _must_roll(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> bool:
         segment, end_offset, position = self._durability.tail
@@ -296,12 +312,13 @@ class Partition:
             tail.segment.log().write(tail.position, [data])
         except (OSError, StorageError) as error:
             try:
+                self._durability.has_leftovers = True
                 tail.segment.log().truncate(tail.position)  # take back what a part of it may have left
             except OSError:
                 self._durability.poison_with(error)
             if isinstance(error, StorageError):
                 raise
-            raise StorageError(f"{tail.segment.log_path} could not be written ({error}); nothing was kept") from error
+            raise storage_error(f"{tail.segment.log_path} could not be written; nothing was kept", error) from error
 
     # Durability
 
@@ -317,6 +334,7 @@ class Partition:
     def sync(self) -> None:
         """Make everything appended so far durable. A failure poisons the partition and is told to all who wait."""
         self._durability.sync()
+        self._durability.refuse_if_poisoned()
 
     # Segments
 
@@ -331,6 +349,7 @@ class Partition:
         core = self._core
         with self._durability.lock:
             self._durability.sync_tail()
+            self._durability.tell_soon()
             self._refuse_unless_writable()
             sealed, end_offset, _ = self._durability.tail
             try:
@@ -338,12 +357,13 @@ class Partition:
                 _create_segment(core.files, core.path, end_offset)
                 # A crash could lose the name, and with it what is acknowledged in that file.
                 core.files.sync_directory(core.path)
-            except OSError as error:
-                raise StorageError(f"{core.path} cannot begin a new segment ({error}); nothing was kept") from error
+            except (OSError, StorageError) as error:
+                self._take_back(end_offset, error)
+                raise storage_error(f"{core.path} cannot begin a new segment; nothing was kept", error) from error
             fresh = core.segment(end_offset, 0)
             core.segments = (*core.segments, fresh)
             core.change(
-                generation=core.state.generation + 2,
+                generation=name_added,
                 active_base_offset=end_offset,
                 active_position=0,
                 segment_count=len(core.segments),
@@ -354,6 +374,13 @@ class Partition:
                 sealed.unpin()
                 self._appending = False
             core.sync_checkpoint()
+
+    def _take_back(self, base_offset: int, cause: Exception) -> None:
+        """A segment that has not begun: what is appended to the old one now would be in the place of its name."""
+        try:
+            self._core.segment(base_offset, 0).unlink()
+        except OSError:
+            self._durability.poison_with(cause)
 
     def _write_hints(self) -> None:
         """What the next open would otherwise have to make again from the log."""

@@ -33,12 +33,17 @@ class SentBatch(NamedTuple):
 
 
 class _Producer:
-    """One producer id: its epoch, and its newest batches in that epoch, oldest first; never empty once noted."""
+    """One producer id: its epoch, and its newest batches in that epoch, oldest first; never empty once noted.
 
-    __slots__ = ("batches", "epoch")
+    `seen_ms`: when it was last known to write, by our clock, as timestamps of records may be of any time; None
+    since the last look at the clock.
+    """
 
-    def __init__(self, epoch: int) -> None:
+    __slots__ = ("batches", "epoch", "seen_ms")
+
+    def __init__(self, epoch: int, seen_ms: int | None = None) -> None:
         self.epoch = epoch
+        self.seen_ms = seen_ms
         self.batches: deque[SentBatch] = deque(maxlen=REMEMBERED_BATCHES)
 
 
@@ -60,6 +65,28 @@ class ProducerState:
 
         Raises OutOfOrderSequence or InvalidProducerEpoch if they are neither.
         """
+        repeated = [batch for header in headers if (batch := self._repeated(header)) is not None]
+        if repeated:
+            if len(repeated) < len(headers):
+                raise OutOfOrderSequence(
+                    f"of {len(headers)} batches sent together, {len(repeated)} are in the log already and the others"
+                    " are not; send only the others"
+                )
+            first, last = repeated[0], repeated[-1]
+            return last._replace(first_sequence=first.first_sequence, base_offset=first.base_offset)
+        self._check_order(headers)
+        return None
+
+    def _repeated(self, header: BatchHeader) -> SentBatch | None:
+        known = self._producers.get(header.producer_id)
+        if known is None or header.is_control or header.producer_epoch != known.epoch:
+            return None
+        for batch in known.batches:
+            if batch.first_sequence == header.base_sequence and batch.last_sequence == _last_sequence(header):
+                return batch
+        return None
+
+    def _check_order(self, headers: Sequence[BatchHeader]) -> None:
         following: dict[int, tuple[int, int]] = {}
         for header in headers:
             if header.producer_id < 0 or header.is_control:
@@ -69,16 +96,13 @@ class ProducerState:
                 if header.producer_epoch != epoch or header.base_sequence != _after(last, 1):
                     raise _out_of_order(header, _after(last, 1))
             else:
-                repeated = self._check(header)
-                if repeated is not None:
-                    return repeated
+                self._check(header)
             following[header.producer_id] = (header.producer_epoch, _last_sequence(header))
-        return None
 
-    def _check(self, header: BatchHeader) -> SentBatch | None:
+    def _check(self, header: BatchHeader) -> None:
         known = self._producers.get(header.producer_id)
         if known is None:
-            return None  # forgotten or new: any sequence starts it, as in Kafka
+            return  # forgotten or new: any sequence starts it, as in Kafka
         if header.producer_epoch < known.epoch:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} sent epoch {header.producer_epoch}, but {known.epoch} has taken over"
@@ -86,14 +110,10 @@ class ProducerState:
         if header.producer_epoch > known.epoch:
             if header.base_sequence != 0:
                 raise _out_of_order(header, 0)
-            return None
-        for batch in known.batches:
-            if batch.first_sequence == header.base_sequence and batch.last_sequence == _last_sequence(header):
-                return batch
+            return
         expected = _after(known.batches[-1].last_sequence, 1)
         if header.base_sequence != expected:
             raise _out_of_order(header, expected)
-        return None
 
     def note(self, header: BatchHeader) -> None:
         """The batch is in the log."""
@@ -102,6 +122,7 @@ class ProducerState:
         known = self._producers.get(header.producer_id)
         if known is None or known.epoch != header.producer_epoch:
             known = self._producers[header.producer_id] = _Producer(header.producer_epoch)
+        known.seen_ms = None
         known.batches.append(
             SentBatch(
                 header.base_sequence,
@@ -118,17 +139,17 @@ class ProducerState:
 
     def expire(self, now_ms: int) -> None:
         """Forget producers that have been silent for a day."""
-        silent = [
-            pid for pid, known in self._producers.items() if now_ms - known.batches[-1].timestamp_ms > EXPIRATION_MS
-        ]
-        for pid in silent:
-            del self._producers[pid]
+        for pid, known in list(self._producers.items()):
+            if known.seen_ms is None:
+                known.seen_ms = now_ms
+            elif now_ms - known.seen_ms > EXPIRATION_MS:
+                del self._producers[pid]
 
     def snapshot(self) -> bytes:
         entries = b"".join(
             _ENTRY.pack(
                 pid, known.epoch, batch.last_sequence, batch.last_offset, batch.last_offset - batch.base_offset,
-                batch.timestamp_ms, -1, -1,
+                batch.timestamp_ms if known.seen_ms is None else known.seen_ms, -1, -1,
             )
             for pid, known in self._producers.items()
             for batch in (known.batches[-1],)
@@ -146,7 +167,7 @@ class ProducerState:
             return None
         state = cls()
         for pid, epoch, sequence, offset, delta, timestamp, _, _ in _ENTRY.iter_unpack(data[_HEAD.size :]):
-            known = state._producers[pid] = _Producer(epoch)
+            known = state._producers[pid] = _Producer(epoch, seen_ms=timestamp)
             first = sequence - delta if sequence >= delta else sequence - delta + _SEQUENCE_MAX + 1
             known.batches.append(SentBatch(first, sequence, offset - delta, offset, timestamp))
         return state

@@ -16,9 +16,9 @@ from foldlog.errors import CorruptLog
 from foldlog.files.base import Files
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.checkpoint import SlotState, StartReason
-from foldlog.log.layout import finish_swaps, read_layout
+from foldlog.log.layout import finish_swaps, free_cut_name, read_layout
 from foldlog.log.reading import check_boundary
-from foldlog.log.segment import LOG_SUFFIX, Segment
+from foldlog.log.segment import Segment
 from foldlog.records.loops import walk
 
 logger = logging.getLogger("foldlog.log")
@@ -200,7 +200,7 @@ def _set_aside(files: Files, segment: Segment, position: int, reason: str) -> No
     size = segment.size - position
     if size <= 0:
         return
-    beside = f"{segment.stem}{LOG_SUFFIX}.{position}.cut"
+    beside = free_cut_name(files, segment.log_path, position)
     source, target = segment.log(), files.open(beside, write=True, create=True)
     target.truncate(0)
     for at in range(0, size, READ_CHUNK_BYTES):

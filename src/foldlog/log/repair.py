@@ -22,15 +22,21 @@ from foldlog.log.checkpoint import Slot, SlotState, StartReason
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import format_epochs
 from foldlog.log.inspection import Damage, EpochPairs, Inspection, inspect
-from foldlog.log.layout import CLEANED_SUFFIX, METADATA_NAME, SWAP_SUFFIX, finish_swaps, read_layout, swap_in
+from foldlog.log.layout import (
+    CLEANED_SUFFIX,
+    METADATA_NAME,
+    SWAP_SUFFIX,
+    finish_swaps,
+    free_cut_name,
+    read_layout,
+    swap_in,
+)
 from foldlog.log.salvage import UNKNOWN_END, Bounds, Piece, Salvage, epoch_at
 from foldlog.log.segment import LOG_SUFFIX, segment_stem
 from foldlog.records import batch as fmt
 from foldlog.records.loops import BatchHeader, empty_batch
 
 logger = logging.getLogger("foldlog.log")
-
-CUT_SUFFIX = ".cut"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,7 @@ def _finish_swaps(files: Files, directory: str, kept_aside: list[str]) -> None:
             )
             if swap is None:
                 raise
-            beside = _free_name(files, error.path, error.position)
+            beside = free_cut_name(files, error.path, error.position)
             files.rename(error.path, beside)
             files.sync_directory(directory)
             kept_aside.append(beside)
@@ -256,7 +262,7 @@ def _set_tail_aside(files: Files, directory: str, seal: Seal) -> Iterator[str]:
 
 def _copy_aside(files: Files, path: str, start: int, end: int, reason: str) -> str:
     """Keep bytes in a file of their own. Durable once the directory is synced."""
-    beside = _free_name(files, path, start)
+    beside = free_cut_name(files, path, start)
     source, target = files.open(path), files.open(beside, write=True, create=True)
     try:
         _copy(source, start, end, target, 0)
@@ -266,14 +272,6 @@ def _copy_aside(files: Files, path: str, start: int, end: int, reason: str) -> s
         target.close()
     logger.warning("%s: cut out %d bytes at %d (%s), kept in %s", path, end - start, start, reason, beside)
     return beside
-
-
-def _free_name(files: Files, path: str, position: int) -> str:
-    """What was cut out before stays as it is."""
-    name, number = f"{path}.{position}{CUT_SUFFIX}", 2
-    while files.exists(name):
-        name, number = f"{path}.{position}-{number}{CUT_SUFFIX}", number + 1
-    return name
 
 
 def _settle(files: Files, directory: str, seal: Seal) -> None:

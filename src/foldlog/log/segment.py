@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from foldlog.errors import CorruptLog
+from foldlog.errors import CorruptLog, StorageError
 from foldlog.files.base import File, Files, read_file
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.offset_index import OffsetIndex
 from foldlog.log.open_files import OPEN_FILES
 from foldlog.log.time_index import TimeIndex
 from foldlog.records.loops import BatchHeader, walk
+
+logger = logging.getLogger("foldlog.log")
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -22,6 +26,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 ANY_OFFSET = (1 << 63) - 1
 NO_TIMESTAMP = -1
 _FIND_BYTES = 1 << 12
+_FROM_THE_START = (0, -1)
 _NO_INDEX_BYTES = 1 << 16  # a look-up that walked further than this had no useful index
 
 
@@ -47,8 +52,8 @@ class Segment:
     """`<base offset>.log`: batches one after the other, nothing between or around them.
 
     The partition's appender alone writes; any thread reads. The file and the indexes are opened on use and
-    let go when many others are used. `writable` is false in a process that only reads: it repairs a broken
-    index in memory only.
+    let go when many others are used. Who changes an index holds its lock. `writable` is false in a process that
+    only reads: it repairs a broken index in memory only.
     """
 
     __slots__ = (
@@ -99,16 +104,22 @@ class Segment:
         return log
 
     def release_file(self) -> None:
-        """Let go of file and indexes; who is reading keeps them until done."""
+        """Let go of file and indexes, unless they are held; who is reading keeps them until done."""
+        if self._pinned:
+            return
         self._log = None
         self._offset_index = self._time_index = None
+
+    def hold(self) -> None:
+        """Keep the file from now on, whatever becomes of its name; until `unpin` or `forget`."""
+        self._pinned = True
+        OPEN_FILES.forget(self)
+        self.log()
 
     def pin(self) -> None:
         """Keep file and indexes from now on: it is being appended to, and a fresh descriptor may miss write errors."""
         with self._index_lock:
-            self._pinned = True
-            OPEN_FILES.forget(self)
-            self.log()
+            self.hold()
             self._complete_indexes()
 
     def unpin(self) -> None:
@@ -154,9 +165,11 @@ class Segment:
         except FileNotFoundError:
             return b""
 
-    def note(self, headers: Sequence[BatchHeader], position: int) -> None:
-        """Index batches that now stand at `position` and after. The caller is the appender."""
-        self._note(headers, position, self.offset_index, self.time_index)
+    def wrote(self, headers: Sequence[BatchHeader], position: int, length: int) -> None:
+        """Batches of `length` bytes now stand at `position`, and end the segment. The caller is the appender."""
+        with self._index_lock:
+            self._note(headers, position, self.offset_index, self.time_index)
+            self.size = position + length
 
     def _note(
         self, headers: Sequence[BatchHeader], position: int, offset_index: OffsetIndex, time_index: TimeIndex
@@ -177,14 +190,17 @@ class Segment:
     def unwritten_entries(self) -> int:
         return len(self.offset_index.unwritten()[1]) // self.offset_index.ENTRY.size
 
-    def reload_indexes(self) -> None:
-        """In a reading process: the writer has gone on since the indexes were read."""
-        self._offset_index = self._time_index = self._largest = None
+    def grow(self, size: int) -> None:
+        """In a reading process: the writer has gone on. The indexes are right as far as they go."""
+        with self._index_lock:
+            self.size = size
+            self._largest = None
 
     def seal_indexes(self) -> None:
         """The last time entry of a segment that gets no more batches: its largest timestamp."""
-        self._note_largest(self.time_index)
-        self.write_indexes()
+        with self._index_lock:
+            self._note_largest(self.time_index)
+            self.write_indexes()
 
     def _note_largest(self, time_index: TimeIndex) -> None:
         if self._largest is not None and self._largest[0] >= 0:
@@ -192,43 +208,56 @@ class Segment:
 
     def write_indexes(self) -> None:
         """Put new entries into the files, for other processes and the next open. Not synced: they are hints."""
-        for suffix, index in ((INDEX_SUFFIX, self._offset_index), (TIME_INDEX_SUFFIX, self._time_index)):
-            if index is not None:
-                position, data = index.unwritten()
-                if data:
-                    file = self._files.open(self.stem + suffix, write=True, create=True)
-                    file.truncate(position)
-                    file.write(position, [data])
-                    index.wrote(len(data))
+        with self._index_lock:
+            for suffix, index in ((INDEX_SUFFIX, self._offset_index), (TIME_INDEX_SUFFIX, self._time_index)):
+                if index is not None:
+                    position, data = index.unwritten()
+                    if data:
+                        file = self._files.open(self.stem + suffix, write=True, create=True)
+                        file.truncate(position)
+                        file.write(position, [data])
+                        index.wrote(len(data))
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the log. Raises CorruptLog where the log is damaged. Not for a pinned segment."""
+        """Make both indexes anew from the log. Raises CorruptLog where the log is damaged, and leaves them then."""
         with self._index_lock:
             offset_index, time_index = OffsetIndex(), TimeIndex()
-            self._largest = None
-            self._bytes_since_entry = 0
-            batches = self.scan(0, self.base_offset, gaps_below=ANY_OFFSET, stop_at_tear=not self.writable)
-            for position, headers in batches:
-                self._note(headers, position, offset_index, time_index)
+            before = self._largest, self._bytes_since_entry
+            self._largest, self._bytes_since_entry = None, 0
+            try:
+                batches = self.scan(0, self.base_offset, gaps_below=ANY_OFFSET, stop_at_tear=not self.writable)
+                for position, headers in batches:
+                    self._note(headers, position, offset_index, time_index)
+            except BaseException:
+                self._largest, self._bytes_since_entry = before
+                raise
             self._note_largest(time_index)
             self._offset_index, self._time_index = offset_index, time_index
             if self.writable:
-                for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-                    self._files.open(self.stem + suffix, write=True, create=True).truncate(0)
-                self.write_indexes()
+                self._write_anew()
+
+    def _write_anew(self) -> None:
+        """A hint that cannot be written down is still right in memory: a full disk keeps nobody from reading."""
+        try:
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                self._files.open(self.stem + suffix, write=True, create=True).truncate(0)
+            self.write_indexes()
+        except (OSError, StorageError) as error:
+            logger.warning("%s: index not written (%s); made again when needed", self.log_path, error)
 
     def _complete_indexes(self) -> None:
-        """Index what stands behind the last entry, usually less than one interval."""
+        """Index what stands behind the last entry, usually less than one interval. The caller holds the lock."""
         self._largest = None
         self.largest_timestamp()
         last_entry = self.offset_index.last()
         self._bytes_since_entry = 0
         position = last_entry[1] if last_entry else 0
-        for at, (start, headers) in enumerate(self.scan(position, -1, gaps_below=ANY_OFFSET)):
+        batches = self.scan(position, -1, gaps_below=ANY_OFFSET, stop_at_tear=not self.writable)
+        for at, (start, headers) in enumerate(batches):
             if at == 0 and last_entry and headers[0].last_offset != self.base_offset + last_entry[0]:
                 self.rebuild_indexes()
                 return
-            self.note(headers, start)
+            self._note(headers, start, self.offset_index, self.time_index)
 
     # Finding things
 
@@ -264,18 +293,16 @@ class Segment:
         and it is made anew if it led elsewhere. Raises CorruptLog.
         """
         try:
-            return self._locate(offset, max_bytes, gaps_below, end_offset)
+            return self._locate(offset, max_bytes, gaps_below, end_offset, self._hint(offset))
         except _IndexWrong:
-            if self._pinned:  # the appender's own index is right: what it leads to is not
-                raise CorruptLog(self.log_path, self._hint(offset)[0], "another batch was written there") from None
-            self.rebuild_indexes()
-        try:
-            return self._locate(offset, max_bytes, gaps_below, end_offset)
-        except _IndexWrong:
-            raise CorruptLog(self.log_path, 0, f"no way to offset {offset}, even with a new index") from None
+            # Which of the two is wrong, the log alone decides.
+            found = self._locate(offset, max_bytes, gaps_below, end_offset, _FROM_THE_START)
+            with suppress(CorruptLog):  # somebody else's: what was asked for is sound
+                self.rebuild_indexes()
+            return found
 
-    def _locate(self, offset: int, max_bytes: int, gaps_below: int, end_offset: int) -> Found:
-        start, hinted = self._hint(offset)
+    def _locate(self, offset: int, max_bytes: int, gaps_below: int, end_offset: int, hint: tuple[int, int]) -> Found:
+        start, hinted = hint
         position = start
         expected = self.base_offset if hinted < 0 else -1
         log, end = self.log(), self.size
@@ -291,7 +318,7 @@ class Segment:
                 raise _IndexWrong
             if headers and headers[-1].next_offset > offset:
                 batches += len(headers)
-                self._heal_index(position - start, batches)
+                self._heal_index(start, position - start, batches)
                 return Found(headers, data, position, headers[-1].next_offset)
             if headers:
                 position += found.end
@@ -311,11 +338,18 @@ class Segment:
     def _hint(self, offset: int) -> tuple[int, int]:
         """Where to look from, and the last offset of the batch that should be there (-1: the segment's start)."""
         entry = self.offset_index.floor(min(offset - self.base_offset, 0xFFFFFFFF))
-        return (entry[1], self.base_offset + entry[0]) if entry else (0, -1)
+        return (entry[1], self.base_offset + entry[0]) if entry else _FROM_THE_START
 
-    def _heal_index(self, walked_bytes: int, batches: int) -> None:
-        if batches > 1 and walked_bytes > max(_NO_INDEX_BYTES, 16 * self.index_interval_bytes) and not self._pinned:
-            self.rebuild_indexes()
+    def _heal_index(self, start: int, walked_bytes: int, batches: int) -> None:
+        """After a look-up that went from `start` further than an index should let it."""
+        if batches <= 1 or walked_bytes <= max(_NO_INDEX_BYTES, 16 * self.index_interval_bytes) or self._pinned:
+            return
+        with self._index_lock, suppress(CorruptLog):  # somebody else's: what was asked for is sound
+            last = self.offset_index.last()
+            if not self.writable and (last is None or last[1] <= start):
+                self._complete_indexes()  # the writer is ahead of its own index files
+            else:
+                self.rebuild_indexes()
 
     def find(self, offset: int, gaps_below: int = ANY_OFFSET) -> tuple[int, BatchHeader] | None:
         """Position and header of the batch that holds `offset`, or of the first one after it."""
@@ -327,13 +361,17 @@ class Segment:
 
     def largest_timestamp(self) -> int:
         """The latest timestamp in the segment, NO_TIMESTAMP if it has none. Verified against the log."""
-        if self._largest is None and self.size:
-            last = self.time_index.last()
-            if last is not None and self._has_timestamp(last):
-                self._look_behind(last)
-            else:
-                self.rebuild_indexes()
-        return self._largest[0] if self._largest is not None else NO_TIMESTAMP
+        largest = self._largest
+        if largest is None and self.size:
+            with self._index_lock:  # or the first append could come between, and be forgotten
+                if self._largest is None:
+                    last = self.time_index.last()
+                    if last is not None and self._has_timestamp(last):
+                        self._look_behind(last)
+                    else:
+                        self.rebuild_indexes()
+                largest = self._largest
+        return largest[0] if largest is not None else NO_TIMESTAMP
 
     def _look_behind(self, entry: tuple[int, int]) -> None:
         """A right entry need not be the last there was: a crash can lose the end of an index. Look at what follows."""

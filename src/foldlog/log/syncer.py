@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from typing import Protocol
 
 from foldlog.limits import SYNC_THREADS
+
+logger = logging.getLogger("foldlog.log")
 
 
 class Syncable(Protocol):
@@ -58,7 +61,7 @@ class Syncer:
                 partition = self._queue.popleft()
                 # From here on a new append must queue again: this sync may not cover it.
                 self._queued.discard(id(partition))
-            partition.sync()
+            _sync(partition)
 
     def close(self) -> None:
         """Finish what is queued and end the threads."""
@@ -69,4 +72,12 @@ class Syncer:
             if thread is not threading.current_thread():
                 thread.join()
         while self._queue:  # requested after the last thread looked
-            self._queue.popleft().sync()
+            _sync(self._queue.popleft())
+
+
+def _sync(partition: Syncable) -> None:
+    try:
+        partition.sync()
+    except Exception:
+        # A fault of the disk is told to who waits. Whatever else it is, the other partitions need this thread.
+        logger.exception("a partition could not be synced")

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
 from foldlog.errors import FoldlogError
 
+logger = logging.getLogger("foldlog.log")
+
 OnAcknowledged = Callable[[FoldlogError | None], None]
 
 
 class Waiting:
-    """Callbacks by the offset they wait for. Any thread; callbacks run outside the lock, on whoever reached it."""
+    """Callbacks by the offset they wait for. Any thread; callbacks run outside the lock, on whoever reached it.
+
+    One that raises is logged: the others, and the thread, have nothing to do with it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pending: list[tuple[int, OnAcknowledged]] = []
+
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._pending)
 
     def add(self, next_offset: int, callback: OnAcknowledged) -> None:
         with self._lock:
@@ -29,14 +39,21 @@ class Waiting:
             ready = [callback for wanted, callback in self._pending if wanted <= offset]
             self._pending = [(wanted, callback) for wanted, callback in self._pending if wanted > offset]
         for callback in ready:
-            callback(None)
+            _call(callback, None)
 
     def fail(self, error: FoldlogError) -> None:
         """Nothing more will be acknowledged."""
         with self._lock:
             pending, self._pending = self._pending, []
         for _, callback in pending:
-            callback(error)
+            _call(callback, error)
+
+
+def _call(callback: OnAcknowledged, error: FoldlogError | None) -> None:
+    try:
+        callback(error)
+    except Exception:
+        logger.exception("a callback that waited for an acknowledgement failed")
 
 
 class Watchers:
@@ -56,4 +73,7 @@ class Watchers:
 
     def tell(self) -> None:
         for callback in self._callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:
+                logger.exception("a callback that watches a partition failed")
