@@ -61,9 +61,11 @@ def test_topics_come_and_go_under_those_who_use_them() -> None:
                 continue
 
     def go_on() -> None:
-        while not stop.is_set():
+        while True:
             write(broker, "steady", 0, b"kept")
             broker.commit_offsets("h", {("steady", 0): at(broker.partition("steady", 0).high_watermark)})
+            if stop.is_set():
+                return
 
     assert run_together(change, use, use, go_on) == []
     assert broker.committed("g") == {}

@@ -10,6 +10,7 @@ from foldlog.errors import CorruptLog
 from foldlog.files.memory import MemoryFiles
 from foldlog.limits import MAPPED_SECTOR_BYTES
 from foldlog.log.checkpoint import Checkpoint, SlotState, StartReason
+from log.small_partition import DIRECTORY, SmallPartition, read_all
 
 PATH = "data/checkpoint"
 OFFSETS = st.integers(0, 2**63 - 1)
@@ -128,3 +129,19 @@ def test_a_file_that_is_not_a_checkpoint_is_refused() -> None:
     files.open(PATH, write=True, create=True).write(0, [b"not a checkpoint at all, by any reading"])
     with pytest.raises(CorruptLog, match="not a checkpoint file"):
         open_checkpoint(files)
+
+
+@pytest.mark.parametrize("sectors", [1, 2])
+def test_a_reader_refuses_a_slot_that_is_not_whole_rather_than_show_an_older_log(sectors: int) -> None:
+    small = SmallPartition()
+    small.write(b"a")
+    small.partition._core.change(firmly=True)
+    small.write(b"b")
+    small.close()
+    file = small.files.open(f"{DIRECTORY}/checkpoint", write=True)
+    for sector in range(sectors):
+        file.write(512 + 512 * sector + 40, [b"damage"])
+    with pytest.raises(CorruptLog):
+        small.reader().read(0)
+    small.reopen()
+    assert [record.value for record in read_all(small.reader())] == [b"a", b"b"]

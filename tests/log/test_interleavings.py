@@ -21,7 +21,7 @@ from foldlog.log.open_files import OPEN_FILES
 from foldlog.log.segment import Segment
 from foldlog.log.syncer import Syncer
 from foldlog.records.loops import pack
-from log.small_partition import SmallPartition, numbered, read_all
+from log.small_partition import PATH, SmallPartition, numbered, read_all
 
 GIVE_UP_S = 30
 
@@ -234,6 +234,18 @@ def test_a_wrong_index_of_the_segment_being_written_is_not_taken_for_damage() ->
     small.write(b"the last")
     for offset in range(61):
         assert small.partition.read(offset, 64).next_offset > offset
+
+
+def test_an_entry_that_leads_into_a_batch_does_not_keep_anybody_from_appending() -> None:
+    small = SmallPartition(index_interval_bytes=64)
+    small.write_all(numbered(20))
+    small.close()
+    name = small.names(".index")[0]
+    file = small.files.open(f"{PATH}/{name}", write=True)
+    small.damage(name, file.size() - 1, 0x01)  # the position of the last entry
+    small.reopen(index_interval_bytes=64)
+    assert small.write(b"more").base_offset == 20
+    assert len(read_all(small.partition)) == 21
 
 
 def test_the_checkpoint_grows_without_keeping_descriptors(tmp_path: object) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -23,7 +24,10 @@ from foldlog.limits import MAPPED_SECTOR_BYTES
 _MAGIC = b"foldlog checkpoint 1\n"
 _SLOT_BYTES = 2 * MAPPED_SECTOR_BYTES
 _GROW_SLOTS = 64
-_LOAD_TRIES = 64  # a reader may catch the writer in the middle of a store, which takes well under a microsecond
+# A reader may catch the writer in the middle of a store: well under a microsecond, unless the writer is interrupted.
+_LOAD_TRIES_AT_ONCE = 64
+_LOAD_TRIES = _LOAD_TRIES_AT_ONCE + 10
+_LOAD_PAUSE_S = 0.001
 
 _CLEAN = 1
 _POISONED = 2
@@ -129,7 +133,7 @@ class Checkpoint:
 
     def __init__(self, files: Files, path: str, mapped: Mapped, write: bool) -> None:
         self._files = files
-        self._path = path
+        self.path = path
         self._mapped = mapped
         self._write = write
         self._lock = threading.Lock()
@@ -166,13 +170,13 @@ class Checkpoint:
             if self._write:
                 size = _position((number // _GROW_SLOTS + 1) * _GROW_SLOTS)
             else:
-                file = self._files.open(self._path)
+                file = self._files.open(self.path)
                 size = file.size()
                 file.close()
                 if size < needed:
                     return  # the writer has not stored this slot yet: it reads as empty
             # The old mapping stays open for threads that are in it; it shows the same pages.
-            self._mapped = _map(self._files, self._path, size, self._write)
+            self._mapped = _map(self._files, self.path, size, self._write)
 
     def clear(self, number: int) -> None:
         """Forget a deleted partition. Durable on return."""
@@ -204,7 +208,7 @@ class Checkpoint:
         try:
             self._mapped.sync()
         except OSError as error:
-            raise storage_error(f"{self._path} could not be synced", error) from error
+            raise storage_error(f"{self.path} could not be synced", error) from error
         with self._lock:
             self._synced_stores = max(self._synced_stores, stores)
 
@@ -249,13 +253,22 @@ class Slot:
         return state
 
     def load_live(self) -> SlotState | None:
-        """The same beside a writer, who may be in the middle of a store: the hot sector is the newer one then."""
+        """The same beside a writer, who may be in the middle of a store: the hot sector is the newer one then.
+
+        Raises CorruptLog if that one is damaged: what the other says may be long ago, and would hide records.
+        """
         self._checkpoint.reserve(self._slot_number)
-        for _ in range(_LOAD_TRIES):
+        for attempt in range(_LOAD_TRIES):
             found = self._load_sector(self._hot)
             if found is not None:
                 return found[1]
-        return self.load()
+            if attempt >= _LOAD_TRIES_AT_ONCE:
+                time.sleep(_LOAD_PAUSE_S)
+        if not any(self._checkpoint.load(self._hot, _SLOT_BYTES)):
+            return None
+        raise CorruptLog(
+            self._checkpoint.path, self._hot, "a partition's slot is not whole; opening the log for writing recovers it"
+        )
 
     def _load_sector(self, position: int) -> tuple[int, SlotState] | None:
         return _decode(self._checkpoint.load(position, _STATE_BYTES))

@@ -86,7 +86,7 @@ def inspect_live(files: Files, directory: str, slot: Slot) -> Inspection:
     """
     generation = 0
     for _ in range(_LIVE_TRIES):
-        state = slot.load_live()
+        state = _load_live(slot)
         generation = _generation(state)
         inspection = None
         try:
@@ -96,7 +96,7 @@ def inspect_live(files: Files, directory: str, slot: Slot) -> Inspection:
                 raise CorruptLog(directory, 0, "the directory is missing") from None
             # Something was unlinked between listing and opening: look again.
         is_settled = inspection is not None and (not generation & 1 or not inspection.damages)
-        if inspection is not None and is_settled and _generation(slot.load_live()) == generation:
+        if inspection is not None and is_settled and _generation(_load_live(slot)) == generation:
             return inspection
         time.sleep(_LIVE_PAUSE_S)
     if generation & 1:
@@ -104,6 +104,13 @@ def inspect_live(files: Files, directory: str, slot: Slot) -> Inspection:
             f"{directory}: its writer ended in the middle of a change; open the log once for writing, then check again"
         )
     raise StorageError(f"{directory} changes faster than it can be looked at; try again")
+
+
+def _load_live(slot: Slot) -> SlotState | None:
+    try:
+        return slot.load_live()
+    except CorruptLog:
+        return slot.load()  # what the next open goes by
 
 
 def _generation(state: SlotState | None) -> int:

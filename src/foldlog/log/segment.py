@@ -253,11 +253,15 @@ class Segment:
         self._bytes_since_entry = 0
         position = last_entry[1] if last_entry else 0
         batches = self.scan(position, -1, gaps_below=ANY_OFFSET, stop_at_tear=not self.writable)
-        for at, (start, headers) in enumerate(batches):
-            if at == 0 and last_entry and headers[0].last_offset != self.base_offset + last_entry[0]:
-                self.rebuild_indexes()
-                return
-            self._note(headers, start, self.offset_index, self.time_index)
+        try:
+            for at, (start, headers) in enumerate(batches):
+                if at == 0 and last_entry and headers[0].last_offset != self.base_offset + last_entry[0]:
+                    self.rebuild_indexes()
+                    return
+                self._note(headers, start, self.offset_index, self.time_index)
+        except CorruptLog:
+            # It may be the entry that is wrong, and led into the middle of a batch; if not, this raises it again.
+            self.rebuild_indexes()
 
     # Finding things
 
