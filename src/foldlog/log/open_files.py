@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from typing import Protocol
 
+from foldlog.files.forks import in_forked_children
 from foldlog.limits import OPEN_FILES_MAX
 
 
@@ -46,4 +46,4 @@ class OpenFiles:
 OPEN_FILES = OpenFiles()
 """Of the process, as the limit on descriptors is."""
 
-os.register_at_fork(after_in_child=OPEN_FILES.after_fork)
+in_forked_children(OPEN_FILES.after_fork)
