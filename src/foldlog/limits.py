@@ -103,7 +103,7 @@ ARROW_READ_BYTES = 1 << 20
 """One slice of a bulk read, and one chunk of the table: larger ones malloc gives back, and page faults eat the gain."""
 
 ARROW_READ_THREADS = 4
-"""Of one bulk read. They spend their time outside the interpreter's lock; more than the disk and memory can feed are idle."""
+"""Of one bulk read. They work outside the interpreter's lock; more than the disk and memory can feed are idle."""
 
 ARROW_PACK_BYTES = 2 << 20
 """What a bulk append packs ahead of the write: while it is in the cache, writing it costs half."""

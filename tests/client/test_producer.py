@@ -597,3 +597,15 @@ def test_records_spread_over_partitions_by_key_fairly(log: foldlog.Log) -> None:
     counts = Counter(future.result().partition for future in sent)
     assert set(counts) == {0, 1, 2, 3}
     assert min(counts.values()) > 350
+
+
+def test_a_done_callback_may_send_to_the_same_partition(log: foldlog.Log) -> None:
+    log.create_topic("relaxed", config={"flush.messages": 1000})
+    with log.producer(linger_ms=FOREVER_MS, batch_records=2) as producer:
+
+        def answer(_: object) -> None:
+            producer.send_batch("relaxed", [{"value": b"answer"}, {"value": b"and another"}])
+
+        producer.send("relaxed", b"question").add_done_callback(answer)
+        producer.send("relaxed", b"fills the batch")
+    assert values(log, "relaxed") == [b"question", b"fills the batch", b"answer", b"and another"]

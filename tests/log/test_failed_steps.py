@@ -15,7 +15,9 @@ import pytest
 
 from foldlog.errors import FoldlogError, PartitionPoisoned, StorageError
 from foldlog.files.memory import MemoryFiles
+from foldlog.log import follower
 from foldlog.log.checkpoint import Checkpoint
+from foldlog.log.layout import SWAP_SUFFIX
 from foldlog.records.loops import Record, pack
 from foldlog.testing.disk_image import DiskImage
 from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind, Operation
@@ -302,3 +304,20 @@ def test_what_is_acknowledged_after_a_poisoned_log_was_opened_again_survives_a_c
     small.reopen()
     small.write(b"b")
     assert values(read_all(after_a_cut(power, small).partition)) == [b"a", b"b"]
+
+
+def test_a_swap_that_fails_halfway_makes_readers_wait_for_the_next_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "_TRIES", 3)
+    files, small = faulty(segment_bytes=1024)
+    small.write_all(numbered(40, size=100), key=b"k")
+    reader = small.reader()
+    files.fault = once(lambda operation: operation.kind is Kind.RENAME and operation.path.endswith(SWAP_SUFFIX))
+    with pytest.raises(StorageError):
+        small.partition.compact(force=True)
+    files.fault = NO_FAULT
+    with pytest.raises(StorageError, match="in the middle of a change"):
+        read_all(reader)
+    small.close()
+    small.reopen(segment_bytes=1024)
+    assert read_all(reader)[-1].offset == 39
+    assert read_all(small.partition)[-1].offset == 39

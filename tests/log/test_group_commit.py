@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from foldlog.errors import FoldlogError, LogClosed, PartitionPoisoned, StorageError, StorageFull
+from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, PartitionPoisoned, StorageError, StorageFull
 from foldlog.files.base import File
 from foldlog.files.memory import MemoryFile, MemoryFiles
 from foldlog.records.loops import pack
@@ -63,6 +63,33 @@ def test_those_who_come_during_a_sync_share_the_next_one(monkeypatch: pytest.Mon
         thread.join()
     assert sync.count == 2
     assert len(read_all(small.partition)) == 51
+
+
+def test_who_was_served_does_not_wait_for_the_next_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SmallPartition()
+    sync = GatedSync(monkeypatch)
+    sync.armed = True
+    offsets = [append(small, b"a"), append(small, b"b")]
+    served = [threading.Thread(target=small.partition.wait_acknowledged, args=(offset,)) for offset in offsets]
+    for thread in served:
+        thread.start()
+    sync.entered.acquire()
+    late = threading.Thread(target=small.partition.wait_acknowledged, args=(append(small, b"late"),))
+    late.start()
+    sync.gate.release()
+    sync.entered.acquire()  # the second sync runs, and is held
+    for thread in served:
+        thread.join()
+    sync.gate.release()
+    late.join()
+    assert sync.count == 2
+
+
+def test_waiting_for_what_was_never_written_is_refused() -> None:
+    small = SmallPartition()
+    small.write(b"a")
+    with pytest.raises(InvalidArgument, match="nothing was written at offset 1"):
+        small.partition.wait_acknowledged(2)
 
 
 def test_a_callback_comes_only_after_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 from foldlog.errors import CorruptLog, OffsetOutOfRange
 from foldlog.files.base import File
 from foldlog.files.memory import MemoryFile
+from foldlog.log.segment import Segment
 from foldlog.records.loops import decode, pack
 from log.small_partition import PATH, SmallPartition, numbered, read_all
 
@@ -117,6 +118,18 @@ def test_a_look_up_reads_one_interval_not_the_segment(small: SmallPartition, mon
     monkeypatch.setattr(MemoryFile, "read", counting)
     assert first_at(small, 390) == VALUES[390]
     assert sum(read_bytes) < 3 * 4096
+
+
+def test_large_batches_do_not_make_an_index_look_useless(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SmallPartition(max_message_bytes=1 << 20)
+    for value in range(20):
+        small.write(bytes([value]) * 200_000)
+    small.close()
+    small.reopen()
+    rebuilt: list[Segment] = []
+    monkeypatch.setattr(Segment, "rebuild_indexes", rebuilt.append)
+    assert [first_at(small, offset)[0] for offset in range(20)] == list(range(20))
+    assert rebuilt == []
 
 
 def test_damage_below_the_durable_offset_is_refused_and_named(small: SmallPartition) -> None:

@@ -8,7 +8,7 @@ when they are durable. So a busy producer pays no thread switch per record, and 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from threading import Condition, Lock
 from types import TracebackType
@@ -340,19 +340,26 @@ class Producer:
 
     def _write(self, lane: Lane) -> None:
         """Write the lane's sealed batches, in order. Whatever goes wrong lands in the futures of that batch."""
-        with lane.writing:
-            while lane.sealed:
+        while True:
+            with lane.writing:
+                if not lane.sealed:
+                    return
                 batch = lane.sealed.popleft()
-                try:
-                    log = self._routes.open_log(lane)
-                    appended = log.append(batch.builder.build(self._compression), trusted=True)
-                    batch.ack.written(appended.base_offset, appended.append_time_ms)
-                    log.on_acknowledged(appended.next_offset, partial(self._settle, batch))
-                except Exception as error:  # noqa: BLE001 a future must resolve, whatever it is
-                    self._settle(batch, self._why(lane, error))
-                    continue
-                batch.builder.clear()
-                lane.spare = batch.builder
+                acknowledge = self._append(lane, batch)
+            # Not before the lane is free: a done-callback may send to it.
+            acknowledge()
+
+    def _append(self, lane: Lane, batch: OpenBatch) -> Callable[[], None]:
+        """Write one batch; the answer says what is to be done about its futures."""
+        try:
+            log = self._routes.open_log(lane)
+            appended = log.append(batch.builder.build(self._compression), trusted=True)
+            batch.ack.written(appended.base_offset, appended.append_time_ms)
+            batch.builder.clear()
+            lane.spare = batch.builder
+        except Exception as error:  # noqa: BLE001 a future must resolve, whatever it is
+            return partial(self._settle, batch, self._why(lane, error))
+        return partial(log.on_acknowledged, appended.next_offset, partial(self._settle, batch))
 
     def _settle(self, batch: OpenBatch, error: BaseException | None) -> None:
         """The batch is durable or has failed. Runs on a syncer thread, or on the one that wrote it."""

@@ -145,7 +145,8 @@ class Cleanup:
         if core.state.gaps_below < end:
             # Durable before the first gap exists: readers take a gap above this for damage.
             core.change(firmly=True, gaps_below=end)
-        for group in compaction.group_segments(sealed, core.config.segment_bytes):
+        end_of_sealed = core.segments[len(sealed)].base_offset
+        for group in compaction.group_segments(sealed, end_of_sealed, core.config.segment_bytes):
             cleaned = group[0].stem + CLEANED_SUFFIX
             try:
                 size, counts = compaction.rewrite(core.files, core.path, group, keys, mapped_end, time, keep)
@@ -174,7 +175,9 @@ class Cleanup:
                 core.files.rename(fresh.stem + CLEANED_SUFFIX, fresh.stem + SWAP_SUFFIX)
                 swap_in(core.files, core.path, fresh.base_offset, [segment.base_offset for segment in group[1:]])
             except OSError as error:
-                # Half swapped: the next open finishes it. Until then the old segments are read from their open files.
+                # Half swapped: the next open finishes it. Until then the old segments are read from their open files,
+                # and reading processes are told to wait for that.
+                core.names_are_unsettled = True
                 self._poison(error)
                 raise storage_error(f"{core.path}: compaction could not be finished", error) from error
             with self._append_lock:

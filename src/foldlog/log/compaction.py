@@ -13,13 +13,11 @@ from dataclasses import dataclass
 
 from foldlog.errors import CorruptLog
 from foldlog.files.base import Files
-from foldlog.limits import COMPACTION_KEYS_MAX, READ_CHUNK_BYTES
+from foldlog.limits import COMPACTION_KEYS_MAX, POSITION_MAX, READ_CHUNK_BYTES
 from foldlog.log.config import LogConfig
 from foldlog.log.layout import CLEANED_SUFFIX
 from foldlog.log.segment import Segment, segment_stem
 from foldlog.records.loops import KeyMap, compact, walk
-
-_GROUP_OFFSETS_MAX = 1 << 30  # a merged segment stays well inside 31-bit relative offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +104,19 @@ def read_whole_batches(segment: Segment, start_offset: int = 0) -> Iterator[tupl
             raise CorruptLog(segment.log_path, position, "the last batch is cut off")
 
 
-def group_segments(segments: Sequence[Segment], segment_bytes: int) -> list[list[Segment]]:
-    """Neighbours that together still make one segment: compaction would otherwise leave many small files."""
+def group_segments(segments: Sequence[Segment], end_offset: int, segment_bytes: int) -> list[list[Segment]]:
+    """Neighbours that together still make one segment: compaction would otherwise leave many small files.
+
+    `end_offset` is where the last of them ends.
+    """
     groups: list[list[Segment]] = []
     size = 0
-    for segment in segments:
+    ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
+    for segment, ends_at in zip(segments, ends, strict=True):
         if (
             groups
             and size + segment.size <= segment_bytes
-            and segment.base_offset - groups[-1][0].base_offset < _GROUP_OFFSETS_MAX
+            and ends_at - groups[-1][0].base_offset <= POSITION_MAX  # relative offsets have 31 bits
         ):
             groups[-1].append(segment)
             size += segment.size

@@ -41,6 +41,7 @@ class PartitionCore:
         self.epochs = epochs
         self.watchers = Watchers()
         self.is_closed = False
+        self.names_are_unsettled = False
         self._slot = slot
         self._state = state
         self._state_lock = threading.Lock()
@@ -91,7 +92,8 @@ class PartitionCore:
         try:
             yield
         finally:
-            self.change(generation=names_settled)
+            if not self.names_are_unsettled:
+                self.change(generation=names_settled)
 
     def sync_checkpoint(self) -> None:
         self._slot.sync()

@@ -15,16 +15,18 @@ class OffsetIndex(SparseIndex):
     """
 
     ENTRY = struct.Struct(">II")
+    COLUMNS = ("I", "I")
     __slots__ = ()
 
     def append(self, relative_offset: int, position: int) -> None:
-        self._entries += self.ENTRY.pack(relative_offset, position)
+        """Add an entry behind the last."""
+        self._add(relative_offset, position)
 
     def floor(self, relative_offset: int) -> tuple[int, int] | None:
         """The last entry at or below `relative_offset`: the wanted batch is there or soon after."""
-        at = bisect_right(range(len(self)), relative_offset, key=lambda at: self[at][0])
+        at = bisect_right(self._first, relative_offset)
         return self[at - 1] if at else None
 
     def keep_below(self, position: int) -> None:
         """Drop the entries that lead to `position` or beyond."""
-        self._keep(bisect_left(range(len(self)), position, key=lambda at: self[at][1]))
+        self._keep(bisect_left(self._second, position))

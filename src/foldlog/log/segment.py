@@ -321,7 +321,6 @@ class Segment:
             if hinted >= 0 and position == start and not reads_on and not is_hinted:
                 raise _IndexWrong
             if headers and headers[-1].next_offset > offset:
-                batches += len(headers)
                 self._heal_index(start, position - start, batches)
                 return Found(headers, data, position, headers[-1].next_offset)
             if headers:
@@ -344,9 +343,10 @@ class Segment:
         entry = self.offset_index.floor(min(offset - self.base_offset, 0xFFFFFFFF))
         return (entry[1], self.base_offset + entry[0]) if entry else _FROM_THE_START
 
-    def _heal_index(self, start: int, walked_bytes: int, batches: int) -> None:
-        """After a look-up that went from `start` further than an index should let it."""
-        if batches <= 1 or walked_bytes <= max(_NO_INDEX_BYTES, 16 * self.index_interval_bytes) or self._pinned:
+    def _heal_index(self, start: int, walked_bytes: int, walked_batches: int) -> None:
+        """After a look-up that went from `start` further than an index should let it. One batch, the one that the
+        entry names, it always walks, however large that is."""
+        if walked_batches <= 1 or walked_bytes <= max(_NO_INDEX_BYTES, 16 * self.index_interval_bytes) or self._pinned:
             return
         with self._index_lock, suppress(CorruptLog):  # somebody else's: what was asked for is sound
             last = self.offset_index.last()

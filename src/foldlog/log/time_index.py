@@ -15,19 +15,16 @@ class TimeIndex(SparseIndex):
     """
 
     ENTRY = struct.Struct(">qI")
+    COLUMNS = ("q", "I")
     __slots__ = ()
 
     def append(self, timestamp_ms: int, relative_offset: int) -> None:
         """Add an entry; one that is not later than the last says nothing new and is left out."""
         last = self.last()
         if last is None or (timestamp_ms > last[0] and relative_offset > last[1]):
-            self._entries += self.ENTRY.pack(timestamp_ms, relative_offset)
+            self._add(timestamp_ms, relative_offset)
 
     def before(self, timestamp_ms: int) -> tuple[int, int] | None:
         """The last entry earlier than `timestamp_ms`: nothing up to its offset is that late."""
-        at = bisect_left(range(len(self)), timestamp_ms, key=lambda at: self[at][0])
+        at = bisect_left(self._first, timestamp_ms)
         return self[at - 1] if at else None
-
-    def keep_below(self, relative_offset: int) -> None:
-        """Drop the entries at `relative_offset` or beyond."""
-        self._keep(bisect_left(range(len(self)), relative_offset, key=lambda at: self[at][1]))
