@@ -64,6 +64,7 @@ class Durability:
     def wait_acknowledged(self, next_offset: int) -> None:
         """See Partition."""
         if next_offset > self.tail.end_offset:
+            self.refuse_if_poisoned()
             raise InvalidArgument(f"nothing was written at offset {next_offset - 1} of {self._core.path} to wait for")
         while self._lead_or_wait(next_offset):
             try:
