@@ -108,10 +108,12 @@ class Place:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds."""
+    """Seconds until there is a result; giving its memory back is not part of them."""
     start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+    result = work()
+    seconds = time.perf_counter() - start
+    del result
+    return seconds
 
 
 def timed_each(work: Callable[[Item], object], items: Iterable[Item]) -> float:

@@ -99,8 +99,8 @@ CONSUMER_BUFFER_BYTES = 16 << 20
 FETCH_BYTES_MIN = 32 << 10
 """The smallest slice a consumer asks for: below this the cost of a read is in the call, not in the bytes."""
 
-ARROW_READ_BYTES = 1 << 20
-"""One slice of a bulk read, and one chunk of the table: larger ones malloc gives back, and page faults eat the gain."""
+ARROW_READ_BYTES = 8 << 20
+"""One slice of a bulk read, one chunk of the table: large enough for huge pages (1.5 GB/s with 1 MiB, 2.7 with 8)."""
 
 ARROW_READ_THREADS = 4
 """Of one bulk read. They work outside the interpreter's lock; more than the disk and memory can feed are idle."""
@@ -111,5 +111,8 @@ ARROW_PACK_BYTES = 2 << 20
 ARROW_SYNC_BYTES = 8 << 20
 """What a bulk append writes between two syncs: below, the disk waits for the sync; above, nothing is gained."""
 
-ARROW_BATCH_BYTES = 512 << 10
-"""Batches of a bulk append: a reader of one record expands one batch, a reader of all sees few headers."""
+ARROW_WRITE_BYTES = 512 << 10
+"""Batches of a bulk append are written this many bytes at a time."""
+
+ARROW_BATCH_BYTES = 64 << 10
+"""Batches of a bulk append: who reads one record reads one batch, and who reads all hardly notices the headers."""

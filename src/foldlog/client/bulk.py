@@ -21,7 +21,14 @@ from foldlog.client.partitioners import checked_partition, emptiest
 from foldlog.client.positions import Place, resolve_place
 from foldlog.client.reader import resolve_stop
 from foldlog.errors import FoldlogError, InvalidArgument, SerializationError
-from foldlog.limits import ARROW_PACK_BYTES, ARROW_READ_BYTES, ARROW_READ_THREADS, ARROW_SYNC_BYTES
+from foldlog.limits import (
+    ARROW_PACK_BYTES,
+    ARROW_READ_BYTES,
+    ARROW_READ_THREADS,
+    ARROW_SYNC_BYTES,
+    ARROW_WRITE_BYTES,
+    READ_CHUNK_BYTES,
+)
 from foldlog.log.partition import Partition
 
 if TYPE_CHECKING:
@@ -88,8 +95,9 @@ def _read_range(piece: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch
 
     log, offset, stop = piece
     topic, number = log.label
+    memory = bytearray(ARROW_READ_BYTES + READ_CHUNK_BYTES)  # what is read is copied into columns, so one will do
     while offset < stop:
-        data, next_offset = log.read(offset, ARROW_READ_BYTES)
+        data, next_offset = log.read(offset, ARROW_READ_BYTES, memory)
         if not data:
             return
         batch, _ = to_arrow(data, topic=topic, partition=number, start_offset=offset, end_offset=stop, columns=columns)
@@ -134,7 +142,9 @@ class TableAppender:
         self._broker = broker
         self._topic = broker.topic(topic)
         self._compression = compression
-        self._batch_bytes = min(batch_bytes, self._topic.config.log.max_message_bytes)
+        config = self._topic.config.log
+        self._write_bytes = min(ARROW_WRITE_BYTES, config.segment_bytes)
+        self._batch_bytes = min(batch_bytes, config.max_message_bytes, config.segment_bytes)
         self._now_ms = broker.clock.now_ms()
         self._acks = _Acks()
         self._unsynced: dict[int, tuple[Partition, int, int]] = {}
@@ -146,16 +156,16 @@ class TableAppender:
         """Durable on return: per partition the first offset, and one past the last."""
         self._check(table)
         with ThreadPoolExecutor(1, thread_name_prefix="foldlog-pack") as packer:
-            for number, buffers in _one_ahead(packer, self._packed(table)):
+            for number, groups in _one_ahead(packer, self._packed(table)):
                 log = self._partition(number)
-                for buffer in buffers:
-                    self._append(number, log, buffer)
+                for group in groups:
+                    self._append(number, log, group)
         self._sync_all()
         self._acks.wait_below(0)
         return dict(sorted(self._appended.items()))
 
-    def _packed(self, table: pa.Table | pa.RecordBatch) -> Iterator[tuple[int, list[bytearray]]]:
-        """The rows as batches, chunk by chunk, with the partition they go to."""
+    def _packed(self, table: pa.Table | pa.RecordBatch) -> Iterator[tuple[int, list[list[bytearray]]]]:
+        """The rows as batches, in groups that are written together, chunk by chunk, with the partition they go to."""
         from foldlog.records.arrow import pack_arrow, route
 
         count = self._topic.partition_count
@@ -166,11 +176,11 @@ class TableAppender:
                 packed = pack_arrow(
                     rows, now_ms=self._now_ms, compression=self._compression, max_batch_bytes=self._batch_bytes
                 )
-                yield chosen, [batch.buffer for batch in packed]
+                yield chosen, list(_grouped((batch.buffer for batch in packed), self._write_bytes))
 
-    def _append(self, number: int, log: Partition, data: bytearray) -> None:
-        size_bytes = len(data)
-        appended = log.append(data, trusted=True)
+    def _append(self, number: int, log: Partition, batches: list[bytearray]) -> None:
+        size_bytes = sum(map(len, batches))
+        appended = log.append(*batches, trusted=True)
         first, _ = self._appended.get(number, (appended.base_offset, 0))
         self._appended[number] = (first, appended.next_offset)
         _, _, waiting_bytes = self._unsynced.get(number, (log, 0, 0))
@@ -208,6 +218,20 @@ class TableAppender:
             )
         if self._topic.config.log.compact and ("key" not in table.schema.names or table.column("key").null_count):
             raise InvalidArgument(f"topic {self._topic.name!r} is compacted: every row needs a key")
+
+
+def _grouped(batches: Iterable[bytearray], limit_bytes: int) -> Iterator[list[bytearray]]:
+    """As many batches as make up about `limit_bytes`: an append costs the same for one as for many."""
+    group: list[bytearray] = []
+    size_bytes = 0
+    for batch in batches:
+        if group and size_bytes + len(batch) > limit_bytes:
+            yield group
+            group, size_bytes = [], 0
+        group.append(batch)
+        size_bytes += len(batch)
+    if group:
+        yield group
 
 
 def _one_ahead(pool: ThreadPoolExecutor, items: Iterator[Item]) -> Iterator[Item]:

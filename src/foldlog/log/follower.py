@@ -85,12 +85,13 @@ class PartitionReader:
     def segment_count(self) -> int:
         return len(self._view()[1].segments)
 
-    def read(self, offset: int, max_bytes: int = READ_CHUNK_BYTES) -> Slice:
+    def read(self, offset: int, max_bytes: int = READ_CHUNK_BYTES, into: bytearray | None = None) -> Slice:
         """Whole verified batches below the high watermark, from the one that holds `offset` on; at least one, if any.
 
-        Raises OffsetOutOfRange (with the reason) and CorruptLog.
+        With `into`, the data stand there, until the next read into it. Raises OffsetOutOfRange (with the reason) and
+        CorruptLog.
         """
-        return self._with_view(lambda view: read_batches(view, offset, max_bytes), offset)
+        return self._with_view(lambda view: read_batches(view, offset, max_bytes, into), offset)
 
     def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none."""

@@ -13,11 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from foldlog.clock import Clock
-from foldlog.errors import (
-    InvalidBatch,
-    RecordTooLarge,
-    StorageError,
-)
+from foldlog.errors import InvalidBatch, RecordTooLarge, StorageError
 from foldlog.files.base import Files, storage_error
 from foldlog.limits import DECOMPRESSED_BYTES_MAX, POSITION_MAX, READ_CHUNK_BYTES
 from foldlog.log.checkpoint import Slot
@@ -228,12 +224,14 @@ class Partition:
 
     # Appending
 
-    def append(self, buffer: bytes | bytearray, *, trusted: bool = False) -> Appended:
+    def append(self, *buffers: bytes | bytearray, trusted: bool = False) -> Appended:
         """Check the batches, give them offsets (in place), write them. All of them or none. Not durable yet.
 
         `trusted`: built by our own builder just now, so only the headers are looked at.
         """
-        data, headers = self._checked(buffer, trusted)
+        checked = [self._checked(buffer, trusted) for buffer in buffers]
+        headers = [header for _, found in checked for header in found]
+        size_bytes = sum(len(data) for data, _ in checked)
         with self._append_lock:
             self._refuse_unless_writable()
             repeated = self._producers.duplicate_of(headers, self._durability.tail.end_offset)
@@ -241,13 +239,15 @@ class Partition:
                 then_ms = repeated.timestamp_ms if self.config.log_append_time else -1
                 return Appended(repeated.base_offset, repeated.last_offset + 1, then_ms, True)
             now_ms = self._clock.now_ms()
-            tail = self._ready_tail(headers, len(data), now_ms)
+            tail = self._ready_tail(headers, size_bytes, now_ms)
             append_time_ms = now_ms if self.config.log_append_time else -1
-            next_offset = assign_offsets(data, headers, tail.end_offset, self.leader_epoch, append_time_ms)
+            next_offset = tail.end_offset
+            for data, found in checked:
+                next_offset = assign_offsets(data, found, next_offset, self.leader_epoch, append_time_ms)
             self._producers.expect(headers)
-            self._write(tail, data)
+            self._write(tail, [data for data, _ in checked])
             self._producers.note(headers)
-            tail.segment.wrote(headers, tail.position, len(data))
+            tail.segment.wrote(headers, tail.position, size_bytes)
             self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)
         return Appended(tail.end_offset, next_offset, append_time_ms, False)
 
@@ -307,9 +307,9 @@ class Partition:
             or (self._active_since_ms is not None and now_ms - self._active_since_ms > config.segment_ms)
         )
 
-    def _write(self, tail: Tail, data: bytearray) -> None:
+    def _write(self, tail: Tail, buffers: list[bytearray]) -> None:
         try:
-            tail.segment.log().write(tail.position, [data])
+            tail.segment.log().write(tail.position, buffers)
         except (OSError, StorageError) as error:
             try:
                 self._durability.has_leftovers = True
@@ -393,12 +393,13 @@ class Partition:
 
     # Reading
 
-    def read(self, offset: int, max_bytes: int = READ_CHUNK_BYTES) -> Slice:
+    def read(self, offset: int, max_bytes: int = READ_CHUNK_BYTES, into: bytearray | None = None) -> Slice:
         """Whole verified batches below the high watermark, from the one that holds `offset` on; at least one, if any.
 
-        Raises OffsetOutOfRange (with the reason) and CorruptLog.
+        With `into`, the data stand there, until the next read into it. Raises OffsetOutOfRange (with the reason) and
+        CorruptLog.
         """
-        return self._core.with_view(lambda view: read_batches(view, offset, max_bytes), offset)
+        return self._core.with_view(lambda view: read_batches(view, offset, max_bytes, into), offset)
 
     def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none."""

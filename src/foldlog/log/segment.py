@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.offset_index import OffsetIndex
 from foldlog.log.open_files import OPEN_FILES
 from foldlog.log.time_index import TimeIndex
+from foldlog.records.batch import LENGTH_PREFIX_BYTES, MAGIC
 from foldlog.records.loops import BatchHeader, walk
 
 logger = logging.getLogger("foldlog.log")
@@ -26,6 +28,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 ANY_OFFSET = (1 << 63) - 1
 NO_TIMESTAMP = -1
 _FIND_BYTES = 1 << 12
+_HEAD = struct.Struct(">qi4xb6xi")  # base offset, length, (epoch), magic, (CRC, attributes), last offset delta
 _FROM_THE_START = (0, -1)
 _NO_INDEX_BYTES = 1 << 16  # a look-up that walked further than this had no useful index
 
@@ -188,7 +191,7 @@ class Segment:
 
     @property
     def unwritten_entries(self) -> int:
-        return len(self.offset_index.unwritten()[1]) // self.offset_index.ENTRY.size
+        return self.offset_index.unwritten_count
 
     def grow(self, size: int) -> None:
         """In a reading process: the writer has gone on. The indexes are right as far as they go."""
@@ -290,38 +293,57 @@ class Segment:
             else:
                 raise CorruptLog(self.log_path, position, found.problem or "the last batch is cut off")
 
-    def locate(self, offset: int, max_bytes: int, gaps_below: int, end_offset: int = ANY_OFFSET) -> Found:
+    def locate(
+        self,
+        offset: int,
+        max_bytes: int,
+        gaps_below: int,
+        end_offset: int = ANY_OFFSET,
+        into: bytearray | None = None,
+    ) -> Found:
         """The batch that holds `offset` (or the first after it) and what follows in at most about `max_bytes`.
 
+        `into` is memory to read into, as far as it is large enough: fresh memory costs more than filling it.
         `headers` is empty if the segment ends before. The index is only a hint: what it leads to is verified,
         and it is made anew if it led elsewhere. Raises CorruptLog.
         """
         try:
-            return self._locate(offset, max_bytes, gaps_below, end_offset, self._hint(offset))
+            return self._locate(offset, max_bytes, gaps_below, end_offset, self._hint(offset), into)
         except _IndexWrong:
             # Which of the two is wrong, the log alone decides.
-            found = self._locate(offset, max_bytes, gaps_below, end_offset, _FROM_THE_START)
+            found = self._locate(offset, max_bytes, gaps_below, end_offset, _FROM_THE_START, into)
             with suppress(CorruptLog):  # somebody else's: what was asked for is sound
                 self.rebuild_indexes()
             return found
 
-    def _locate(self, offset: int, max_bytes: int, gaps_below: int, end_offset: int, hint: tuple[int, int]) -> Found:
-        start, hinted = hint
-        position = start
-        expected = self.base_offset if hinted < 0 else -1
+    def _locate(
+        self,
+        offset: int,
+        max_bytes: int,
+        gaps_below: int,
+        end_offset: int,
+        hint: tuple[int, int],
+        into: bytearray | None,
+    ) -> Found:
         log, end = self.log(), self.size
+        entry_position, hinted = hint
+        start, expected = entry_position, self.base_offset if hinted < 0 else -1
+        if 0 <= hinted < offset:
+            # Over the batch that the entry names, by its header alone: it can be as large as max.message.bytes.
+            start, expected = self._behind(log, entry_position, hinted), hinted + 1
+        position = start
         wanted = max_bytes + self.index_interval_bytes
         batches = 0
         while position < end:
-            data = memoryview(log.read(position, min(wanted, end - position)))
+            data = _read(log, position, min(wanted, end - position), into)
             found = walk(data, expected_offset=expected, gaps_below=gaps_below, before_offset=end_offset)
             headers = found.headers
             reads_on = not headers and not found.problem and wanted < found.needed_bytes <= end - position
-            is_hinted = headers and headers[0].last_offset == hinted
-            if hinted >= 0 and position == start and not reads_on and not is_hinted:
+            is_first = hinted >= 0 and position == start and not reads_on and expected < end_offset
+            if is_first and (not headers or (expected < 0 and headers[0].last_offset != hinted)):
                 raise _IndexWrong
             if headers and headers[-1].next_offset > offset:
-                self._heal_index(start, position - start, batches)
+                self._heal_index(entry_position, position - start, batches)
                 return Found(headers, data, position, headers[-1].next_offset)
             if headers:
                 position += found.end
@@ -338,14 +360,24 @@ class Segment:
                 raise CorruptLog(self.log_path, position, "the last batch is cut off")
         return Found([], memoryview(b""), position, expected)
 
+    def _behind(self, log: File, position: int, last_offset: int) -> int:
+        """The position after the batch at `position`, if its header says that it ends with `last_offset`."""
+        head = log.read(position, _HEAD.size)
+        if len(head) == _HEAD.size:
+            base_offset, length, magic, last_offset_delta = _HEAD.unpack(head)
+            behind: int = position + LENGTH_PREFIX_BYTES + length
+            if magic == MAGIC and length > 0 and base_offset + last_offset_delta == last_offset and behind <= self.size:
+                return behind
+        raise _IndexWrong
+
     def _hint(self, offset: int) -> tuple[int, int]:
         """Where to look from, and the last offset of the batch that should be there (-1: the segment's start)."""
         entry = self.offset_index.floor(min(offset - self.base_offset, 0xFFFFFFFF))
         return (entry[1], self.base_offset + entry[0]) if entry else _FROM_THE_START
 
     def _heal_index(self, start: int, walked_bytes: int, walked_batches: int) -> None:
-        """After a look-up that went from `start` further than an index should let it. One batch, the one that the
-        entry names, it always walks, however large that is."""
+        """After a look-up that went from the entry at `start` further than an index should let it. One batch it may
+        walk, however large that is."""
         if walked_batches <= 1 or walked_bytes <= max(_NO_INDEX_BYTES, 16 * self.index_interval_bytes) or self._pinned:
             return
         with self._index_lock, suppress(CorruptLog):  # somebody else's: what was asked for is sound
@@ -406,3 +438,10 @@ class Segment:
     def next_offset(self, gaps_below: int) -> int:
         """The offset after its last batch; its base offset if it is empty."""
         return self.locate(ANY_OFFSET, READ_CHUNK_BYTES, gaps_below).ended_at if self.size else self.base_offset
+
+
+def _read(log: File, position: int, length: int, into: bytearray | None) -> memoryview:
+    if into is None or length > len(into):
+        return memoryview(log.read(position, length))
+    view = memoryview(into)[:length]
+    return view[: log.read_into(position, view)]

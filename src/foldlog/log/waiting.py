@@ -56,6 +56,59 @@ def _call(callback: OnAcknowledged, error: FoldlogError | None) -> None:
         logger.exception("a callback that waited for an acknowledgement failed")
 
 
+class _Turn:
+    """One thread that waits: for which offset, and whether it was woken to sync."""
+
+    __slots__ = ("leads", "next_offset", "woken")
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self.leads = False
+        self.woken = threading.Lock()
+        self.woken.acquire()
+
+
+class Turns:
+    """Whose turn it is to sync for all who wait. Any thread.
+
+    Who waits is woken when its offset is reached, or to run the next sync, and otherwise left asleep. A queue for the
+    sync's own lock would keep those who were served standing through the next sync; a condition would wake everybody
+    after each (measured with 100 threads: 3 to 5 records a sync either way).
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[_Turn] = []
+        self._is_taken = False
+
+    def take(self, next_offset: int, reached: Callable[[], int]) -> bool:
+        """True: the caller has to sync, and then to `pass_on`. False: everything below `next_offset` is reached."""
+        with self._lock:
+            if reached() >= next_offset:
+                return False
+            if not self._is_taken:
+                self._is_taken = True
+                return True
+            turn = _Turn(next_offset)
+            self._waiting.append(turn)
+        turn.woken.acquire()
+        return turn.leads
+
+    def pass_on(self, reached_offset: int) -> None:
+        """Wake those who are served, and one who is not: the next sync is its."""
+        with self._lock:
+            woken = [turn for turn in self._waiting if turn.next_offset <= reached_offset]
+            self._waiting = [turn for turn in self._waiting if turn.next_offset > reached_offset]
+            if self._waiting:
+                leader = self._waiting.pop(0)
+                leader.leads = True
+                woken.append(leader)
+            else:
+                self._is_taken = False
+        for turn in woken:
+            turn.woken.release()
+
+
 class Watchers:
     """Callbacks for every move of the high watermark or the log start. Must be quick; any thread."""
 

@@ -11,11 +11,36 @@ cdef enum:
     NO_MEMORY = -1
     TOO_LARGE = -2
     COMPRESSED = -3
+    HUGE_PAGES_FROM_BYTES = 4194304  # two of them: less would rarely hold a whole one
 
 
 cdef struct Memory:
     uint8_t *data
     int64_t capacity
+
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #endif
+    /* Fresh memory is faulted in page by page, which costs more than filling it (measured: 2.3 GB/s in pages of 4 KiB,
+       5.4 in pages of 2 MiB). Only a wish: without huge pages everything works as before. */
+    static void foldlog_prefer_huge_pages(void *data, size_t size) {
+    #if defined(__linux__) && defined(MADV_HUGEPAGE)
+        const uintptr_t page = 4096;
+        uintptr_t start = ((uintptr_t)data + page - 1) & ~(page - 1);
+        uintptr_t end = ((uintptr_t)data + size) & ~(page - 1);
+        if (end > start)
+            (void)madvise((void *)start, (size_t)(end - start), MADV_HUGEPAGE);
+    #else
+        (void)data;
+        (void)size;
+    #endif
+    }
+    """
+    void foldlog_prefer_huge_pages(void *data, size_t size) noexcept nogil
 
 
 cdef inline int reserve(Memory *memory, int64_t size) noexcept nogil:
@@ -28,6 +53,8 @@ cdef inline int reserve(Memory *memory, int64_t size) noexcept nogil:
     grown = <uint8_t *>realloc(memory.data, <size_t>wanted)
     if grown == NULL:
         return NO_MEMORY
+    if wanted >= HUGE_PAGES_FROM_BYTES:
+        foldlog_prefer_huge_pages(grown, <size_t>wanted)
     memory.data = grown
     memory.capacity = wanted
     return GROWN_ENOUGH
