@@ -184,3 +184,12 @@ def test_codecs_go_by_kafkas_names() -> None:
     assert Compression.named("uncompressed") is Compression.NONE
     with pytest.raises(InvalidArgument, match=r"brotli.*none, gzip, snappy, lz4, zstd"):
         Compression.named("brotli")
+
+
+def test_lz4_blocks_stand_alone_as_javas_reader_demands() -> None:
+    frame = compress(Compression.LZ4, bytes(range(256)) * 4096)
+    flags = frame[4]
+    assert flags & 0xC0 == 0x40, "version 1 of the frame format"
+    assert flags & 0x20, "blocks are independent"
+    assert not flags & 0x01, "no dictionary"
+    assert bytes(decompress(Compression.LZ4, frame, 1 << 21)) == bytes(range(256)) * 4096

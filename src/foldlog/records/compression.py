@@ -74,7 +74,12 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == Compression.SNAPPY:
         return _compress_xerial(data)
     if codec == Compression.LZ4:
-        return bytes(cramjam.lz4.compress(data, level=_LZ4_LEVEL if level is None else level))
+        # Blocks that refer to earlier ones are smaller, but Java's clients and tools refuse them. The batch has a CRC.
+        made = cramjam.lz4.Compressor(
+            level=_LZ4_LEVEL if level is None else level, content_checksum=False, block_linked=False
+        )
+        made.compress(bytes(data))
+        return bytes(made.finish())
     return bytes(cramjam.zstd.compress(data, level=level))
 
 
