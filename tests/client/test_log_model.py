@@ -1,11 +1,13 @@
 """The library against a model of plain lists: whatever is done to it, in whatever order, they agree.
 
 The model keeps, for each partition, the records in a list and the log start. Retention and compaction may choose how
-much they remove; what they may remove is checked, and the model then follows. Everything else has to match exactly.
+much they remove; what they may remove is checked, and the model then follows. Everything else has to match exactly,
+also after a power cut.
 """
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import foldlog
-from foldlog.files.memory import MemoryFiles
+from foldlog.testing.power_loss import Fate, PowerLossFiles
 from foldlog.testing.sim_clock import SimClock
 
 PARTITIONS = 2
@@ -72,7 +74,7 @@ class LogMachine(RuleBasedStateMachine):
     @initialize()
     def open_it(self) -> None:
         self.clock = SimClock()
-        self.files = MemoryFiles()
+        self.files = PowerLossFiles()
         self.model = {(topic, number): Model() for topic in TOPICS for number in range(PARTITIONS)}
         self.committed: dict[tuple[str, str, int], int] = {}
         self.open()
@@ -207,6 +209,15 @@ class LogMachine(RuleBasedStateMachine):
                     assert one in left, "the newest of its key stays"
             model.start = self.log.offsets("keyed")[number][0]
             model.records = left
+
+    @rule(seed=st.integers(0, 2**32 - 1))
+    def power_cut(self, seed: int) -> None:
+        """Everything the model holds was acknowledged, so everything is still there, whatever became of the rest."""
+        rng = random.Random(seed)
+        image = self.files.image([rng.choice(list(Fate)) for _ in self.files.unsynced()], rng)
+        self.log.close()  # what the dead process would have done to the old disk
+        self.files = PowerLossFiles(image)
+        self.open()
 
     @rule()
     def reopen(self) -> None:
