@@ -8,6 +8,22 @@ group that moved on without this member, `ProducerError` is a batch that its own
 from __future__ import annotations
 
 
+REPR_CHARS_MAX = 80
+
+
+def brief_repr(value: object) -> str:
+    """What was given, for a sentence: cut where it would bury the rest of it.
+
+    >>> brief_repr("fraud"), len(brief_repr("x" * 100_000))
+    ("'fraud'", 83)
+    """
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 an int of thousands of digits, or a class that cannot describe itself
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= REPR_CHARS_MAX else text[:REPR_CHARS_MAX] + "..."
+
+
 class FoldlogError(Exception):
     """The root of all errors raised by foldlog.
 
@@ -92,7 +108,7 @@ class UnknownTopic(FoldlogError):
 
     def __init__(self, topic: str, known: list[str] | None = None) -> None:
         others = f"there are {', '.join(sorted(known)[:8])}; " if known else ""
-        super().__init__(f"no topic {topic!r}; {others}create it with create_topic()")
+        super().__init__(f"no topic {brief_repr(topic)}; {others}create it with create_topic()")
         self.topic = topic
 
 
@@ -100,7 +116,11 @@ class UnknownPartition(FoldlogError):
     """The topic has no partition of that number."""
 
     def __init__(self, topic: str, partition: int, count: int) -> None:
-        super().__init__(f"topic {topic!r} has no partition {partition}; it has 0 to {count - 1}")
+        if type(partition) is int:
+            what = f"has no partition {brief_repr(partition)}; it has 0 to {count - 1}"
+        else:
+            what = f"has no partition {brief_repr(partition)}; a partition is an int, here from 0 to {count - 1}"
+        super().__init__(f"topic {topic!r} {what}")
         self.topic = topic
         self.partition = partition
 

@@ -151,6 +151,10 @@ class Broker:
     def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
         """Change settings, None to put one back to its default. Durable on return, and in force."""
         storage = self._writable()
+        if name == OFFSETS_TOPIC:
+            raise InvalidTopicName(
+                f"topic {name!r} is made and kept by the log itself; other settings could lose what groups committed"
+            )
         topic = storage.changes.alter(name, changes, storage.partitions)
         storage.on_topics_changed()
         return topic
@@ -172,7 +176,7 @@ class Broker:
         """
         if self._written is None and not self._closed:
             self._storage.catalog()  # looks for changes every now and then, and lets go of deleted topics
-        if type(number) is int:  # True is 1 to a dictionary, and no partition
+        if type(number) is int and type(topic) is str:  # True is 1 to a dictionary, and no partition
             partition = self._partitions.get((topic, number))
             if partition is not None:
                 return partition

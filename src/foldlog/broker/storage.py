@@ -13,7 +13,7 @@ from foldlog.broker.open_partitions import AnyPartition, Key, OpenPartitions
 from foldlog.broker.topic_changes import TopicChanges, keys_of
 from foldlog.broker.topic_config import TopicConfig
 from foldlog.broker.topic_directories import Settlement
-from foldlog.broker.topic_names import OFFSETS_TOPIC, is_internal, partition_directory
+from foldlog.broker.topic_names import OFFSETS_TOPIC, is_internal, partition_directory, require_text
 from foldlog.broker.warning_list import WarningList
 from foldlog.clock import Clock
 from foldlog.errors import CorruptLog, LogNotFound, StorageError, UnknownPartition, UnknownTopic, WrongProcess
@@ -54,7 +54,7 @@ class Storage(ABC):
         """Idempotent."""
 
     def topic(self, name: str) -> Topic:
-        topic = self.catalog().topics.get(name)
+        topic = self.catalog().topics.get(require_text(name))
         if topic is None:
             raise UnknownTopic(name, [known for known in self.catalog().topics if not is_internal(known)])
         return topic
@@ -181,6 +181,7 @@ class FollowedStorage(Storage):
         return self._follower.catalog
 
     def topic(self, name: str) -> Topic:
+        require_text(name)
         topic = self._follower.catalog.topics.get(name) or self._follower.refresh().topics.get(name)
         return super().topic(name) if topic is None else topic
 

@@ -16,7 +16,7 @@ from foldlog.broker.catalog import Catalog, Topic
 from foldlog.broker.open_partitions import OpenPartitions
 from foldlog.broker.topic_config import TopicConfig
 from foldlog.broker.topic_directories import TopicDirectories
-from foldlog.broker.topic_names import kafka_topic_id
+from foldlog.broker.topic_names import kafka_topic_id, require_text
 from foldlog.errors import InvalidArgument, StorageError, TopicExists, UnknownTopic
 from foldlog.files.base import Files
 from foldlog.log.checkpoint import Checkpoint, SlotState
@@ -144,7 +144,7 @@ class TopicChanges:
         self.catalog = catalog
 
     def _known(self, name: str) -> Topic:
-        topic = self.catalog.topics.get(name)
+        topic = self.catalog.topics.get(require_text(name))
         if topic is None:
             raise UnknownTopic(name, list(self.catalog.topics))
         return topic

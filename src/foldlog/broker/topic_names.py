@@ -12,7 +12,7 @@ import re
 from typing import Final, NamedTuple
 
 from foldlog import limits
-from foldlog.errors import InvalidTopicName
+from foldlog.errors import InvalidTopicName, brief_repr
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """Committed offsets and group state, in Kafka's own key and value formats."""
@@ -32,10 +32,16 @@ class DeletedDirectory(NamedTuple):
     topic_id: str
 
 
+def require_text(name: object) -> str:
+    """The name itself, if it could be a topic's at all: before it is looked up, which a list would not survive."""
+    if not isinstance(name, str):
+        raise InvalidTopicName(f"a topic name is a string, not {type(name).__name__} {brief_repr(name)}")
+    return name
+
+
 def check_topic_name(name: object) -> str:
     """The name itself, if it is one that Kafka allows; InvalidTopicName otherwise."""
-    if not isinstance(name, str):
-        raise InvalidTopicName(f"a topic name is a string, not {type(name).__name__} {name!r}")
+    name = require_text(name)
     if not name:
         raise InvalidTopicName("a topic name cannot be empty")
     if len(name) > limits.TOPIC_NAME_CHARS_MAX:
@@ -57,6 +63,15 @@ def check_user_topic_name(name: object) -> str:
     if checked == OFFSETS_TOPIC:
         raise InvalidTopicName(f"topic {OFFSETS_TOPIC!r} is made and kept by the log itself; choose another name")
     return checked
+
+
+def refuse_user_write(name: object) -> None:
+    """InvalidTopicName for the log's own topic: a record of somebody else in it can undo what groups committed."""
+    if name == OFFSETS_TOPIC:
+        raise InvalidTopicName(
+            f"topic {OFFSETS_TOPIC!r} is written by the log itself;"
+            " commit with a consumer, or move a group with reset_group()"
+        )
 
 
 def is_internal(name: str) -> bool:

@@ -15,6 +15,7 @@ from threading import Condition
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from foldlog.broker.broker import Broker
+from foldlog.broker.topic_names import refuse_user_write
 from foldlog.client.arrivals import AnyPartition
 from foldlog.client.lanes import writable_partition
 from foldlog.client.partitioners import checked_partition, emptiest
@@ -139,6 +140,7 @@ class TableAppender:
     """Appends one table to one topic. Used once, by one thread."""
 
     def __init__(self, broker: Broker, topic: str, compression: int, batch_bytes: int) -> None:
+        refuse_user_write(topic)
         self._broker = broker
         self._topic = broker.topic(topic)
         self._compression = compression

@@ -11,6 +11,7 @@ from threading import Lock
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
+from foldlog.broker.topic_names import refuse_user_write, require_text
 from foldlog.client.handle_types import BatchAck
 from foldlog.client.partitioners import emptiest
 from foldlog.errors import CorruptLog, InvalidArgument, ReadOnly, UnknownTopic
@@ -128,6 +129,7 @@ class Routes:
 
     def of(self, topic: str) -> Route:
         """The topic's route as the catalog has it now; UnknownTopic if it has none."""
+        refuse_user_write(require_text(topic))
         route = self._routes.get(topic)
         try:
             now = self._broker.topic(topic)
@@ -166,7 +168,8 @@ class Routes:
 
 
 def writable_partition(broker: Broker, topic: str, number: int) -> Partition:
-    """A partition to append to; ReadOnly where this process does not write the log."""
+    """A partition that users may append to; ReadOnly where this process does not write the log."""
+    refuse_user_write(topic)
     log = broker.partition(topic, number)
     if isinstance(log, Partition):
         return log
