@@ -7,7 +7,12 @@ cdef extern from "Python.h":
 @cython.final
 @cython.freelist(1024)
 cdef class Record:
-    """One record as a reader gets it. Immutable; equal if all values are; hashed by where it stands in the log."""
+    """One record as a reader gets it. Immutable; equal if all values are; hashed by where it stands in the log.
+
+    >>> record = Record("orders", 0, 5, 1700000000000, 0, b"tx_001", b"paid", (("source", b"web"),))
+    >>> record.topic, record.offset, record.key, dict(record.headers)
+    ('orders', 5, b'tx_001', {'source': b'web'})
+    """
 
     __match_args__ = (
         "topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers", "leader_epoch",
@@ -51,7 +56,11 @@ cdef class Record:
         return f"{self.topic}-{self.partition} at offset {self.offset}"
 
     def json(self):
-        """The value parsed as JSON; None for a tombstone."""
+        """The value parsed as JSON; None for a tombstone.
+
+        >>> Record("orders", 0, 5, 0, 0, None, b'{"n": 1}').json()
+        {'n': 1}
+        """
         if self.value is None:
             return None
         try:
@@ -60,7 +69,11 @@ cdef class Record:
             raise SerializationError(f"the value of {self.where()} is not JSON: {error}") from error
 
     def text(self):
-        """The value as UTF-8 text; None for a tombstone."""
+        """The value as UTF-8 text; None for a tombstone.
+
+        >>> Record("orders", 0, 5, 0, 0, None, b"paid").text()
+        'paid'
+        """
         if self.value is None:
             return None
         try:
@@ -69,7 +82,11 @@ cdef class Record:
             raise SerializationError(f"the value of {self.where()} is not UTF-8 text: {error}") from error
 
     def replace(self, *, key=..., value=...):
-        """The same record with another key or value."""
+        """The same record with another key or value.
+
+        >>> Record("orders", 0, 5, 0, 0, None, b"paid").replace(value=None).value is None
+        True
+        """
         cdef Record made = Record.__new__(Record)
         made.topic = self.topic
         made.partition = self.partition

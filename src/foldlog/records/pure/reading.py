@@ -17,7 +17,12 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(Value):
-    """One record as a reader gets it. Immutable; equal if all values are; hashed by where it stands in the log."""
+    """One record as a reader gets it. Immutable; equal if all values are; hashed by where it stands in the log.
+
+    >>> record = Record("orders", 0, 5, 1700000000000, 0, b"tx_001", b"paid", (("source", b"web"),))
+    >>> record.topic, record.offset, record.key, dict(record.headers)
+    ('orders', 5, b'tx_001', {'source': b'web'})
+    """
 
     __match_args__ = (
         "topic",
@@ -78,7 +83,11 @@ class Record(Value):
         return f"{self.topic}-{self.partition} at offset {self.offset}"
 
     def json(self) -> Any:
-        """The value parsed as JSON; None for a tombstone."""
+        """The value parsed as JSON; None for a tombstone.
+
+        >>> Record("orders", 0, 5, 0, 0, None, b'{"n": 1}').json()
+        {'n': 1}
+        """
         if self.value is None:
             return None
         try:
@@ -87,7 +96,11 @@ class Record(Value):
             raise SerializationError(f"the value of {self._where()} is not JSON: {error}") from error
 
     def text(self) -> str | None:
-        """The value as UTF-8 text; None for a tombstone."""
+        """The value as UTF-8 text; None for a tombstone.
+
+        >>> Record("orders", 0, 5, 0, 0, None, b"paid").text()
+        'paid'
+        """
         if self.value is None:
             return None
         try:
@@ -96,7 +109,11 @@ class Record(Value):
             raise SerializationError(f"the value of {self._where()} is not UTF-8 text: {error}") from error
 
     def replace(self, *, key: Any = ..., value: Any = ...) -> Record:
-        """The same record with another key or value."""
+        """The same record with another key or value.
+
+        >>> Record("orders", 0, 5, 0, 0, None, b"paid").replace(value=None).value is None
+        True
+        """
         return Record(
             self.topic,
             self.partition,
