@@ -7,7 +7,6 @@ group that moved on without this member, `ProducerError` is a batch that its own
 
 from __future__ import annotations
 
-
 REPR_CHARS_MAX = 80
 
 
@@ -110,6 +109,7 @@ class UnknownTopic(FoldlogError):
         others = f"there are {', '.join(sorted(known)[:8])}; " if known else ""
         super().__init__(f"no topic {brief_repr(topic)}; {others}create it with create_topic()")
         self.topic = topic
+        self.known = sorted(known or ())
 
 
 class UnknownPartition(FoldlogError):
@@ -147,11 +147,9 @@ class StorageError(FoldlogError):
 class CorruptLog(StorageError):
     """Bytes that were once durable are not what was written. Nothing was changed or served."""
 
-    def __init__(self, path: str, position: int, reason: str) -> None:
-        super().__init__(
-            f"{path} is damaged at byte {position}: {reason}; nothing was changed;"
-            " restore the file, or set the damaged part aside with 'foldlog check --cut-out'"
-        )
+    def __init__(self, path: str, position: int, reason: str, advice: str | None = None) -> None:
+        advice = advice or "restore the file, or set the damaged part aside with 'foldlog check --cut-out'"
+        super().__init__(f"{path} is damaged at byte {position}: {reason}; nothing was changed; {advice}")
         self.path = path
         self.position = position
         self.reason = reason

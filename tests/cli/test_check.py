@@ -78,7 +78,7 @@ def test_one_topic_alone_can_be_checked(directory: Path, capsys: pytest.CaptureF
     assert main(["check", str(directory), "--topic", "users"]) == 0
     assert capsys.readouterr().out.startswith("users-0: ")
     assert main(["check", str(directory), "--topic", "nothing"]) == 1
-    assert "no topic 'nothing'" in capsys.readouterr().err
+    assert capsys.readouterr().err == "foldlog: no topic 'nothing'; there are __consumer_offsets, orders, users\n"
 
 
 def test_damage_is_named_by_file_byte_and_reason(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +101,9 @@ def test_a_look_may_run_beside_the_writer_and_cutting_out_may_not(
         write(broker, "orders", 0, b"more")
         assert main(["check", str(directory)]) == 0
         assert main(["check", str(directory), "--cut-out"]) == 1
-    assert "is being written by process" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "is being written by process" in err
+    assert err.endswith("; stop it, then run this again\n")
 
 
 def test_cutting_out_sets_the_damage_aside_and_the_rest_goes_on(
@@ -140,7 +142,10 @@ def test_a_damaged_catalog_is_an_error_that_says_what_to_do(
     flip(directory / "catalog.json", 20)
     for arguments in (["check", str(directory)], ["check", str(directory), "--cut-out"]):
         assert main(arguments) == 1
-        assert "catalog.json is damaged" in capsys.readouterr().err
+        err = capsys.readouterr().err
+        assert "catalog.json is damaged" in err
+        assert "restore it from a backup; the topic directories beside it are untouched" in err
+        assert "--cut-out" not in err, "which could not help"
 
 
 def test_a_checkpoint_that_is_something_else_is_damage_and_is_moved_aside(
@@ -151,7 +156,9 @@ def test_a_checkpoint_that_is_something_else_is_damage_and_is_moved_aside(
     assert f"{directory}/checkpoint: DAMAGED: byte 0: it is not a checkpoint file" in capsys.readouterr().out
     assert main(["check", str(directory), "--cut-out"]) == 0
     assert (directory / "checkpoint.cut").exists()
+    assert "orders-0: offsets 0 to 12, 12 records" in capsys.readouterr().out
     assert main(["check", str(directory)]) == 0
+    assert "orders-0: offsets 0 to 12, 12 records" in capsys.readouterr().out
     with Broker.open(str(directory), background=False) as broker:
         assert read(broker, "orders", 0) == list(range(12))
 
@@ -161,6 +168,9 @@ def test_without_a_checkpoint_everything_is_still_looked_at(
 ) -> None:
     (directory / "checkpoint").unlink()
     assert main(["check", str(directory)]) == 0
+    out = capsys.readouterr().out
+    assert "orders-0: offsets 0 to 12, 12 records, 2 segments" in out
+    assert "__consumer_offsets-0: offsets 0 to 1, 1 record, 1 segment" in out
     flip(directory / "orders-0" / FIRST, 100)
     assert main(["check", str(directory)]) == 1
     assert "orders-0" in capsys.readouterr().out
@@ -172,3 +182,50 @@ def test_directories_the_catalog_does_not_know_are_mentioned(
     (directory / "stranger-0").mkdir()
     assert main(["check", str(directory)]) == 0
     assert f"note: {directory}/stranger-0 is not in the catalog" in capsys.readouterr().out
+
+
+def test_a_second_checkpoint_that_is_moved_aside_leaves_the_first_where_it_is(directory: Path) -> None:
+    for name in ("checkpoint.cut", "checkpoint-2.cut"):
+        flip(directory / "checkpoint", 3)
+        damaged = (directory / "checkpoint").read_bytes()
+        assert main(["check", str(directory), "--cut-out"]) == 0
+        assert (directory / name).read_bytes() == damaged
+    assert (directory / "checkpoint.cut").stat().st_size > 0
+
+
+def test_a_link_that_leads_nowhere_is_named(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = directory / "orders-0" / FIRST
+    log.unlink()
+    log.symlink_to(directory / "gone")
+    assert main(["check", str(directory)]) == 1
+    assert f"orders-0: DAMAGED: {log}: byte 0: the name is there, but no file behind it" in capsys.readouterr().out
+
+
+def test_a_file_where_a_partition_should_be_is_told_without_error_numbers(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (directory / "orders-1").rename(directory / "elsewhere")
+    (directory / "orders-1").write_bytes(b"")
+    assert main(["check", str(directory)]) == 1
+    assert f"orders-1: DAMAGED: {directory}/orders-1: not a directory\n" in capsys.readouterr().out
+
+
+def test_where_nothing_is_left_of_a_partition_the_loss_is_called_unknown(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (directory / "checkpoint").unlink()
+    for file in (directory / "orders-1").iterdir():
+        file.unlink()
+    assert main(["check", str(directory)]) == 1
+    log = directory / "orders-1" / FIRST
+    assert f"{log}: byte 0: the file is missing; which offsets are lost is not known" in capsys.readouterr().out
+    assert main(["check", str(directory), "--cut-out"]) == 0
+    with Broker.open(str(directory), background=False) as broker:
+        assert broker.partition("orders", 1).log_end_offset == 0
+        assert read(broker, "orders", 0) == list(range(12))
+
+
+def test_no_log_is_said_without_telling_how_to_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(tmp_path)]) == 1
+    expected = f"foldlog: there is no log in {tmp_path}; name the directory that holds its catalog.json\n"
+    assert capsys.readouterr().err == expected

@@ -24,6 +24,16 @@ def test_help_names_every_command() -> None:
         assert run(command, "--help").returncode == 0
 
 
+def test_every_help_fits_the_terminal_and_keeps_its_paragraphs() -> None:
+    for command in ("check", "node"):
+        done = subprocess.run(
+            [*COMMAND, command, "--help"],
+            env={**environment(), "COLUMNS": "80"}, capture_output=True, timeout=WAIT_S, check=True, text=True,
+        )  # fmt: skip
+        assert max(len(line) for line in done.stdout.splitlines()) <= 80
+        assert command != "check" or "\n\nWith --cut-out, " in done.stdout
+
+
 def test_the_version_is_the_packages() -> None:
     assert run("--version").stdout.decode() == f"foldlog {foldlog.__version__}\n"
 

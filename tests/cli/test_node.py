@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cli.command import foldlog
 from foldlog.broker.broker import Broker
 from foldlog.cli.node_messages import LINE_BYTES_MAX, topic_of_key
-from foldlog.cli.node_requests import POLL_RECORDS_MAX, WORKLOAD_GROUP, Node, NodeOptions
+from foldlog.cli.node_requests import NEW_PARTITIONS_MAX, POLL_RECORDS_MAX, WORKLOAD_GROUP, Node, NodeOptions
 from foldlog.errors import PartitionPoisoned, StorageFull
 from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
@@ -195,7 +195,7 @@ def test_an_append_whose_sync_failed_is_an_indefinite_error(
 
     monkeypatch.setattr(Partition, "wait_acknowledged", fail)
     answer = append(node, "b")
-    assert (answer["type"], answer["code"], answer["text"]) == ("error", CRASH, "the disk is gone")
+    assert (answer["type"], answer["code"], answer["text"]) == ("error", CRASH, "the disk is gone (restart the node)")
 
 
 def test_a_full_disk_is_a_definite_error_that_may_pass(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +251,7 @@ PLACE = {"topic": "orders", "partition": 0}
         (MALFORMED, "partition_append", {**PLACE, "partition": True, "message": 1}),
         (MALFORMED, "partition_append", {**PLACE, "partition": "0", "message": 1}),
         (MALFORMED, "partition_append", {**PLACE, "partition": 0.0, "message": 1}),
-        (MALFORMED, "partition_append", {**PLACE, "partition": 10**9, "message": 1}),
+        (PRECONDITION, "partition_append", {**PLACE, "partition": 10**9, "message": 1}),
         (MALFORMED, "partition_append", {**PLACE, "topic": 5, "message": 1}),
         (MALFORMED, "partition_append", {**PLACE, "topic": "../out", "message": 1}),
         (MALFORMED, "partition_append", {**PLACE, "topic": "", "message": 1}),
@@ -358,6 +358,25 @@ def test_a_poll_answers_from_each_offset_on_and_leaves_out_what_was_never_sent(n
     assert ask(node, "poll", offsets={"k1": 3})["msgs"] == {"k1": []}
     assert ask(node, "poll", offsets={"k1": 99})["msgs"] == {"k1": []}
     assert ask(node, "poll", offsets={"k1": -1})["msgs"] == {"k1": [[0, 9], [1, 5], [2, 4]]}
+
+
+def test_one_append_makes_a_bounded_number_of_partitions(node: Node, broker: Broker) -> None:
+    refused = append(node, 1, partition=NEW_PARTITIONS_MAX)
+    assert (refused["code"], "at most 64 more" in refused["text"]) == (PRECONDITION, True)
+    assert "orders" not in broker.topics()
+    assert append(node, 1, partition=NEW_PARTITIONS_MAX - 1)["offset"] == 0
+    assert append(node, 1, partition=2 * NEW_PARTITIONS_MAX)["code"] == PRECONDITION
+    assert broker.topic("orders").partition_count == NEW_PARTITIONS_MAX
+    assert append(node, 1, partition=NEW_PARTITIONS_MAX)["offset"] == 0
+    assert broker.topic("orders").partition_count == NEW_PARTITIONS_MAX + 1
+
+
+def test_an_unknown_topic_is_answered_with_advice_for_who_sends_requests(node: Node) -> None:
+    assert read(node, 0, topic="nowhere")["text"] == "no topic 'nowhere'; the first append to it makes it"
+
+
+def test_a_group_that_never_committed_is_at_0_even_of_a_topic_that_is_not_there(node: Node) -> None:
+    assert ask(node, "fetch_offset", group="g", topic="nowhere", partition=0)["offset"] == 0
 
 
 def test_a_poll_is_bounded_and_goes_on_where_it_ended(node: Node, broker: Broker) -> None:

@@ -33,6 +33,10 @@ from foldlog.files.base import Files, read_file, replace_file
 CATALOG_NAME: Final = "catalog.json"
 VERSION: Final = 1
 
+# 'foldlog check --cut-out' needs the catalog itself, so it is no way out here.
+_RESTORE: Final = "restore it from a backup; the topic directories beside it are untouched"
+_USE_NEWER: Final = "use the foldlog that wrote it; the topic directories beside it are untouched"
+
 _CHECKSUM: Final = re.compile(rb',\n"crc32c":"(?P<crc>[0-9a-f]{8})"\}\n')
 _CHECKSUM_BYTES: Final = len(',\n"crc32c":"89abcdef"}\n')
 
@@ -124,20 +128,22 @@ def decode(data: bytes, path: str) -> Catalog:
     split = max(0, len(data) - _CHECKSUM_BYTES)
     checksum = _CHECKSUM.fullmatch(data, split)
     if checksum is None:
-        raise CorruptLog(path, split, "it does not end with its checksum")
+        raise CorruptLog(path, split, "it does not end with its checksum", _RESTORE)
     if int(checksum["crc"], 16) != crc32c.crc32c(memoryview(data)[:split]):
-        raise CorruptLog(path, 0, "its CRC-32C does not match its bytes")
+        raise CorruptLog(path, 0, "its CRC-32C does not match its bytes", _RESTORE)
     # The checksum is right, so what follows was written by some foldlog: a newer one, if it cannot be understood.
     try:
         fields = json.loads(data)
         if fields["version"] != VERSION:
-            raise CorruptLog(path, 0, f"it has version {fields['version']!r}, and this foldlog reads version {VERSION}")
+            reason = f"it has version {fields['version']!r}, and this foldlog reads version {VERSION}"
+            raise CorruptLog(path, 0, reason, _USE_NEWER)
         topics = {name: _topic_of(name, topic) for name, topic in fields["topics"].items()}
         return Catalog(str(uuid.UUID(fields["directory_id"])), topics)
     except CorruptLog:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, FoldlogError) as error:
-        raise CorruptLog(path, 0, f"it cannot be understood ({error!r}); was it written by a newer foldlog?") from error
+        reason = f"it cannot be understood ({error!r}); was it written by a newer foldlog?"
+        raise CorruptLog(path, 0, reason, _USE_NEWER) from error
 
 
 def _compact(value: object) -> str:

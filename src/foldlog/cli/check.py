@@ -11,11 +11,13 @@ from foldlog.broker.catalog import Catalog, Topic
 from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_reading, open_for_writing
 from foldlog.broker.topic_directories import plan_settlement
 from foldlog.broker.topic_names import partition_directory
-from foldlog.errors import CorruptLog, FoldlogError, UnknownTopic
+from foldlog.cli.wording import ParagraphFormatter, counted, damage_text
+from foldlog.errors import CorruptLog, FoldlogError, LogNotFound, UnknownTopic
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
 from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.inspection import Damage, Inspection, inspect, inspect_live
+from foldlog.log.layout import CUT_SUFFIX
 from foldlog.log.repair import RepairReport, cut_out
 
 DESCRIPTION: Final = """\
@@ -32,7 +34,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "check",
         help="verify every byte of a log; set aside what is damaged",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=ParagraphFormatter,
     )
     parser.add_argument("dir", metavar="DIR", help="the log's directory")
     parser.add_argument("--topic", metavar="T", help="only this topic")
@@ -42,7 +44,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(arguments: argparse.Namespace) -> int:
     files, path = PosixFiles(), arguments.dir.rstrip("/") or "/"
-    catalog = open_for_reading(files, path)
+    try:
+        catalog = open_for_reading(files, path)
+    except LogNotFound:
+        raise LogNotFound(f"there is no log in {path}; name the directory that holds its catalog.json") from None
     topics = _chosen(catalog, arguments.topic)
     is_whole = repair(files, path, topics) if arguments.cut_out else verify(files, path, topics)
     if arguments.topic is None:
@@ -79,7 +84,7 @@ def verify(files: Files, path: str, topics: list[Topic]) -> bool:
                     found = inspect_live(files, f"{path}/{name}", checkpoint.slot(slot))
             except (FoldlogError, OSError) as error:
                 is_whole = False
-                print(f"{name}: DAMAGED: {_text(error)}")
+                print(f"{name}: DAMAGED: {damage_text(error)}")
                 continue
             is_whole = is_whole and not found.damages
             _print_inspection(name, found)
@@ -99,7 +104,7 @@ def repair(files: Files, path: str, topics: list[Topic]) -> bool:
                     after = inspect(files, f"{path}/{name}", slot.load())
                 except (FoldlogError, OSError) as error:
                     is_whole = False
-                    print(f"{name}: DAMAGED: {_text(error)}")
+                    print(f"{name}: DAMAGED: {damage_text(error)}")
                     continue
                 is_whole = is_whole and not after.damages
                 _print_repair(name, report)
@@ -117,8 +122,9 @@ def _as_writer(files: Files, path: str) -> Iterator[Checkpoint]:
             checkpoint = Checkpoint.open(files, place, write=True)
         except CorruptLog as error:
             # Without it every partition is verified whole at the next open: slower, and nothing is lost.
-            print(f"{place}: {error.reason}; moved to {CHECKPOINT_NAME}.cut")
-            files.rename(place, f"{place}.cut")
+            beside = _free_name(files, place)
+            print(f"{place}: {error.reason}; moved to {beside}")
+            files.rename(place, beside)
             files.sync_directory(path)
             checkpoint = Checkpoint.open(files, place, write=True)
         try:
@@ -129,6 +135,14 @@ def _as_writer(files: Files, path: str) -> Iterator[Checkpoint]:
         opened.lock.release()
 
 
+def _free_name(files: Files, place: str) -> str:
+    """Where a file is moved to as a whole. What was moved there before stays as it is."""
+    name, number = f"{place}{CUT_SUFFIX}", 2
+    while files.exists(name):
+        name, number = f"{place}-{number}{CUT_SUFFIX}", number + 1
+    return name
+
+
 def _report_directories(files: Files, path: str, catalog: Catalog) -> bool:
     settlement = plan_settlement(files.entries(path), catalog)
     for name in settlement.unknown:
@@ -137,10 +151,9 @@ def _report_directories(files: Files, path: str, catalog: Catalog) -> bool:
 
 
 def _print_inspection(name: str, found: Inspection) -> None:
-    state = found.state
     print(
-        f"{name}: offsets {state.log_start_offset} to {state.durable_offset}, {found.records} records,"
-        f" {len(found.segments)} segment{'s' * (len(found.segments) != 1)}, {found.size_bytes} bytes:"
+        f"{name}: offsets {found.state.log_start_offset} to {found.end_offset}, {counted(found.records, 'record')},"
+        f" {counted(len(found.segments), 'segment')}, {counted(found.size_bytes, 'byte')}:"
         f" {'DAMAGED' if found.damages else 'whole'}"
     )
     for damage in found.damages:
@@ -159,14 +172,10 @@ def _print_repair(name: str, report: RepairReport) -> None:
 def _describe(damage: Damage) -> str:
     if damage.is_mendable:
         loss = "no record is lost by it"
+    elif damage.is_loss_unknown:
+        loss = "which offsets are lost is not known"
     elif damage.lost_offsets:
         loss = f"offsets {damage.first_offset} to {damage.next_offset} (exclusive) are lost"
     else:
         loss = "no offset is lost by it"
     return f"{damage.path}: byte {damage.position}: {damage.reason}; {loss}"
-
-
-def _text(error: Exception) -> str:
-    if isinstance(error, CorruptLog):
-        return f"{error.path}: byte {error.position}: {error.reason}"
-    return str(error)

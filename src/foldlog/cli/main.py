@@ -14,6 +14,7 @@ from typing import Final
 
 from foldlog import __version__
 from foldlog.cli import check, node
+from foldlog.cli.wording import error_text
 from foldlog.errors import CallerError, FoldlogError
 
 DONE: Final = 0
@@ -65,7 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _fail(error: Exception, code: int) -> int:
     _flush()
-    print(f"foldlog: {error}", file=sys.stderr)
+    print(f"foldlog: {error_text(error)}", file=sys.stderr)
     return code
 
 

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, NoReturn
 from foldlog.broker.broker import Broker
 from foldlog.cli import node_messages as messages
 from foldlog.cli.node_requests import Node, NodeOptions
+from foldlog.cli.wording import ParagraphFormatter
 from foldlog.errors import InvalidArgument
 from foldlog.records.batch import MAX_INT32
 
@@ -30,7 +31,10 @@ record is durable. Ends with its input."""
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
-        "node", help="a partitioned log as JSON lines on standard input and output", description=DESCRIPTION
+        "node",
+        help="a partitioned log as JSON lines on standard input and output",
+        description=DESCRIPTION,
+        formatter_class=ParagraphFormatter,
     )
     parser.add_argument(
         "--dir", metavar="D", help="keep the log in this directory (default: a temporary one, removed at the end)"

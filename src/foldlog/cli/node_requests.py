@@ -16,6 +16,7 @@ from foldlog.broker.broker import Broker
 from foldlog.broker.topic_names import is_internal
 from foldlog.cli import node_messages as messages
 from foldlog.cli.node_messages import ErrorCode, Fields, RequestError
+from foldlog.cli.wording import node_error_text
 from foldlog.errors import FoldlogError, UnknownPartition, UnknownTopic
 from foldlog.log.partition import Appended, Partition
 from foldlog.records.loops import decode, pack
@@ -28,6 +29,9 @@ WORKLOAD_GROUP: Final = "maelstrom"
 
 POLL_RECORDS_MAX: Final = 1000
 """Records a key that one poll answers with; who wants more polls again."""
+
+NEW_PARTITIONS_MAX: Final = 64
+"""Partitions that one append makes at most: each is a directory with files, and a number may be a typing mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,12 @@ class Answer:
         try:
             self.settle()
         except FoldlogError as error:
-            return messages.error_body(self.request.get("msg_id"), messages.code_of(error), str(error))
+            return _refusal(self.request, error)
         return self.fields
+
+
+def _refusal(request: Fields, error: FoldlogError) -> Fields:
+    return messages.error_body(request.get("msg_id"), messages.code_of(error), node_error_text(error))
 
 
 def _nothing() -> None:
@@ -113,7 +121,7 @@ class Node:
         except RequestError as error:
             body, settle = messages.error_body(request.get("msg_id"), error.code, str(error)), _nothing
         except FoldlogError as error:
-            body, settle = messages.error_body(request.get("msg_id"), messages.code_of(error), str(error)), _nothing
+            body, settle = _refusal(request, error), _nothing
         except Exception as error:
             # A node that stops answering is worse than one that says it failed; the trace is for its log.
             logger.exception("a request failed")
@@ -221,12 +229,14 @@ class Node:
         try:
             partition = self._broker.partition(topic, number)
         except UnknownTopic:
+            _limit_growth(topic, number, 0)
             settings = {SEGMENT_RECORDS: self._options.segment_records} if self._options.segment_records else None
             self._broker.create_topic(topic, number + 1, settings)
             partition = self._broker.partition(topic, number)
         except UnknownPartition:
             if number < 0:
                 raise
+            _limit_growth(topic, number, self._broker.topic(topic).partition_count)
             self._broker.grow_topic(topic, number + 1)
             partition = self._broker.partition(topic, number)
         if not isinstance(partition, Partition):
@@ -269,6 +279,15 @@ def _place(request: Fields) -> tuple[str, int]:
     if number < 0:
         raise messages.malformed(f'{request["type"]} needs "partition", an integer from 0 on, not {number}')
     return topic, number
+
+
+def _limit_growth(topic: str, number: int, count: int) -> None:
+    if number - count >= NEW_PARTITIONS_MAX:
+        raise RequestError(
+            ErrorCode.PRECONDITION_FAILED,
+            f"topic {topic!r} has {count} partitions, and one append makes at most {NEW_PARTITIONS_MAX} more;"
+            f" partition {number} is too far beyond them",
+        )
 
 
 def _records(partition: Partition, offset: int, max_records: int) -> list[tuple[int, Any]]:

@@ -32,7 +32,8 @@ EpochPairs = tuple[tuple[int, int], ...]
 class Damage:
     """A place in a file that is not what was written, and the offsets [first_offset, next_offset) lost with it.
 
-    Nothing is lost where only what the CRC does not cover is damaged: `is_mendable`.
+    Nothing is lost where only what the CRC does not cover is damaged: `is_mendable`. `is_loss_unknown`: neither a file
+    nor a checkpoint is left that could say which offsets there were.
     """
 
     path: str
@@ -41,6 +42,7 @@ class Damage:
     first_offset: int
     next_offset: int
     is_mendable: bool
+    is_loss_unknown: bool = False
 
     @property
     def lost_offsets(self) -> int:
@@ -75,6 +77,14 @@ class Inspection:
     records: int
 
     @property
+    def end_offset(self) -> int:
+        """Where the log ends: as the checkpoint has it or, without a slot there, as far as the batches go."""
+        active = self.segments[-1]
+        if active.end_offset != UNKNOWN_END:
+            return self.state.durable_offset
+        return active.pieces[-1].next_offset if active.pieces else active.base_offset
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
@@ -85,16 +95,17 @@ def inspect_live(files: Files, directory: str, slot: Slot) -> Inspection:
     A finding counts only if the names did not change meanwhile: between two equal, even generations.
     """
     generation = 0
+    unopened: str | None = None
     for _ in range(_LIVE_TRIES):
         state = _load_live(slot)
         generation = _generation(state)
         inspection = None
         try:
             inspection = inspect(files, directory, state)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             if not files.exists(directory):
                 raise CorruptLog(directory, 0, "the directory is missing") from None
-            # Something was unlinked between listing and opening: look again.
+            unopened = error.filename  # it was unlinked between listing and opening, most likely: look again
         is_settled = inspection is not None and (not generation & 1 or not inspection.damages)
         if inspection is not None and is_settled and _generation(_load_live(slot)) == generation:
             return inspection
@@ -103,6 +114,8 @@ def inspect_live(files: Files, directory: str, slot: Slot) -> Inspection:
         raise StorageError(
             f"{directory}: its writer ended in the middle of a change; open the log once for writing, then check again"
         )
+    if unopened and any(f"{directory}/{entry.name}" == unopened for entry in files.entries(directory)):
+        raise CorruptLog(unopened, 0, "the name is there, but no file behind it: a link that leads nowhere")
     raise StorageError(f"{directory} changes faster than it can be looked at; try again")
 
 
@@ -136,6 +149,7 @@ def inspect(files: Files, directory: str, known: SlotState | None) -> Inspection
         Damage(
             segment_stem(directory, segment.base_offset) + LOG_SUFFIX, piece.position, piece.reason,
             piece.first_offset, piece.next_offset, piece.mended is not None,
+            piece.is_lost and segment.end_offset == UNKNOWN_END and piece is segment.pieces[-1],
         )
         for segment in segments for piece in segment.pieces if piece.reason
     ]  # fmt: skip
@@ -185,7 +199,9 @@ def _scan_all(
         bounds = Bounds(0, vouched, base, end_offset, state.gaps_below, starts)
         path = segment_stem(directory, base) + LOG_SUFFIX
         if base not in layout.logs:
-            lost = Piece(0, 0, base, end_offset, "the file is missing")
+            # Where nobody knows the end, nobody knows what is lost: no stand-in can take its place.
+            known_end = base if end_offset == UNKNOWN_END else end_offset
+            lost = Piece(0, 0, base, known_end, "the file is missing")
             segments.append(SegmentScan(base, 0, end_offset, (lost,)))
             continue
         entries = _index_of(files, directory, base, vouched)

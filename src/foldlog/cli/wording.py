@@ -1,0 +1,53 @@
+"""How the commands word what they say: errors with advice that fits a command line, counts, and help texts."""
+
+from __future__ import annotations
+
+import argparse
+
+from foldlog.errors import CorruptLog, DirectoryLocked, FoldlogError, PartitionPoisoned, UnknownTopic, brief_repr
+
+
+class ParagraphFormatter(argparse.HelpFormatter):
+    """Wraps a description to the terminal, as argparse does, but keeps its paragraphs apart."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n\n".join(fill(paragraph, width, indent) for paragraph in text.split("\n\n"))
+
+
+def counted(number: int, noun: str) -> str:
+    """
+    >>> counted(1, "record"), counted(2, "record")
+    ('1 record', '2 records')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def error_text(error: Exception) -> str:
+    """One sentence for somebody at a command line, who has no open() to call with other arguments."""
+    if isinstance(error, DirectoryLocked):
+        holder = f"process {error.pid}" if error.pid else "another process"
+        return f"{error.path} is being written by {holder}; stop it, then run this again"
+    if isinstance(error, UnknownTopic):
+        others = f"; there are {', '.join(error.known[:8])}" if error.known else ""
+        return f"no topic {brief_repr(error.topic)}{others}"
+    if isinstance(error, OSError) and not isinstance(error, FoldlogError) and error.strerror:
+        problem = error.strerror[:1].lower() + error.strerror[1:]
+        return f"{error.filename}: {problem}" if error.filename else problem
+    return str(error)
+
+
+def damage_text(error: Exception) -> str:
+    """The same in a report of damage, which has its own advice: only file, byte and reason."""
+    if isinstance(error, CorruptLog):
+        return f"{error.path}: byte {error.position}: {error.reason}"
+    return error_text(error)
+
+
+def node_error_text(error: FoldlogError) -> str:
+    """The same for whoever sends requests to a node."""
+    if isinstance(error, UnknownTopic):
+        return f"no topic {brief_repr(error.topic)}; the first append to it makes it"
+    if isinstance(error, PartitionPoisoned):
+        return f"{error} (restart the node)"
+    return error_text(error)
