@@ -467,3 +467,33 @@ def test_a_power_cut_during_a_repair_leaves_what_a_second_repair_finishes(
     cuts = PowerCuts(judge, seed=7, mixes=2)
     repair_files(cuts.attach(PowerLossFiles(_image_of(source.files))))
     assert cuts.finish() > 15
+
+
+def test_a_partition_of_which_nothing_is_left_starts_empty_again() -> None:
+    log = written()
+    for name in [*segments_of(log), "leader-epoch-checkpoint"]:
+        log.files.unlink(f"{PATH}/{name}")
+    log.files.unlink(f"{DIRECTORY}/checkpoint")
+    found = inspect(log.files, PATH, None)
+    assert [(damage.lost_offsets, damage.is_loss_unknown) for damage in found.damages] == [(0, True)]
+    assert found.end_offset == 0
+    repair(log)
+    partition = log.reopen(segment_bytes=1024, index_interval_bytes=200)
+    assert (partition.log_end_offset, log.write(b"first").base_offset) == (0, 0)
+    log.close()
+
+
+def test_without_a_slot_the_log_ends_where_its_batches_end() -> None:
+    log = written()
+    found = inspect(log.files, PATH, None)
+    assert (found.end_offset, found.records) == (12, 12)
+    assert look(log).end_offset == 12
+
+
+def test_epochs_that_are_made_anew_are_named_with_their_file(caplog: pytest.LogCaptureFixture) -> None:
+    log = written()
+    path = f"{PATH}/leader-epoch-checkpoint"
+    log.files.unlink(path)
+    log.reopen(segment_bytes=1024, index_interval_bytes=200)
+    log.close()
+    assert f"{path}: the file is missing; made anew from the batches" in caplog.messages

@@ -43,7 +43,7 @@ class Epochs:
         try:
             return cls.load(files, directory)
         except CorruptLog as error:
-            logger.warning("%s; made anew from the batches", error.reason)
+            logger.warning("%s: %s; made anew from the batches", error.path, error.reason)
         starts: list[tuple[int, int]] = []
         for segment in segments:
             for _, headers in segment.scan(0, segment.base_offset, gaps_below=ANY_OFFSET):
