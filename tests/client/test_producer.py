@@ -277,6 +277,28 @@ def test_what_was_sent_to_a_deleted_topic_fails_and_says_so(log: foldlog.Log) ->
     producer.close()
 
 
+def test_a_failed_send_does_not_replace_the_exception_that_ends_the_block(
+    log: foldlog.Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.create_topic("orders")
+    producer = log.producer(linger_ms=FOREVER_MS)
+    sent = producer.send("orders", b"x")
+    log.delete_topic("orders")
+    with pytest.raises(ZeroDivisionError), producer:
+        raise ZeroDivisionError
+    assert isinstance(sent.exception(WAIT_S), UnknownTopic)
+    assert "some records were not written: no topic 'orders'" in caplog.text
+
+
+def test_a_failed_send_is_raised_by_a_block_that_ends_well(log: foldlog.Log) -> None:
+    log.create_topic("orders")
+    producer = log.producer(linger_ms=FOREVER_MS)
+    producer.send("orders", b"x")
+    log.delete_topic("orders")
+    with pytest.raises(UnknownTopic), producer:
+        pass
+
+
 def test_a_topic_that_was_created_again_gets_the_records_sent_to_it(log: foldlog.Log) -> None:
     log.create_topic("orders")
     with log.producer() as producer:

@@ -7,6 +7,7 @@ when they are durable. So a busy producer pays no thread switch per record, and 
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -34,6 +35,8 @@ from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, WrongProces
 from foldlog.limits import PRODUCER_BUFFER_BYTES
 from foldlog.records.batch import Compression
 from foldlog.records.loops import murmur2
+
+_log = logging.getLogger("foldlog")
 
 DEFAULT_LINGER_MS = 5.0
 DEFAULT_BATCH_BYTES = 128 << 10
@@ -217,7 +220,14 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except Exception as failure:  # noqa: BLE001 whatever a batch failed of
+            # The caller's own exception is what has to get out; this one is in the futures, too.
+            _log.warning("closing the producer after %r: some records were not written: %s", error, failure)
 
     def forked(self) -> None:
         """In a forked child: what this producer holds belongs to the parent, which still sends it."""
