@@ -334,3 +334,27 @@ def test_a_reading_process_follows_but_does_not_join_or_commit(files: MemoryFile
         assert values(following.poll(timeout_ms=WAIT_S * 1000)) == [b"new"]
         assert reader.committed("fraud")[foldlog.TopicPartition("orders", 0)].offset == 3
         assert reader.lag("fraud") == {("orders", 0): 3}
+
+
+def test_a_consumer_that_reads_nothing_does_not_wait_for_ever(log: foldlog.Log) -> None:
+    log.create_topic("orders")
+    consumer = log.consumer()
+    with pytest.raises(InvalidArgument, match=r"subscribe\(\).*assign\(\)"):
+        next(iter(consumer))
+    with pytest.raises(InvalidArgument, match=r"subscribe\(\).*assign\(\)"):
+        consumer.poll(timeout_ms=None)
+    assert consumer.poll() == []
+    assert consumer.poll(timeout_ms=1) == []
+    consumer.subscribe(["orders"])
+    consumer.unsubscribe()
+    with pytest.raises(InvalidArgument):
+        next(iter(consumer))
+
+
+@pytest.mark.parametrize("number", [True, False, 0.0, "0", None])
+def test_only_an_int_names_a_partition(log: foldlog.Log, number: Any) -> None:
+    log.create_topic("orders", partitions=2)
+    with log.consumer(["orders"], group="fraud") as consumer:
+        for ask in (consumer.position, consumer.committed, lambda *which: consumer.seek(*which, 0)):
+            with pytest.raises(UnknownPartition):
+                ask("orders", number)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from threading import RLock
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
@@ -28,6 +30,8 @@ from foldlog.errors import (
     ReadOnly,
     StorageError,
     UnknownMember,
+    UnknownPartition,
+    UnknownTopic,
 )
 from foldlog.limits import CONSUMER_BUFFER_BYTES, FETCH_BYTES_MIN, READ_CHUNK_BYTES
 from foldlog.records.loops import Record
@@ -66,7 +70,10 @@ class Consumption:
         self._member: Member | None = None
         self._adopted: Held = NOTHING_HELD
         self._lost: set[TopicPartition] = set()
-        self._problem: FoldlogError | None = None
+        self._problems: deque[FoldlogError] = deque()
+        self._topic_ids: dict[str, str] = {}
+        self._awaited: set[TopicPartition] = set()  # ours, but their topic was deleted; it may be created again
+        self._damaged: set[TopicPartition] = set()  # ours, but refused; this has been said
         self._served: Cursor | None = None
         self._next_look_ms = 0.0
         self._next_serve_ms = 0.0
@@ -114,20 +121,29 @@ class Consumption:
     def let_go(self) -> None:
         """Read nothing: commit what was dealt with, leave the group, forget the cursors. From any thread."""
         with self._lock:
-            self.commit_handled()
-            member, self._member = self._member, None
-            if self._unclosed is not None:
-                self._unclosed.detach()
-            if member is not None:
-                try:
-                    self._memberships.leave(member)
-                except LogClosed:
-                    pass  # the log was closed under us, and its groups with it
-            for cursor in list(self._cursors.values()):
-                self._drop_cursor(cursor)
-            self._topics = ()
-            self._adopted = NOTHING_HELD
-            self._lost.clear()
+            try:
+                self.commit_handled()
+            finally:
+                self._leave()
+
+    def _leave(self) -> None:
+        member, self._member = self._member, None
+        if self._unclosed is not None:
+            self._unclosed.detach()
+        if member is not None:
+            try:
+                self._memberships.leave(member)
+            except LogClosed:
+                pass  # the log was closed under us, and its groups with it
+        for cursor in list(self._cursors.values()):
+            self._drop_cursor(cursor)
+        self._topics = ()
+        self._adopted = NOTHING_HELD
+        self._lost.clear()
+        self._topic_ids.clear()
+        self._awaited.clear()
+        self._damaged.clear()
+        self._problems.clear()
 
     def forked(self) -> None:
         if self._unclosed is not None:
@@ -143,7 +159,8 @@ class Consumption:
         """The cursor of an assigned partition; NotAssigned if it is not."""
         self._adopt_if_changed()
         partition = TopicPartition(topic, number)
-        cursor = self._cursors.get(partition)
+        # True is 1 to a dictionary, and no partition.
+        cursor = self._cursors.get(partition) if type(number) is int else None
         if cursor is None:
             self._broker.partition(topic, number)  # says what is wrong, if there is no such partition
             raise NotAssigned(f"{topic}-{number} is not assigned to this consumer; assignment() tells what is")
@@ -167,20 +184,24 @@ class Consumption:
                 if self.arrivals.is_closed:
                     return []
                 self._look_around()
-                problem, self._problem = self._problem, None
-                if problem is not None:
-                    raise problem
+                if self._problems:
+                    raise self._problems.popleft()
+                if timeout_ms is None and not (self._topics or self._cursors or self._awaited):
+                    raise InvalidArgument(
+                        "this consumer reads nothing, so it would wait for ever; subscribe() to topics or assign()"
+                        " partitions first"
+                    )
                 records = self._take(limit)
+                if self._problems and not records:
+                    raise self._problems.popleft()
             if records:
                 self.arrivals.found()
                 return records
             remaining_ms = None if deadline_ms is None else deadline_ms - self._now_ms()
             if remaining_ms is not None and remaining_ms <= 0:
                 return []
-            pause_ms = remaining_ms
-            if self._member is not None or self._topics:
-                # Groups and growing topics are looked after while waiting, too.
-                pause_ms = _SERVE_INTERVAL_MS if remaining_ms is None else min(remaining_ms, _SERVE_INTERVAL_MS)
+            # Groups, and topics that grow or are deleted, are looked after while waiting, too.
+            pause_ms = _SERVE_INTERVAL_MS if remaining_ms is None else min(remaining_ms, _SERVE_INTERVAL_MS)
             if not self.arrivals.wait(pause_ms) and pause_ms == remaining_ms:
                 return []
 
@@ -216,7 +237,12 @@ class Consumption:
                 if taken:
                     self._turn -= 1  # it is first next time, and raises then
                     break
-                raise self._why(cursor, error) from error
+                if cursor.partition in self._follow_topics():
+                    return self._take(limit)
+                if not isinstance(error, LogClosed):
+                    raise
+                # The log is open, as we could look at its topics, so this one is just being deleted.
+                found = self._reopened(cursor)
             if found:
                 idle = 0
                 self._served = cursor
@@ -224,24 +250,27 @@ class Consumption:
                 limit -= len(found)
         return taken
 
-    def _why(self, cursor: Cursor, error: FoldlogError) -> FoldlogError:
-        """A closed partition is a deleted topic, unless the whole log was closed."""
-        if isinstance(error, LogClosed):
-            try:
-                self._broker.partition(*cursor.partition)
-            except FoldlogError as better:
-                return better
-        return error
+    def _reopened(self, cursor: Cursor) -> list[Record]:
+        """Nothing, for now. If the deletion fails, its partitions are opened again: read on there."""
+        with suppress(UnknownTopic, UnknownPartition):
+            log = self._broker.partition(*cursor.partition)
+            if log is not cursor.log and self._topic_id(cursor.partition.topic) == cursor.topic_id:
+                self.arrivals.unwatch(cursor.log)
+                cursor.log = log
+                self.arrivals.watch(log)
+        return []
 
     # --- the group, and topics that grow --------------------------------------------------------------------------
 
     def _look_around(self) -> None:
         """What every poll looks after: the group, topics that grew, commits that are due."""
-        if self._topics and self._topics_now() != self._topics_seen:
-            self._topics_seen = self._topics_now()
+        self._follow_topics()
+        topics_now = self._topics_now()
+        if topics_now != self._topics_seen:
+            before, self._topics_seen = self._topics_seen, topics_now
             self._next_serve_ms = 0.0
             if self._member is None:
-                self._read_new_partitions()
+                self._read_new_partitions({topic.topic_id for topic in before if topic is not None})
         member = self._member
         if member is not None:
             now_ms = self._now_ms()
@@ -252,16 +281,51 @@ class Consumption:
         if self._auto_commits and self._now_ms() >= self._next_commit_ms:
             self.commit_handled()
 
-    def _read_new_partitions(self) -> None:
-        """Without a group: read what the topics have gained, from its start. Who subscribed wants all of it."""
-        known = [topic for topic in self._topics_seen if topic is not None]
-        new = [one for one in self._partitions_of(topic.name for topic in known) if one not in self._cursors]
-        self._add_cursors(new, dict.fromkeys(new, 0))
+    def _read_new_partitions(self, known_ids: set[str]) -> None:
+        """Without a group: read what the topics have gained, from its start. Who subscribed wants all of it.
+
+        A topic that was deleted and created again has gained nothing: it is another one, for auto_offset_reset.
+        """
+        for topic in self._topics_seen:
+            if topic is not None:
+                ours = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]
+                new = [one for one in ours if one not in self._cursors and one not in self._damaged]
+                self._add_cursors(new, dict.fromkeys(new, 0) if topic.topic_id in known_ids else {})
+
+    def _follow_topics(self) -> set[TopicPartition]:
+        """Let go of topics that were deleted, and begin anew in those that were created again under their names.
+
+        Answers which cursors were dropped. Nothing that was known of an old topic holds for the new one.
+        """
+        gone = [name for name, topic_id in list(self._topic_ids.items()) if self._topic_id(name) != topic_id]
+        dropped: set[TopicPartition] = set()
+        for name in gone:
+            self._topic_ids.pop(name, None)
+            for cursor in [one for one in self._turns if one.partition.topic == name]:
+                self._drop_cursor(cursor)
+                dropped.add(cursor.partition)
+            self._awaited.update(dropped, (one for one in self._damaged if one.topic == name))
+            self._damaged -= self._awaited
+            if not self._topics and self._topic_id(name) is None:
+                # Who named the partition is told; who subscribed finds that the assignment has shrunk.
+                self._problems.append(UnknownTopic(name))
+        if self._awaited:
+            known = {name: topic_or_none(self._broker, name) for name in {one.topic for one in self._awaited}}
+            counts = {name: topic.partition_count for name, topic in known.items() if topic is not None}
+            back = sorted(one for one in self._awaited if one.partition < counts.get(one.topic, 0))
+            self._awaited.difference_update(back)
+            self._add_cursors(back, {})
+        return dropped
+
+    def _topic_id(self, name: str) -> str | None:
+        topic = topic_or_none(self._broker, name)
+        return None if topic is None else topic.topic_id
 
     def _topics_now(self) -> list[Topic | None]:
         return [topic_or_none(self._broker, name) for name in self._topics]
 
     def _adopt_if_changed(self) -> None:
+        self._follow_topics()
         member = self._member
         if member is not None and member.held is not self._adopted:
             self._adopt(member)
@@ -275,26 +339,36 @@ class Consumption:
                 if cursor.position not in (cursor.committed, cursor.started_at):
                     self._lost.add(cursor.partition)
                 self._drop_cursor(cursor)
-        new = [partition for partition in sorted(held.since) if partition not in self._cursors]
+        self._awaited.clear()
+        self._damaged &= held.since.keys()
+        new = [one for one in sorted(held.since) if one not in self._cursors and one not in self._damaged]
         self._add_cursors(new, member.starts)
-        for partition in new:
-            if partition in self._cursors:
-                self._cursors[partition].since = held.since[partition]
 
     def _add_cursors(self, partitions: list[TopicPartition], latest: Mapping[TopicPartition, int]) -> None:
         """Begin to read these. A damaged one is said to be so by the next poll, once; the others are read meanwhile."""
+        # The ids first: if a topic is replaced while we look, the cursors belong to the old one, and are dropped soon.
+        for name in {partition.topic for partition in partitions}:
+            topic_id = self._topic_id(name)
+            if topic_id is not None:
+                self._topic_ids.setdefault(name, topic_id)
         committed = self._committed(partitions)
         for partition in partitions:
             try:
                 begin = self._reset_offset(partition, latest.get(partition))
                 self._add_cursor(partition, committed.get(partition), begin)
             except CorruptLog as error:
-                self._problem = self._problem or error
+                self._damaged.add(partition)
+                self._problems.append(error)
+            except (UnknownTopic, UnknownPartition):
+                self._awaited.add(partition)
 
     def _add_cursor(self, partition: TopicPartition, committed: OffsetAndMetadata | None, reset_offset: int) -> Cursor:
         log = self._broker.partition(*partition)
         position = committed.offset if committed is not None else reset_offset
-        cursor = Cursor(partition, log, position, self._settings.auto_offset_reset, self._deserializers)
+        reset = self._settings.auto_offset_reset
+        topic_id = self._topic_ids.get(partition.topic, "")
+        cursor = Cursor(partition, topic_id, log, position, reset, self._deserializers)
+        cursor.since = self._adopted.since.get(partition, -1)
         if committed is not None:
             cursor.committed = committed.offset
         elif self._group is not None and self._settings.auto_offset_reset == "none":
@@ -353,21 +427,28 @@ class Consumption:
         if not self._auto_commits:
             return
         self._next_commit_ms = self._now_ms() + self._settings.auto_commit_interval_ms
+        try:
+            try:
+                self._commit_moved()
+            except (UnknownTopic, UnknownPartition):
+                self._commit_moved()  # a topic was deleted since we looked: without it
+        except (GroupError, StorageError, LogClosed, UnknownTopic, UnknownPartition) as error:
+            # Nothing is lost by it: whoever reads on from the older commit sees these records again.
+            _log.warning("auto-commit of group %r failed, and is tried again: %s", self._group, error)
+
+    def _commit_moved(self) -> None:
+        # Also where nothing was read yet: who comes back finds what was written since, not a new "latest".
+        turns = [one for one in self._turns if one.handled != one.committed and one.problem is None]
+        topic_ids = {name: self._topic_id(name) for name in {one.partition.topic for one in turns}}
         moved = {
             cursor.partition: OffsetAndMetadata(cursor.handled, cursor.log.leader_epoch)
-            for cursor in self._turns
-            # Also where nothing was read yet: who comes back finds what was written since, not a new "latest".
-            if cursor.handled != cursor.committed and cursor.problem is None
+            for cursor in turns
+            if topic_ids[cursor.partition.topic] == cursor.topic_id
         }
         held = self._member.held.since if self._member is not None else moved
         moved = {partition: place for partition, place in moved.items() if partition in held}
-        if not moved:
-            return
-        try:
-            self.commit(moved)
-        except (GroupError, StorageError, LogClosed) as error:
-            # Nothing is lost by it: whoever reads on from the older commit sees these records again.
-            _log.warning("auto-commit of group %r failed, and is tried again: %s", self._group, error)
+        if moved:
+            self._commit(moved)
 
     def commit_all(self, metadata: str) -> None:
         """Commit all that was handed out and is still ours; NotAssigned names what no longer is."""
@@ -379,7 +460,7 @@ class Consumption:
             if cursor.problem is None
         }
         if places:
-            self.commit(places)
+            self._commit(places)
         lost, self._lost = self._lost, set()
         if lost:
             raise not_assigned(lost, self._group or "")
@@ -387,10 +468,23 @@ class Consumption:
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Durable on return."""
         self._check_group()
+        replaced = sorted(self._follow_topics() & offsets.keys())
+        for topic, number in replaced:
+            self._broker.topic(topic)  # UnknownTopic, if it was not created again
+            raise NotAssigned(
+                f"topic {topic!r} was deleted and created again: what was read in {topic}-{number} was the old topic's,"
+                " and cannot be committed in the new one"
+            )
+        self._commit(offsets)
+
+    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """From any thread, see `commit_handled`."""
         if self._member is not None:
             self._memberships.commit(self._member, offsets)
         else:
             missing = [partition for partition in offsets if partition not in self._cursors]
+            for topic, number in missing:
+                self._broker.partition(topic, number)  # says what is wrong, if there is no such partition
             if missing:
                 raise not_assigned(missing, self._group or "")
             try:

@@ -39,17 +39,20 @@ class Cursor:
         "problem",
         "since",
         "started_at",
+        "topic_id",
     )
 
     def __init__(
         self,
         partition: TopicPartition,
+        topic_id: str,
         log: AnyPartition,
         position: int,
         reset: str,
         deserializers: tuple[Deserializer | None, Deserializer | None],
     ) -> None:
         self.partition = partition
+        self.topic_id = topic_id  # a topic of the same name that has another id is another topic
         self.log = log
         self.is_paused = False
         self.since = -1  # the generation from which on the group lets this consumer read it

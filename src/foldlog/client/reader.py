@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from foldlog.broker.broker import Broker
 from foldlog.client.arrivals import AnyPartition, Arrivals
 from foldlog.client.positions import resolve_place
 from foldlog.client.serializers import Deserializer, deserialized
 from foldlog.clock import Clock
-from foldlog.errors import InvalidArgument, LogClosed, OffsetOutOfRange
+from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, OffsetOutOfRange, UnknownTopic
 from foldlog.limits import READ_CHUNK_BYTES
+from foldlog.log.partition import Partition
 from foldlog.records.loops import Record, decode
 
 _FIRST_READ_BYTES = 64 << 10
@@ -19,10 +21,20 @@ Deserializers = tuple[Deserializer | None, Deserializer | None]
 
 
 class Slice:
-    """What `Log.read` was asked for, with "start" and "end" made offsets at the moment of the call."""
+    """What `Log.read` was asked for, with "start" and "end" made offsets at the moment of the call.
+
+    `broker` tells a deleted topic from a closed log. Without it a tail of the writing process still knows; a slice
+    only says that its partition was closed.
+    """
 
     def __init__(
-        self, log: AnyPartition, start: object, stop: object, max_records: int | None, deserializers: Deserializers
+        self,
+        log: AnyPartition,
+        start: object,
+        stop: object,
+        max_records: int | None,
+        deserializers: Deserializers,
+        broker: Broker | None = None,
     ) -> None:
         self.log = log
         self.begins_at_start = start == "start"
@@ -30,6 +42,7 @@ class Slice:
         self.stop = None if stop is None else resolve_stop(log, stop)
         self.max_records = max_records
         self._deserializers = deserializers
+        self._broker = broker
         self._read_bytes = _FIRST_READ_BYTES
 
     def records(self) -> Generator[Record, None, None]:
@@ -40,23 +53,32 @@ class Slice:
     def _records(self, stop: int) -> Generator[Record, None, None]:
         offset, left = self.start, self.max_records
         while offset < stop and (left is None or left > 0):
-            records, offset = self._next(offset, stop, left)
+            try:
+                records, offset = self._next(offset, stop, left)
+            except FoldlogError as error:
+                raise self._why(error) from error
             yield from records
             if left is not None:
                 left -= len(records)
 
     def follow(self, clock: Clock, arrivals: Arrivals, timeout_ms: float | None) -> Generator[Record, None, None]:
-        """The same, and then whatever is written, until nothing has come for `timeout_ms` or the log is closed."""
+        """The same, and then whatever is written, until nothing has come for `timeout_ms` or the log is closed.
+
+        UnknownTopic once the topic is deleted.
+        """
         offset, left = self.start, self.max_records
         arrivals.watch(self.log)
         try:
             while not arrivals.is_closed and (left is None or left > 0) and (self.stop is None or offset < self.stop):
-                if not self._wait_beyond(offset, clock, arrivals, timeout_ms):
-                    return
                 try:
+                    if not self._wait_beyond(offset, clock, arrivals, timeout_ms):
+                        return
                     records, offset = self._next(offset, self.log.high_watermark, left)
-                except LogClosed:
-                    return
+                except FoldlogError as error:
+                    fault = self._fault_of_tail(error, arrivals)
+                    if fault is None:
+                        return
+                    raise fault from error
                 yield from records
                 if left is not None:
                     left -= len(records)
@@ -73,11 +95,42 @@ class Slice:
             if self.log.high_watermark > offset:
                 arrivals.found()
                 return True
+            self._refuse_deleted(offset)
             remaining_ms = None if deadline_ms is None else deadline_ms - clock.monotonic_ms()
             if remaining_ms is not None and remaining_ms <= 0:
                 return False
             if not arrivals.wait(remaining_ms):
                 return False
+
+    def _refuse_deleted(self, offset: int) -> None:
+        """Nothing more will ever come from a partition whose topic is gone."""
+        if isinstance(self.log, Partition):
+            self.log.read(offset, 1)  # LogClosed, before whoever waits is told
+        elif self._broker is not None and self._broker.partition(*self.log.label) is not self.log:
+            raise UnknownTopic(self.log.label[0])
+
+    def _fault_of_tail(self, error: FoldlogError, arrivals: Arrivals) -> FoldlogError | None:
+        """What a tail raises; None if the log was closed, which is how a tail ends."""
+        if isinstance(error, LogClosed):
+            # Who closes the log closes `arrivals` first; otherwise it is the end of the topic only.
+            if arrivals.is_closed:
+                return None
+            if self._broker is None:
+                return UnknownTopic(self.log.label[0])
+        return self._why(error)
+
+    def _why(self, error: FoldlogError) -> FoldlogError:
+        """What a read failed of: often the topic's deletion, which closes its partitions."""
+        if self._broker is None or isinstance(error, UnknownTopic):
+            return error
+        try:
+            self._broker.topic(self.log.label[0])  # first, as it is what surely says that the log is closed
+            now = self._broker.partition(*self.log.label)
+        except FoldlogError as better:
+            return better
+        # A closed partition in an open log is one that is just being deleted.
+        is_deleted = now is not self.log or isinstance(error, LogClosed)
+        return UnknownTopic(self.log.label[0]) if is_deleted else error
 
     def _next(self, offset: int, stop: int, left: int | None) -> tuple[list[Record], int]:
         """The records of the next slice of the log, and the offset to go on from."""
