@@ -8,10 +8,10 @@ happens by itself: `upkeep`, then `maintenance`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
 from foldlog.broker.catalog import Topic
@@ -33,13 +33,16 @@ from foldlog.errors import (
     StorageError,
     TopicExists,
     WrongProcess,
+    brief_repr,
 )
-from foldlog.files.base import Files
+from foldlog.files.base import Files, storage_error
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
 from foldlog.log.compaction import CompactionReport
 
 MEMORY_PATH: Final = ":memory:"
+
+Done = TypeVar("Done")
 
 
 class Broker:
@@ -84,16 +87,25 @@ class Broker:
         With mode "w" it is made if it is not there; DirectoryLocked names the pid of another writer. `background`
         false: retention, compaction and the like run only on request and by `run_due`.
         """
-        if mode not in {"r", "w"}:
-            raise InvalidArgument(f"mode={mode!r} is not allowed; it is 'w' to write and read, or 'r' to only read")
-        if not path:
-            raise InvalidArgument("the path of a log cannot be empty; use '.' for the current directory")
+        if mode not in ("r", "w"):
+            raise InvalidArgument(
+                f"mode={brief_repr(mode)} is not allowed; it is 'w' to write and read, or 'r' to only read"
+            )
+        _check_path(path)
+        if type(background) is not bool:
+            raise InvalidArgument(f"background={brief_repr(background)} is neither True nor False")
+        if clock is not None and not (hasattr(clock, "now_ms") and hasattr(clock, "monotonic_ms")):
+            raise InvalidArgument(f"clock={brief_repr(clock)} is not a Clock: it has no now_ms() and monotonic_ms()")
         if files is None:
             files = MemoryFiles() if path == MEMORY_PATH else PosixFiles()
         clock = clock or SystemClock()
         # The root directory keeps its name.
         path = path.rstrip("/") or "/"
-        storage = WrittenStorage(files, path, clock) if mode == "w" else FollowedStorage(files, path, clock)
+        storage: Storage
+        try:
+            storage = WrittenStorage(files, path, clock) if mode == "w" else FollowedStorage(files, path, clock)
+        except OSError as error:
+            raise _cannot_open(path, mode, error) from error
         return cls(storage, clock, background=background)
 
     @property
@@ -109,7 +121,7 @@ class Broker:
         """
         storage = self._writable()
         check_user_topic_name(name)
-        parsed = TopicConfig.parse(config) if config else DEFAULT_CONFIG
+        parsed = DEFAULT_CONFIG if config is None else TopicConfig.parse(config)
         if name in storage.catalog().topics:
             raise TopicExists(name)
         # A crash may have left commits of a deleted topic of that name; they must not become the new one's.
@@ -268,22 +280,31 @@ class Broker:
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
     def enforce_retention(self, topic: str | None = None) -> int:
-        """Remove expired segments now, of one topic or of all; returns how many."""
+        """Remove expired segments now, of one topic or of all; returns how many.
+
+        A damaged partition does not keep the others from it: what it raises is raised once they are done.
+        """
         storage = self._writable()
         topics = [storage.topic(topic)] if topic is not None else list(storage.catalog().topics.values())
-        return sum(storage.writable_partition(key).enforce_retention() for key in plan_retention(topics))
+        removed = _for_each(plan_retention(topics), lambda key: storage.writable_partition(key).enforce_retention())
+        return sum(removed.values())
 
     def compact(self, topic: str | None = None, force: bool = True) -> dict[TopicPartition, CompactionReport]:
         """Compact one topic, whatever its policy, or all whose policy says so, now.
 
-        `force` false: only where the dirty ratio and the lag call for it, as in the background.
+        `force` false: only where the dirty ratio and the lag call for it, as in the background. A damaged partition
+        does not keep the others from it: what it raises is raised once they are done.
         """
         storage = self._writable()
         if topic is not None:
             keys = keys_of(storage.topic(topic))
         else:
             keys = plan_compaction(storage.catalog().topics.values())
-        return {key: storage.writable_partition(key).compact(force=force) for key in keys}
+        return _for_each(keys, lambda key: storage.writable_partition(key).compact(force=force))
+
+    def check_open(self) -> None:
+        """LogClosed once it is closed."""
+        self._refuse_closed()
 
     def run_due(self) -> list[Job]:
         """Run what background threads would run now, on this thread: for a log opened with background=False."""
@@ -339,3 +360,41 @@ class Broker:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise LogClosed(f"the log in {self.path} is closed; open it again")
+
+
+def _for_each(keys: Iterable[TopicPartition], act: Callable[[TopicPartition], Done]) -> dict[TopicPartition, Done]:
+    """Do it to all, whatever becomes of one; the first error is raised after the last."""
+    done: dict[TopicPartition, Done] = {}
+    first: StorageError | None = None
+    for key in keys:
+        try:
+            done[key] = act(key)
+        except StorageError as error:
+            first = first or error
+    if first is not None:
+        raise first
+    return done
+
+
+def _check_path(path: object) -> None:
+    if not isinstance(path, str):
+        raise InvalidArgument(f"the path of a log is text or a Path, not {brief_repr(path)}")
+    if not path:
+        raise InvalidArgument("the path of a log cannot be empty; use '.' for the current directory")
+    try:
+        names_a_file = "\0" not in path and bool(path.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        names_a_file = False
+    if not names_a_file:
+        raise InvalidArgument(f"{brief_repr(path)} holds a character that no file name can have")
+
+
+def _cannot_open(path: str, mode: str, error: OSError) -> StorageError:
+    """What the system said, and of which file, as an error of ours."""
+    about = error.filename or path
+    if isinstance(error, IsADirectoryError):
+        return StorageError(f"{about} is a directory where the log has a file of its own; move it away")
+    if isinstance(error, PermissionError):
+        advice = "change its permissions, or open the log with mode='r'" if mode == "w" else "change its permissions"
+        return StorageError(f"the log in {path} cannot be opened: {about} is not this process's to use; {advice}")
+    return storage_error(f"the log in {path} cannot be opened: the system refuses {about}", error)

@@ -17,6 +17,7 @@ from foldlog.errors import (
     RebalanceInProgress,
     UnknownGroup,
     UnknownMember,
+    brief_repr,
 )
 
 
@@ -52,7 +53,10 @@ _EXCEPTIONS: dict[GroupErrorCode, tuple[type[FoldlogError], str]] = {
         InconsistentProtocol,
         "shares no assignor with this member; give all members a common one",
     ),
-    GroupErrorCode.INVALID_GROUP_ID: (InvalidArgument, "is not a group name; it may not be empty"),
+    GroupErrorCode.INVALID_GROUP_ID: (
+        InvalidArgument,
+        "is not a group name; it has to be UTF-8, and neither empty nor long",
+    ),
     GroupErrorCode.UNKNOWN_MEMBER_ID: (
         UnknownMember,
         "does not know this member: it left or was silent for longer than session.timeout.ms; poll again to rejoin",
@@ -80,7 +84,7 @@ def exception_for(code: GroupErrorCode, group: str) -> FoldlogError | None:
     if code is GroupErrorCode.NONE:
         return None
     kind, sentence = _EXCEPTIONS.get(code, (GroupError, f"answered {code.name}"))
-    return kind(f"group {group!r} {sentence}")
+    return kind(f"group {brief_repr(group)} {sentence}")
 
 
 def raise_for(code: GroupErrorCode, group: str) -> None:

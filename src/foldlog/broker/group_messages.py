@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from foldlog.broker.group_errors import GroupErrorCode
+from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.limits import (
     GROUP_MEMBERS_MAX,
     GROUP_PENDING_MEMBERS_MAX,
@@ -174,6 +175,17 @@ class GroupDescription:
 
 JoinReply = Callable[[JoinResult], None]
 SyncReply = Callable[[SyncResult], None]
+
+
+def check_group_name(group: object) -> str:
+    """The name itself, if a group can have it; InvalidArgument says what is wrong with it otherwise."""
+    if not isinstance(group, str) or not group:
+        raise InvalidArgument(f"a group's name is a string and not empty, but {brief_repr(group)} was given")
+    if not _fits(group, GROUP_NAME_BYTES_MAX):
+        raise InvalidArgument(
+            f"{brief_repr(group)} cannot be a group's name: it has to be UTF-8 of at most {GROUP_NAME_BYTES_MAX} bytes"
+        )
+    return group
 
 
 def refuse_malformed(request: JoinRequest, settings: GroupSettings) -> GroupErrorCode:

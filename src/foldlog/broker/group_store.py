@@ -23,11 +23,12 @@ from foldlog.broker.bookmarks import (
     partition_for_group,
 )
 from foldlog.broker.group_errors import GroupErrorCode, raise_for
+from foldlog.broker.group_messages import check_group_name
 from foldlog.broker.groups import GroupCoordinator
 from foldlog.broker.offsets_format import decode_key
 from foldlog.broker.topic_names import OFFSETS_TOPIC
 from foldlog.clock import Clock
-from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, ReadOnly, StorageError
+from foldlog.errors import FoldlogError, LogClosed, ReadOnly, StorageError
 from foldlog.log.follower import PartitionReader
 from foldlog.log.partition import Partition
 from foldlog.records.loops import BatchBuilder, decode
@@ -206,7 +207,7 @@ class GroupStore:
         generation: int,
         instance_id: str | None,
     ) -> _Pending | None:
-        _check_group_name(group)
+        check_group_name(group)
         with self.lock:
             self._ready()
             self._coordinator.tick()
@@ -224,7 +225,7 @@ class GroupStore:
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the group committed, durably; partitions without a commit are left out."""
-        _check_group_name(group)
+        check_group_name(group)
         with self.lock:
             self._ready()
             self._take_in()
@@ -356,8 +357,3 @@ def _by_group(records: Iterable[GroupRecord]) -> list[tuple[str, list[GroupRecor
     for key, value in records:
         grouped.setdefault(decode_key(key).group, []).append((key, value))
     return list(grouped.items())
-
-
-def _check_group_name(group: object) -> None:
-    if not isinstance(group, str) or not group:
-        raise InvalidArgument(f"a group's name is a string and not empty, but {group!r} was given")

@@ -17,7 +17,7 @@ from foldlog.broker.open_partitions import OpenPartitions
 from foldlog.broker.topic_config import TopicConfig
 from foldlog.broker.topic_directories import TopicDirectories
 from foldlog.broker.topic_names import kafka_topic_id, require_text
-from foldlog.errors import InvalidArgument, StorageError, TopicExists, UnknownTopic
+from foldlog.errors import InvalidArgument, StorageError, TopicExists, UnknownTopic, brief_repr
 from foldlog.files.base import Files
 from foldlog.log.checkpoint import Checkpoint, SlotState
 from foldlog.log.partition import Partition
@@ -161,7 +161,7 @@ def _new_topic_id() -> str:
 def check_partition_count(partitions: object) -> None:
     if type(partitions) is not int or not 1 <= partitions <= limits.PARTITIONS_MAX:
         raise InvalidArgument(
-            f"partitions={partitions!r} is not allowed; it is an integer from 1 to {limits.PARTITIONS_MAX}"
+            f"partitions={brief_repr(partitions)} is not allowed; it is an integer from 1 to {limits.PARTITIONS_MAX}"
         )
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from foldlog import limits
-from foldlog.errors import InvalidConfig
+from foldlog.errors import InvalidConfig, brief_repr
 from foldlog.log.config import LogConfig
 from foldlog.records.batch import MAX_INT32, MAX_INT64, Compression
 
@@ -194,6 +194,7 @@ class TopicConfig:
     @classmethod
     def parse(cls, settings: Mapping[str, object]) -> TopicConfig:
         """Check every setting. InvalidConfig names the setting, the value and what is allowed."""
+        _require_mapping(settings)
         if not settings:
             return DEFAULT_CONFIG
         texts = {name: _parse_setting(name, settings[name]) for name in sorted(settings, key=str)}
@@ -204,6 +205,7 @@ class TopicConfig:
 
     def with_changes(self, changes: Mapping[str, object | None]) -> TopicConfig:
         """These settings with some replaced; None puts one back to its default."""
+        _require_mapping(changes)
         for name in changes:
             _setting(name)
         merged: dict[str, object] = {name: text for name, text in self.settings.items() if name not in changes}
@@ -219,12 +221,20 @@ DEFAULT_CONFIG: Final = TopicConfig(MappingProxyType({}), LogConfig())
 """What a topic has that sets nothing: one object, as most topics set nothing."""
 
 
+def _require_mapping(settings: object) -> None:
+    if not isinstance(settings, Mapping):
+        raise InvalidConfig(
+            f"topic settings are a dict such as {{'retention.ms': 1000}}, not {brief_repr(settings)};"
+            " names and values are Kafka's"
+        )
+
+
 def _setting(name: object) -> Setting:
     setting = TOPIC_SETTINGS.get(name) if isinstance(name, str) else None
     if setting is None:
         near = difflib.get_close_matches(str(name), TOPIC_SETTINGS, n=1, cutoff=_NEAREST_CUTOFF)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(TOPIC_SETTINGS)}"
-        raise InvalidConfig(f"there is no topic setting {name!r}; {hint}")
+        raise InvalidConfig(f"there is no topic setting {brief_repr(name)}; {hint}")
     return setting
 
 
@@ -233,4 +243,4 @@ def _parse_setting(name: object, value: object) -> str:
     try:
         return setting.parse(value)
     except _NotAllowedError:
-        raise InvalidConfig(f"{name}={value!r} is not allowed; {name} is {setting.allowed}") from None
+        raise InvalidConfig(f"{name}={brief_repr(value)} is not allowed; {name} is {setting.allowed}") from None

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
+from foldlog.broker.group_messages import check_group_name
 from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
-from foldlog.errors import GroupNotEmpty, UnknownMember
+from foldlog.errors import GroupNotEmpty, InvalidArgument, UnknownMember, brief_repr
 from foldlog.log.compaction import CompactionReport
+from foldlog.records.batch import MAX_INT64
 
 
 class Administration:
@@ -131,6 +133,10 @@ class Administration:
         ...     log.offsets_at("orders", timestamp_ms=1500)
         {0: 1, 1: None}
         """
+        if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
+            raise InvalidArgument(
+                f"timestamp_ms {brief_repr(timestamp_ms)} is not a time: an int, milliseconds since 1970, below 2**63"
+            )
         found: dict[int, int | None] = {}
         for number in range(self._broker.topic(topic).partition_count):
             hit = self._broker.partition(topic, number).offset_at_time(timestamp_ms)
@@ -231,6 +237,11 @@ class Administration:
         ...     log.committed("fraud")["orders", 0].offset
         1
         """
+        check_group_name(group)
+        if not isinstance(offsets, Mapping):
+            raise InvalidArgument(
+                f"reset_group() takes a dict such as {{('orders', 0): 'start'}}, not {brief_repr(offsets)}"
+            )
         places: dict[tuple[str, int], OffsetAndMetadata] = {}
         for partition in checked_partitions(offsets):
             log = self._broker.partition(*partition)
@@ -251,4 +262,4 @@ class Administration:
         ...     log.groups()
         []
         """
-        self._broker.delete_group(group)
+        self._broker.delete_group(check_group_name(group))

@@ -21,7 +21,7 @@ from foldlog.client.lanes import writable_partition
 from foldlog.client.partitioners import checked_partition, emptiest
 from foldlog.client.positions import Place, resolve_place
 from foldlog.client.reader import resolve_stop
-from foldlog.errors import FoldlogError, InvalidArgument, SerializationError
+from foldlog.errors import FoldlogError, InvalidArgument, SerializationError, brief_repr
 from foldlog.limits import (
     ARROW_PACK_BYTES,
     ARROW_READ_BYTES,
@@ -212,6 +212,17 @@ class TableAppender:
         return self._keyless
 
     def _check(self, table: pa.Table | pa.RecordBatch) -> None:
+        import pyarrow as pa
+
+        if not isinstance(table, pa.Table | pa.RecordBatch):
+            raise InvalidArgument(
+                f"append_arrow() takes a pyarrow Table or RecordBatch, not a {type(table).__name__};"
+                " make one with pyarrow.table()"
+            )
+        names = table.schema.names
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise SerializationError(f"there are {names.count(twice[0])} columns {twice[0]!r}; drop all but one")
         unknown = [name for name in table.schema.names if name not in _USED and name not in _IGNORED]
         if unknown:
             raise SerializationError(
@@ -253,6 +264,18 @@ def _chunks(table: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             yield from piece.to_batches()
         else:
             yield piece
+
+
+def checked_columns(columns: object) -> list[str]:
+    """Names of columns, before it is asked which there are."""
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise InvalidArgument(f"columns={brief_repr(columns)} is not a list of names; give one such as ['offset']")
+    names: list[str] = []
+    for name in columns:
+        if not isinstance(name, str):
+            raise InvalidArgument(f"column {brief_repr(name)} is not a name; give a list such as ['offset', 'value']")
+        names.append(name)
+    return names
 
 
 def per_partition(given: Mapping[int, Place] | Place | None, numbers: Iterable[int], what: str) -> dict[int, object]:

@@ -10,6 +10,7 @@ from threading import Event, Lock
 
 cimport cython
 
+from foldlog.client.positions import checked_timeout_s
 from foldlog.errors import WaitTimeout
 
 _log = logging.getLogger("foldlog")
@@ -181,6 +182,7 @@ cdef class SendFuture:
     def exception(self, timeout=None):
         """What went wrong, or None once the record is durable. Raises WaitTimeout after `timeout` seconds."""
         cdef BatchAck ack = self._ack
+        timeout = checked_timeout_s(timeout)
         if not ack.done and not ack.wait(timeout):
             raise WaitTimeout(
                 f"a record sent to {ack.topic}-{ack.partition} was not durable within {timeout} s; it may yet be"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from threading import Event, Lock
 from typing import Any, NoReturn
 
+from foldlog.client.positions import checked_timeout_s
 from foldlog.errors import WaitTimeout
 
 _log = logging.getLogger("foldlog")
@@ -179,6 +180,7 @@ class SendFuture:
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What went wrong, or None once the record is durable. Raises WaitTimeout after `timeout` seconds."""
         ack = self._ack
+        timeout = checked_timeout_s(timeout)
         if not ack.done and not ack.wait(timeout):
             raise WaitTimeout(
                 f"a record sent to {ack.topic}-{ack.partition} was not durable within {timeout} s; it may yet be"

@@ -11,13 +11,16 @@ from threading import Condition, Thread
 
 from foldlog.clock import Clock
 
+_WAIT_MAX_MS = 3_600_000.0
+"""Look at the clock at least hourly: a deadline years away would overflow what a lock can wait for."""
+
 
 class LingerTimer:
     """Calls back when a deadline has passed, unless it was cancelled. Any thread; all delays are the same."""
 
     def __init__(self, clock: Clock, delay_ms: float) -> None:
         self._clock = clock
-        self._delay_ms = delay_ms
+        self._delay_ms = min(delay_ms, 1e15)  # an int that no float can hold would fail where it is added
         self._changed = Condition()
         self._due: dict[Hashable, tuple[float, Callable[[], None]]] = {}
         self._thread: Thread | None = None
@@ -65,5 +68,5 @@ class LingerTimer:
                     del self._due[name]
                     return callback
                 del name, callback  # nor may a waiting one
-                self._changed.wait(max(remaining_ms, 1.0) / 1000)
+                self._changed.wait(min(max(remaining_ms, 1.0), _WAIT_MAX_MS) / 1000)
             return None

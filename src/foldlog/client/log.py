@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from foldlog.broker.broker import Broker
+from foldlog.broker.topic_names import require_text
 from foldlog.client.administration import Administration
 from foldlog.client.arrivals import AnyPartition, Arrivals
 from foldlog.client.consumer import Consumer
@@ -20,12 +21,12 @@ from foldlog.client.lanes import Routes, writable_partition
 from foldlog.client.membership import Memberships
 from foldlog.client.outgoing import Headers, Outgoing, check_size, checked_headers, checked_timestamp
 from foldlog.client.partitioners import Partitioner, checked_partition, partition_for_key
-from foldlog.client.positions import Place, checked_count
+from foldlog.client.positions import Place, checked_count, checked_timeout_ms
 from foldlog.client.producer import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_RECORDS, DEFAULT_LINGER_MS, Producer
 from foldlog.client.reader import Slice
 from foldlog.client.serializers import Deserializer, Serializer, deserializer, serialized
 from foldlog.clock import Clock
-from foldlog.errors import FoldlogError, InvalidArgument, WrongProcess
+from foldlog.errors import FoldlogError, InvalidArgument, WrongProcess, brief_repr
 from foldlog.files.base import Files
 from foldlog.limits import ARROW_BATCH_BYTES, PRODUCER_BUFFER_BYTES
 from foldlog.records.batch import Compression
@@ -34,7 +35,16 @@ from foldlog.records.loops import Record, pack
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DEFAULT_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
+DEFAULT_COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "key",
+    "value",
+    "headers",
+)
 
 
 def open_log(
@@ -56,7 +66,8 @@ def open_log(
     ...     log.topics()
     []
     """
-    return Log(Broker.open(os.fspath(path), files=files, clock=clock, mode=mode, background=background))
+    plain = os.fspath(path) if isinstance(path, os.PathLike) else path
+    return Log(Broker.open(plain, files=files, clock=clock, mode=mode, background=background))
 
 
 class Log(Administration):
@@ -163,6 +174,7 @@ class Log(Administration):
         ...         producer.send("orders", value=b"...", key=b"k").result().offset
         0
         """
+        self._broker.check_open()
         made = Producer(
             self._broker,
             linger_ms=linger_ms,
@@ -237,6 +249,7 @@ class Log(Administration):
         ...         consumer.poll(timeout_ms=1000)[0].value
         {'n': 1}
         """
+        self._broker.check_open()
         settings = ConsumerSettings(
             group,
             auto_offset_reset,
@@ -249,7 +262,7 @@ class Log(Administration):
             max_poll_interval_ms,
             group_instance_id,
         )
-        made = Consumer(self._broker, self._memberships, topics, settings)
+        made = Consumer(self._broker, self._memberships, _checked_topics(topics), settings)
         self._consumers.add(made)
         return made
 
@@ -282,6 +295,7 @@ class Log(Administration):
         """
         if max_records is not None:
             checked_count("max_records", max_records)
+        timeout_ms = checked_timeout_ms(timeout_ms)
         log = self._one_partition(topic, partition)
         wanted = Slice(
             log, start, stop, max_records, (deserializer(key_deserializer), deserializer(value_deserializer))
@@ -314,11 +328,14 @@ class Log(Administration):
         ...     log.read_arrow("orders", start={0: 3}, columns=["offset", "value"]).to_pylist()
         [{'offset': 3, 'value': b'3'}, {'offset': 4, 'value': b'4'}]
         """
-        from foldlog.client.bulk import per_partition, plan_ranges, read_table
+        from foldlog.client.bulk import checked_columns, per_partition, plan_ranges, read_table
 
+        columns = checked_columns(columns)
         count = self._broker.topic(topic).partition_count
         chosen = range(count) if partitions is None else partitions
-        logs = {number: self._broker.partition(topic, number) for number in chosen}
+        if not isinstance(chosen, Iterable):
+            raise InvalidArgument(f"partitions={brief_repr(partitions)} is not a list of partition numbers")
+        logs = {log.label[1]: log for log in (self._broker.partition(topic, number) for number in chosen)}
         ranges = plan_ranges(logs, per_partition(start, logs, "start"), per_partition(stop, logs, "stop"))
         return read_table(ranges, columns)
 
@@ -368,3 +385,12 @@ class Log(Administration):
     def forked(self) -> None:
         """In a forked child: the directory's writer is the parent, and locks may be held by its threads."""
         self._is_forked = True
+
+
+def _checked_topics(topics: Iterable[str] | str | None) -> list[str] | str | None:
+    """What a consumer is to read: names, each of which is text; whether there are such topics is looked up later."""
+    if topics is None or isinstance(topics, str):
+        return topics
+    if not isinstance(topics, Iterable):
+        raise InvalidArgument(f"topics={brief_repr(topics)} is neither a topic's name nor a list of names")
+    return [require_text(name) for name in topics]

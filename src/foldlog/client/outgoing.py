@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from foldlog.client.serializers import Serializer, serialized
-from foldlog.errors import FoldlogError, InvalidArgument, RecordTooLarge, SerializationError
+from foldlog.errors import FoldlogError, InvalidArgument, RecordTooLarge, SerializationError, brief_repr
 from foldlog.records.batch import MAX_INT64
 from foldlog.records.loops import BatchBuilder
 
@@ -36,25 +36,36 @@ def checked_headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
     (('trace', b'abc'), ('none', None))
     """
     checked: list[tuple[str, bytes | None]] = []
-    try:
-        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
-        for name, value in pairs:
-            if not isinstance(name, str):
-                raise SerializationError(f"a header's name is a str, not {type(name).__name__}")
-            if isinstance(value, str):
-                value = value.encode()
-            elif value is not None and type(value) is not bytes:
-                if not isinstance(value, (bytes, bytearray, memoryview)):
-                    raise SerializationError(
-                        f"header {name!r} has a {type(value).__name__}; a header's value is bytes, str or None"
-                    )
-                value = bytes(value)
-            checked.append((name, value))
-    except (TypeError, ValueError) as error:
-        if isinstance(error, SerializationError):
-            raise
-        raise SerializationError(f"headers are pairs of a name and bytes: {error}") from error
+    given: Any = headers
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise SerializationError(f"headers are pairs of a name and bytes, or a dict, not {brief_repr(given)}")
+    for pair in given.items() if isinstance(given, Mapping) else given:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise SerializationError(f"headers are pairs of a name and bytes, not {brief_repr(pair)}")
+        name, value = pair
+        if not isinstance(name, str):
+            raise SerializationError(f"a header's name is a str, not {type(name).__name__}")
+        if not name.isascii():
+            _header_text(name, "name")
+        if isinstance(value, str):
+            value = _header_text(value, "value")
+        elif value is not None and type(value) is not bytes:
+            if not isinstance(value, (bytes, bytearray, memoryview)):
+                raise SerializationError(
+                    f"header {brief_repr(name)} has a {type(value).__name__}; a header's value is bytes, str or None"
+                )
+            value = bytes(value)
+        checked.append((name, value))
     return tuple(checked)
+
+
+def _header_text(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise SerializationError(
+            f"a header's {what} {brief_repr(text)} holds half a surrogate pair, which UTF-8 cannot express"
+        ) from None
 
 
 def checked_timestamp(timestamp_ms: object) -> int:
@@ -63,9 +74,12 @@ def checked_timestamp(timestamp_ms: object) -> int:
     >>> checked_timestamp(1700000000000)
     1700000000000
     """
-    if type(timestamp_ms) is int and 0 <= timestamp_ms <= MAX_INT64:
+    if type(timestamp_ms) is int and 0 <= timestamp_ms < MAX_INT64:
         return timestamp_ms
-    raise InvalidArgument(f"timestamp_ms {timestamp_ms!r} is not a count of milliseconds since 1970")
+    raise InvalidArgument(
+        f"timestamp_ms {brief_repr(timestamp_ms)} is not a count of milliseconds since 1970:"
+        " an int of 0 or more, and below 2**63 - 1"
+    )
 
 
 def check_size(record: Outgoing, limit_bytes: int) -> None:

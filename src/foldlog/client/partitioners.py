@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from foldlog.errors import InvalidArgument, UnknownPartition
+from foldlog.errors import InvalidArgument, UnknownPartition, brief_repr
 from foldlog.records.loops import murmur2
 
 Partitioner = Callable[[str, bytes | None, int], int]
@@ -38,17 +38,20 @@ def checked_partition(topic: str, partition: int, partition_count: int) -> int:
 def keyless_rule(partitioner: Partitioner | str | None) -> tuple[Partitioner | None, bool]:
     """What `partitioner=` means: the caller's own callable, and whether keyless records go round-robin.
 
-    >>> keyless_rule(None), keyless_rule("round_robin")
-    ((None, False), (None, True))
+    "roundrobin" is Kafka's spelling of the assignor; a name that works in one place works in the other.
+
+    >>> keyless_rule(None), keyless_rule("round_robin"), keyless_rule("roundrobin")
+    ((None, False), (None, True), (None, True))
     """
     if partitioner is None or partitioner == "sticky":
         return None, False
-    if partitioner == "round_robin":
+    if partitioner in ("round_robin", "roundrobin"):
         return None, True
     if callable(partitioner):
         return partitioner, False
     raise InvalidArgument(
-        f"no partitioner {partitioner!r}; give 'sticky', 'round_robin' or a callable(topic, key, partition_count)"
+        f"no partitioner {brief_repr(partitioner)};"
+        " give 'sticky', 'round_robin' or a callable(topic, key, partition_count)"
     )
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.client.arrivals import AnyPartition
-from foldlog.errors import InvalidArgument, OffsetOutOfRange
+from foldlog.errors import InvalidArgument, OffsetOutOfRange, brief_repr
+from foldlog.records.batch import MAX_INT64
 
 Place = int | Literal["start", "end"]
 """An offset, or a name for the log start offset or the high watermark at the moment of the call."""
+
+
+_TIMEOUT_MAX_S = threading.TIMEOUT_MAX / 2
+"""Longer waits overflow what a lock can be told; half of it, so that no rounding gets there. It is a lifetime."""
 
 
 class TopicPartition(NamedTuple):
@@ -30,10 +36,12 @@ def checked_partitions(partitions: Iterable[object]) -> list[TopicPartition]:
     >>> checked_partitions([("orders", 0), ("orders", 0)])
     [TopicPartition(topic='orders', partition=0)]
     """
+    if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
+        raise InvalidArgument(f"{brief_repr(partitions)} does not hold pairs of topic and partition number")
     found: dict[TopicPartition, None] = {}
     for pair in partitions:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str) or type(pair[1]) is not int:
-            raise InvalidArgument(f"{pair!r} is not a pair of topic and partition number")
+            raise InvalidArgument(f"{brief_repr(pair)} is not a pair of topic and partition number")
         found[TopicPartition(*pair)] = None
     return list(found)
 
@@ -43,9 +51,9 @@ def checked_offset(offset: object, what: str = "offset") -> int:
     >>> checked_offset(14)
     14
     """
-    if type(offset) is int and offset >= 0:
+    if type(offset) is int and 0 <= offset <= MAX_INT64:
         return offset
-    raise InvalidArgument(f"{what} {offset!r} is not an offset: an int of 0 or more")
+    raise InvalidArgument(f"{what} {brief_repr(offset)} is not an offset: an int from 0 to 2**63 - 1")
 
 
 def checked_count(what: str, count: object) -> int:
@@ -53,9 +61,35 @@ def checked_count(what: str, count: object) -> int:
     >>> checked_count("max_records", 500)
     500
     """
-    if type(count) is int and count >= 1:
+    if type(count) is int and 1 <= count <= MAX_INT64:
         return count
-    raise InvalidArgument(f"{what}={count!r} is not a count: an int of 1 or more")
+    raise InvalidArgument(f"{what}={brief_repr(count)} is not a count: an int of 1 or more, and below 2**63")
+
+
+def checked_timeout_ms(timeout_ms: object, what: str = "timeout_ms") -> float | None:
+    """How long to wait, None for no limit; what is longer than a lock can wait is cut to that.
+
+    >>> checked_timeout_ms(250), checked_timeout_ms(None)
+    (250, None)
+    """
+    return _checked_timeout(timeout_ms, what, "milliseconds", _TIMEOUT_MAX_S * 1000)
+
+
+def checked_timeout_s(timeout: object, what: str = "timeout") -> float | None:
+    """The same in seconds.
+
+    >>> checked_timeout_s(0.5)
+    0.5
+    """
+    return _checked_timeout(timeout, what, "seconds", _TIMEOUT_MAX_S)
+
+
+def _checked_timeout(timeout: object, what: str, unit: str, longest: float) -> float | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout >= 0:  # also false for NaN
+        return min(timeout, longest)
+    raise InvalidArgument(f"{what}={brief_repr(timeout)} is not a time: {unit} of 0 or more, or None for no limit")
 
 
 def resolve_place(log: AnyPartition, place: object, what: str) -> int:

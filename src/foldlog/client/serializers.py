@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from foldlog.errors import InvalidArgument, SerializationError
+from foldlog.errors import InvalidArgument, SerializationError, brief_repr
 from foldlog.records.loops import Record
 
 Serializer = Callable[[Any], bytes | None]
@@ -190,4 +190,4 @@ def deserialized(records: Sequence[Record], of_key: Deserializer | None, of_valu
 
 def _unknown(kind: str, chosen: object, known: Mapping[str, Any]) -> InvalidArgument:
     names = ", ".join(repr(name) for name in known)
-    return InvalidArgument(f"no {kind} {chosen!r}; give a callable or one of {names}")
+    return InvalidArgument(f"no {kind} {brief_repr(chosen)}; give a callable or one of {names}")

@@ -38,7 +38,10 @@ class PosixFile:
         return os.fstat(self._descriptor).st_size
 
     def read(self, position: int, length: int) -> bytes:
-        data = os.pread(self._descriptor, length, position)
+        try:
+            data = os.pread(self._descriptor, length, position)
+        except IsADirectoryError as error:  # which opens like a file, and only pread knows better
+            raise IsADirectoryError(error.errno, error.strerror, self.path) from None
         if len(data) == length or not data:
             return data
         parts = [data]
