@@ -54,7 +54,7 @@ def test_users_cannot_write_or_alter_the_topic_that_holds_committed_offsets(log:
     log.enforce_retention(OFFSETS)
     log.compact(OFFSETS)
     log.reset_group("fraud", {("orders", 0): 0})
-    assert log.committed("fraud")["orders", 0].offset == 0
+    assert [place.offset for place in log.committed("fraud").values()] == [0]
 
 
 @pytest.mark.parametrize("path", [None, 5, b"x", "", "a\0b", "\ud800"])
