@@ -18,7 +18,7 @@ def brief_repr(value: object) -> str:
     """
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 an int of thousands of digits, or a class that cannot describe itself
+    except ValueError:  # an int of thousands of digits
         text = f"<{type(value).__name__}>"
     return text if len(text) <= REPR_CHARS_MAX else text[:REPR_CHARS_MAX] + "..."
 

@@ -181,3 +181,37 @@ def test_a_damaged_partition_does_not_keep_the_others_from_retention() -> None:
         with pytest.raises(CorruptLog, match="a-0"):
             log.enforce_retention()
         assert log.offsets("b")[0][0] > 0
+
+
+def test_a_partitioner_that_fails_is_named(log: foldlog.Log) -> None:
+    log.create_topic("t")
+
+    def broken(topic: str, key: bytes | None, count: int) -> int:
+        raise KeyError("no such shard")
+
+    with log.producer(partitioner=broken) as producer, pytest.raises(InvalidArgument, match="the partitioner failed"):
+        producer.send("t", b"value")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"linger_ms": float("nan")}, {"linger_ms": None}, {"linger_ms": "x"}, {"batch_records": 1.5}, {"batch_bytes": 0}],
+)
+def test_a_producers_settings_are_checked(log: foldlog.Log, settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        log.producer(**settings)
+
+
+def test_a_slice_and_a_tail_of_a_deleted_topic_say_so(log: foldlog.Log) -> None:
+    log.create_topic("t")
+    log.append("t", b"value")
+    begun, tail = log.read("t", 0), log.read("t", 0, start="end", follow=True, timeout_ms=60_000)
+    log.delete_topic("t")
+    for reader in (begun, tail):
+        with pytest.raises(UnknownTopic):
+            next(reader)
+
+
+def test_what_is_not_a_topics_name_cannot_be_sent_to(log: foldlog.Log) -> None:
+    with log.producer() as producer, pytest.raises(InvalidTopicName, match="not a topic's name"):
+        producer.send(["t"], b"value")  # type: ignore[arg-type]

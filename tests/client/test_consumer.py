@@ -355,6 +355,6 @@ def test_a_consumer_that_reads_nothing_does_not_wait_for_ever(log: foldlog.Log) 
 def test_only_an_int_names_a_partition(log: foldlog.Log, number: Any) -> None:
     log.create_topic("orders", partitions=2)
     with log.consumer(["orders"], group="fraud") as consumer:
-        for ask in (consumer.position, consumer.committed, lambda *which: consumer.seek(*which, 0)):
+        for ask in (consumer.position, consumer.committed, lambda topic, which: consumer.seek(topic, which, 0)):
             with pytest.raises(UnknownPartition):
                 ask("orders", number)

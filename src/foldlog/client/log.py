@@ -298,7 +298,12 @@ class Log(Administration):
         timeout_ms = checked_timeout_ms(timeout_ms)
         log = self._one_partition(topic, partition)
         wanted = Slice(
-            log, start, stop, max_records, (deserializer(key_deserializer), deserializer(value_deserializer))
+            log,
+            start,
+            stop,
+            max_records,
+            (deserializer(key_deserializer), deserializer(value_deserializer)),
+            self._broker,
         )
         if not follow:
             return wanted.records()

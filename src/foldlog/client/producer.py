@@ -30,8 +30,9 @@ from foldlog.client.outgoing import (
     in_batch,
 )
 from foldlog.client.partitioners import Partitioner, checked_partition, keyless_rule
+from foldlog.client.positions import checked_count, checked_timeout_ms
 from foldlog.client.serializers import Serializer, serialized, serializer
-from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, WrongProcess
+from foldlog.errors import FoldlogError, InvalidArgument, InvalidTopicName, LogClosed, WrongProcess
 from foldlog.limits import PRODUCER_BUFFER_BYTES
 from foldlog.records.batch import Compression
 from foldlog.records.loops import murmur2
@@ -76,10 +77,11 @@ class Producer:
         key_serializer: Serializer | str | None = None,
         value_serializer: Serializer | str | None = None,
     ) -> None:
-        _check_bound("linger_ms", linger_ms, 0)
-        _check_bound("batch_bytes", batch_bytes, 1)
-        _check_bound("batch_records", batch_records, 1)
-        _check_bound("buffer_bytes", buffer_bytes, 1)
+        if checked_timeout_ms(linger_ms, "linger_ms") is None:
+            raise InvalidArgument("linger_ms=None is not a time; 0 sends at once, and flush() whatever it is")
+        checked_count("batch_bytes", batch_bytes)
+        checked_count("batch_records", batch_records)
+        checked_count("buffer_bytes", buffer_bytes)
         self._broker = broker
         self._batch_bytes = batch_bytes
         self._batch_records = batch_records
@@ -254,12 +256,14 @@ class Producer:
         if self._refusal is not None:
             raise self._refused()
         if self._partitioner is not None and partition is None:
-            # Outside the lock: it is the caller's code.
-            partition = self._partitioner(topic, key, self._broker.topic(topic).partition_count)
+            partition = self._ask_partitioner(topic, key)
         lane: Lane | None = None
         sent: SendFuture | None = None
         with self._lock:
-            route = self._routes.known(topic)
+            try:
+                route = self._routes.known(topic)
+            except TypeError:
+                raise InvalidTopicName(f"{topic!r} is not a topic's name; give a str") from None
             if route is not None and (partition is None or partition in route.numbers):
                 if partition is None and key is not None:
                     lane = route.lanes[(murmur2(key) & 0x7FFFFFFF) % route.count]
@@ -279,6 +283,16 @@ class Producer:
             return self._enqueue_slowly(topic, Outgoing(timestamp_ms, key, value, headers, partition))
         self._write(lane)
         return sent
+
+    def _ask_partitioner(self, topic: str, key: bytes | None) -> int | None:
+        """Outside the lock: it is the caller's code."""
+        if self._partitioner is None:
+            return None
+        count = self._broker.topic(topic).partition_count
+        try:
+            return self._partitioner(topic, key, count)
+        except Exception as error:
+            raise InvalidArgument(f"the partitioner failed for a record of topic {topic!r}: {error!r}") from error
 
     def _enqueue_slowly(self, topic: str, record: Outgoing) -> SendFuture:
         """Find the route, wait for space, open a batch, or write the full one and look again."""
@@ -395,8 +409,3 @@ class Producer:
             except FoldlogError as better:
                 return better
         return error
-
-
-def _check_bound(name: str, value: object, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= low:
-        raise InvalidArgument(f"{name} {value!r} is not a number of at least {low}")
