@@ -24,6 +24,7 @@ from foldlog.errors import (
     SerializationError,
     StorageError,
     UnknownPartition,
+    UnknownTopic,
 )
 from foldlog.files.memory import MemoryFiles
 
