@@ -23,6 +23,9 @@ READ_CHUNK_BYTES = 1 << 20
 OPEN_FILES_MAX = 512
 """Open sealed segments per log: half of the usual soft limit of 1024, the rest is the user's."""
 
+DESCRIPTORS_MAX = 65_536
+"""What a process may raise its own soft limit on descriptors to, where it needs to and the hard limit allows."""
+
 SYNC_THREADS = 8
 """100 dirty partitions: 18 ms one after the other, 5.5 ms on 16 threads; eight gives most of that."""
 

@@ -237,7 +237,7 @@ class Consumption(Commits):
         return taken
 
     def _reopened(self, cursor: Cursor) -> list[Record]:
-        """Nothing, for now. If the deletion fails, its partitions are opened again: read on there."""
+        """Nothing yet. If the deletion fails, its partitions are opened again: read on there."""
         with suppress(UnknownTopic, UnknownPartition):
             log = self._broker.partition(*cursor.partition)
             if log is not cursor.log and self._topic_id(cursor.partition.topic) == cursor.topic_id:

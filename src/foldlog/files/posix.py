@@ -6,12 +6,14 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import sys
 import weakref
 from collections.abc import Sequence
 
 from foldlog.errors import DirectoryLocked, StorageFull, WrongProcess
 from foldlog.files.base import FULL, Buffer, Entry
+from foldlog.limits import DESCRIPTORS_MAX
 
 _IOV_MAX = 1024  # what Linux and macOS take in one pwritev
 
@@ -180,7 +182,7 @@ class PosixFiles:
         flags = os.O_RDWR if write else os.O_RDONLY
         if create:
             flags |= os.O_CREAT
-        return PosixFile(self, path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+        return PosixFile(self, path, _open(path, flags))
 
     def entries(self, directory: str) -> list[Entry]:
         found = []
@@ -261,6 +263,26 @@ class PosixFiles:
         self.forked = True
         for lock in self._locks:
             lock.abandon()
+
+
+def _open(path: str, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno != errno.EMFILE or not _raise_descriptor_limit():
+            raise
+    return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+
+def _raise_descriptor_limit() -> bool:
+    """Every partition that is written keeps a file open, and the usual soft limit of 1024 is meant for others: as much
+    as the hard limit allows, when it turns out to be needed and not before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return False
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return True
 
 
 def _allocate(descriptor: int, size: int) -> None:
