@@ -31,7 +31,11 @@ GroupRecord = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """What a reader commits: the next offset it wants, and a note of its own."""
+    """What a reader commits: the next offset it wants, and a note of its own.
+
+    >>> OffsetAndMetadata(42, metadata="by the nightly job").offset
+    42
+    """
 
     offset: int
     leader_epoch: int = NO_EPOCH
