@@ -1,0 +1,330 @@
+"""Write `foldlog/wire/messages/`: one module for each API that is served, from kio's schemas.
+
+A message is one class for all versions of it, as in Kafka's own clients: it holds the fields of every version, and its
+schema says in which versions each is on the wire. Made ahead of time because a kio module takes about 10 ms to import
+and there is one for each version; a broker would spend its start, and every API's first request, on them.
+
+    python scripts/generate_messages.py           write the modules
+    python scripts/generate_messages.py --check   exit 1 if they are not what would be written
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib
+import subprocess
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import kio
+from kio.schema.index import api_key_map, schema_name_map
+from kio.static.constants import EntityType
+
+SERVED = (
+    "produce", "fetch", "list_offsets", "metadata", "offset_commit", "offset_fetch", "find_coordinator", "join_group",
+    "heartbeat", "leave_group", "sync_group", "describe_groups", "list_groups", "api_versions", "create_topics",
+    "delete_topics", "delete_records", "init_producer_id", "offset_for_leader_epoch", "describe_configs",
+    "alter_configs", "describe_log_dirs", "create_partitions", "delete_groups", "incremental_alter_configs",
+    "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions",
+)  # fmt: skip
+
+DIRECTORY = Path(__file__).resolve().parent.parent / "src" / "foldlog" / "wire" / "messages"
+
+PRIMITIVES = {
+    "bool": ("bool", "bool", "False"),
+    "int8": ("int8", "int", "0"),
+    "int16": ("int16", "int", "0"),
+    "uint16": ("uint16", "int", "0"),
+    "int32": ("int32", "int", "0"),
+    "int64": ("int64", "int", "0"),
+    "float64": ("float64", "float", "0.0"),
+    "string": ("string", "str", '""'),
+    "bytes": ("bytes", "bytes", 'b""'),
+    "uuid": ("uuid", "bytes", "ZERO_UUID"),
+    "records": ("records", "Records", 'b""'),
+    "error_code": ("int16", "int", "0"),
+    "timedelta_i32": ("int32", "int", "0"),
+    "timedelta_i64": ("int64", "int", "0"),
+    "datetime_i64": ("int64", "int", "0"),
+}
+"""kio's name of a type: ours, its type in Python, and the value of a field that nobody set."""
+
+HEADER = '''"""{title}, versions {first} to {last}. Written by scripts/generate_messages.py from kio {version}; not by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from foldlog.wire.schema import ZERO_UUID, Field, Message, Records
+'''
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What a field looks like on the wire in some version."""
+
+    type: str
+    is_array: bool
+    is_nullable: bool
+    tag: int | None
+
+
+@dataclasses.dataclass
+class FieldPlan:
+    name: str
+    default: str
+    python_type: str
+    struct: StructPlan | None
+    shapes: dict[int, Shape]
+
+
+@dataclasses.dataclass
+class StructPlan:
+    """A message or a struct inside one, over all versions."""
+
+    name: str
+    fields: list[FieldPlan]
+
+
+def plan_struct(by_version: dict[int, type]) -> StructPlan:
+    names: list[str] = []
+    for version in sorted(by_version, reverse=True):
+        place = 0
+        for field in dataclasses.fields(by_version[version]):
+            if field.name in names:
+                place = names.index(field.name) + 1
+            else:
+                names.insert(place, field.name)
+                place += 1
+    fields = []
+    for name in names:
+        found = {
+            version: field
+            for version, entity in by_version.items()
+            for field in dataclasses.fields(entity)
+            if field.name == name
+        }
+        fields.append(plan_field(name, found))
+    return StructPlan(by_version[max(by_version)].__name__, fields)
+
+
+def plan_field(name: str, by_version: dict[int, dataclasses.Field[Any]]) -> FieldPlan:
+    shapes: dict[int, Shape] = {}
+    structs: dict[int, type] = {}
+    kafka_type = ""
+    for version, field in by_version.items():
+        inner, is_array, is_nullable = unwrap(field.type)
+        if dataclasses.is_dataclass(inner):
+            structs[version] = typing.cast(type, inner)
+            kind = "struct"
+        else:
+            kafka_type = field.metadata["kafka_type"]
+            kind = PRIMITIVES[kafka_type][0]
+            # kio has None for the zero id and for no time; on the wire neither is a null.
+            is_nullable = (is_nullable and kafka_type in {"string", "bytes", "records"}) or (is_nullable and is_array)
+        shapes[version] = Shape(kind, is_array, is_nullable, field.metadata.get("tag"))
+    newest = by_version[max(by_version)]
+    struct = plan_struct(structs) if structs else None
+    if kafka_type.startswith(("timedelta", "datetime")):
+        name += "_ms"
+    item_type = struct.name if struct else PRIMITIVES[kafka_type][1]
+    is_array = shapes[max(shapes)].is_array
+    python_type = f"Sequence[{item_type}]" if is_array else item_type
+    can_be_null = any(shape.is_nullable for shape in shapes.values())
+    default = default_text(newest, struct, kafka_type, is_array, can_be_null)
+    if struct and not is_array and default != "None":
+        python_type, default = f"{python_type} | None", "None"
+    elif can_be_null:
+        python_type += " | None"
+    return FieldPlan(name, default, python_type, struct, shapes)
+
+
+def unwrap(annotation: Any) -> tuple[Any, bool, bool]:
+    """(what is inside, whether it is an array, whether it may be null)."""
+    is_nullable = False
+    if typing.get_origin(annotation) in {types.UnionType, typing.Union}:
+        is_nullable = True
+        (annotation,) = (part for part in typing.get_args(annotation) if part is not types.NoneType)
+    if typing.get_origin(annotation) is tuple:
+        inner = typing.get_args(annotation)[0]
+        if typing.get_origin(inner) in {types.UnionType, typing.Union}:
+            (inner,) = (part for part in typing.get_args(inner) if part is not types.NoneType)
+        return inner, True, is_nullable
+    return annotation, False, is_nullable
+
+
+def default_text(
+    field: dataclasses.Field[Any], struct: StructPlan | None, kafka_type: str, is_array: bool, can_be_null: bool
+) -> str:
+    default = field.default
+    if is_array:
+        return "None" if default is None else "()"
+    if struct:
+        return "None" if can_be_null else "struct"
+    if default is dataclasses.MISSING:
+        return PRIMITIVES[kafka_type][2]
+    if default is None:
+        return {"uuid": "ZERO_UUID", "datetime_i64": "-1"}.get(kafka_type, "None")
+    if isinstance(default, datetime.timedelta):
+        return str(default // datetime.timedelta(milliseconds=1))
+    if kafka_type == "error_code":
+        return str(int(default))
+    text = repr(default) if isinstance(default, str | bytes | bool | float) else str(int(default))
+    return text.replace("'", '"')
+
+
+def spans(shapes: dict[int, Shape]) -> list[tuple[int, int, Shape]]:
+    """Versions one after the other in which the field looks the same."""
+    found: list[tuple[int, int, Shape]] = []
+    for version in sorted(shapes):
+        if found and found[-1][1] == version - 1 and found[-1][2] == shapes[version]:
+            found[-1] = (found[-1][0], version, shapes[version])
+        else:
+            found.append((version, version, shapes[version]))
+    return found
+
+
+def write_struct(plan: StructPlan, lines: list[str], written: dict[str, StructPlan], extra: list[str]) -> None:
+    for field in plan.fields:
+        if field.struct:
+            write_struct(field.struct, lines, written, [])
+    if plan.name in written:
+        if written[plan.name] != plan:
+            raise SystemExit(f"two different structs are named {plan.name}")
+        return
+    written[plan.name] = plan
+    names = ", ".join(f'"{field.name}"' for field in plan.fields)
+    slots = f"({names},)" if plan.fields else "()"
+    lines += ["", "", f"class {plan.name}(Message):", f"    __slots__ = {slots}", *extra]
+    lines.append("    SCHEMA: ClassVar[tuple[Field, ...]] = (")
+    for field in plan.fields:
+        for first, last, shape in spans(field.shapes):
+            arguments = [f'"{field.name}"', f'"{shape.type}"', str(first), str(last)]
+            if field.struct:
+                arguments.append(f"item={field.struct.name}")
+            if shape.is_array:
+                arguments.append("is_array=True")
+            if shape.is_nullable:
+                arguments.append("is_nullable=True")
+            if shape.tag is not None:
+                arguments.append(f"tag={shape.tag}")
+            lines.append(f"        Field({', '.join(arguments)}),")
+    lines.append("    )")
+    if not plan.fields:
+        return
+    parameters = ", ".join(f"{field.name}: {field.python_type} = {field.default}" for field in plan.fields)
+    lines += ["", f"    def __init__(self, *, {parameters}) -> None:"]
+    for field in plan.fields:
+        if field.struct and field.python_type == f"{field.struct.name} | None" and field.default == "None":
+            if not any(shape.is_nullable for shape in field.shapes.values()):
+                lines.append(
+                    f"        self.{field.name}: {field.struct.name} = "
+                    f"{field.struct.name}() if {field.name} is None else {field.name}"
+                )
+                continue
+        lines.append(f"        self.{field.name} = {field.name}")
+
+
+def module_text(api: str) -> str:
+    key = next(number for number, name in api_key_map.items() if name == api)
+    versions = sorted(schema_name_map[api])
+    plans = {}
+    flexible: int | None = None
+    for kind in (EntityType.request, EntityType.response):
+        classes = {}
+        for version in versions:
+            module, _, name = schema_name_map[api][version][kind].partition(":")
+            classes[version] = getattr(importlib.import_module(module), name)
+        flexible = min((v for v, entity in classes.items() if entity.__flexible__), default=None)
+        plans[kind] = plan_struct(classes)
+    title = plans[EntityType.request].name.removesuffix("Request")
+    lines = [HEADER.format(title=title, first=versions[0], last=versions[-1], version=kio.__version__).rstrip()]
+    written: dict[str, StructPlan] = {}
+    for plan in plans.values():
+        extra = [
+            f"    API_KEY: ClassVar[int] = {key}",
+            f"    VERSIONS: ClassVar[tuple[int, int]] = ({versions[0]}, {versions[-1]})",
+            f"    FLEXIBLE_FROM: ClassVar[int | None] = {flexible}",
+        ]
+        write_struct(plan, lines, written, extra)
+    lines += ["", "", f"REQUEST = {plans[EntityType.request].name}", f"RESPONSE = {plans[EntityType.response].name}"]
+    text = "\n".join(lines) + "\n"
+    if "Sequence[" not in text:
+        text = text.replace("from collections.abc import Sequence\n", "")
+    used = [name for name in ("ZERO_UUID", "Field", "Message", "Records") if text.count(name) > 1]
+    return text.replace("import ZERO_UUID, Field, Message, Records", f"import {', '.join(used)}")
+
+
+def index_text() -> str:
+    rows = []
+    for key, api in sorted(api_key_map.items()):
+        if api in SERVED:
+            versions = sorted(schema_name_map[api])
+            rows.append(f'    {key}: Api({key}, "{api}", {versions[0]}, {versions[-1]}),')
+    names = [
+        f'    {key}: "{"".join(p.capitalize() for p in api.split("_"))}",' for key, api in sorted(api_key_map.items())
+    ]
+    return "\n".join([
+        f'"""Every API with a module here, and the names of all. Written by scripts/generate_messages.py from kio {kio.__version__}."""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from types import MappingProxyType",
+        "from typing import Final, NamedTuple",
+        "",
+        "",
+        "class Api(NamedTuple):",
+        '    """An API and the versions of it that the schemas know; `module` is its module in this package."""',
+        "",
+        "    key: int",
+        "    module: str",
+        "    first: int",
+        "    last: int",
+        "",
+        "",
+        "APIS: Final = MappingProxyType({",
+        *rows,
+        "})",
+        '"""By API key."""',
+        "",
+        "NAMES: Final = MappingProxyType({",
+        *names,
+        "})",
+        '"""Kafka\'s name for each API key, served or not."""',
+        "",
+    ])  # fmt: skip
+
+
+def formatted(text: str, name: str) -> str:
+    command = ["ruff", "format", "--stdin-filename", str(DIRECTORY / name), "-"]
+    ruff = Path(sys.executable).parent / "ruff"
+    if ruff.exists():
+        command[0] = str(ruff)
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+
+
+def main() -> int:
+    texts = {f"{api}.py": module_text(api) for api in SERVED}
+    texts["__init__.py"] = index_text()
+    stale = []
+    for name, text in texts.items():
+        text = formatted(text, name)
+        path = DIRECTORY / name
+        if not path.exists() or path.read_text() != text:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(text)
+    if "--check" in sys.argv and stale:
+        print(f"not what kio {kio.__version__} says: {', '.join(stale)}; run python scripts/generate_messages.py")
+        return 1
+    print(f"{len(texts)} modules, {len(stale)} {'stale' if '--check' in sys.argv else 'written'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""What a message is made of: the vocabulary of the generated modules in `foldlog.wire.messages`."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, NamedTuple
+
+ZERO_UUID: Final = bytes(16)
+"""No topic id."""
+
+Records = bytes | bytearray | memoryview
+"""Record batches, as they are: a view into the frame they came in, or into what was read from a segment."""
+
+
+class Field(NamedTuple):
+    """How a field is written in the versions `first` to `last`.
+
+    A field that looks different in other versions has several of these. `kind` is one of bool, int8, int16, uint16,
+    int32, int64, float64, string, bytes, uuid (16 bytes), records, or struct, whose class is `item`. A field with a
+    `tag` is left out when it has its default.
+    """
+
+    name: str
+    kind: str
+    first: int
+    last: int
+    item: type[Message] | None = None
+    is_array: bool = False
+    is_nullable: bool = False
+    tag: int | None = None
+
+
+class Message:
+    """A request, a response, or a struct inside one, with the fields of all versions.
+
+    Encoding writes the fields that its version has; decoding leaves the others at their defaults.
+    """
+
+    __slots__: tuple[str, ...] = ()
+    SCHEMA: ClassVar[tuple[Field, ...]] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
