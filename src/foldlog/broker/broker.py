@@ -181,6 +181,14 @@ class Broker:
         self._refuse_closed()
         return self._storage.topic(name)
 
+    def find_topic(self, name: str) -> Topic | None:
+        """The topic, or None if there is none of that name."""
+        return self._storage.catalog().topics.get(name)
+
+    def opened_partition(self, topic: str, number: int) -> AnyPartition | None:
+        """The partition if it is open already, without waiting for anything; None if it is not, or is none."""
+        return self._partitions.get((topic, number))
+
     def partition(self, topic: str, number: int) -> AnyPartition:
         """A partition to read and, unless the log was opened with mode "r", to append to.
 
