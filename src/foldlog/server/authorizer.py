@@ -1,0 +1,85 @@
+"""Who may do what: the hook that security will hang on. Until then everybody on a listener may do everything."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Protocol
+
+
+class Operation(IntEnum):
+    """Kafka's numbers, as its ACLs and the authorized operations of its answers have them."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class ResourceType(IntEnum):
+    """Kafka's numbers."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+CLUSTER_NAME = "kafka-cluster"
+"""The one resource of type CLUSTER, as Kafka names it."""
+
+ANONYMOUS = "User:ANONYMOUS"
+"""The principal of a connection that did not say who it is, as Kafka names it."""
+
+
+class Authorizer(Protocol):
+    """Asked on the event loop for every resource a request names: it must answer from memory."""
+
+    def allows(self, principal: str, operation: Operation, kind: ResourceType, name: str) -> bool: ...
+
+
+class AllowEverything:
+    """What a listener without security has."""
+
+    def allows(self, principal: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+        return True
+
+
+_TOPIC_OPERATIONS = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+
+_OPERATIONS = {
+    ResourceType.TOPIC: _TOPIC_OPERATIONS,
+    ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+
+
+def authorized_operations(authorizer: Authorizer, principal: str, kind: ResourceType, name: str) -> int:
+    """The operations allowed on a resource as the bit field Kafka answers with.
+
+    >>> bin(authorized_operations(AllowEverything(), ANONYMOUS, ResourceType.GROUP, "fraud"))
+    '0b101001000'
+    """
+    return sum(1 << op for op in _OPERATIONS[kind] if authorizer.allows(principal, op, kind, name))
