@@ -60,6 +60,10 @@ class InvalidBatch(CallerError):
         self.position = position
 
 
+class InvalidTimestamp(InvalidBatch):
+    """A batch claims a time that is not its producer's to set."""
+
+
 class RecordTooLarge(CallerError):
     """A batch is larger than the topic's max.message.bytes."""
 

@@ -62,6 +62,24 @@ def test_both_read_the_same_from_any_log(compiled: ModuleType, log: bytearray, s
     assert_same(compiled, memoryview(bytes(log)))
 
 
+@given(log=logs(), offset=st.integers(0, 1 << 40), append_time_ms=st.sampled_from([-1, 1_700_000_000_900]))
+def test_a_slice_of_writable_memory_is_read_and_stamped_as_a_buffer_of_its_own(
+    compiled: ModuleType, log: bytearray, offset: int, append_time_ms: int
+) -> None:
+    for loops in (compiled, python):
+        alone, frame = bytearray(log), bytearray(b"before" + log + b"behind")
+        part = memoryview(frame)[6 : 6 + len(log)]
+        for name, read in readings(loops, part).items():
+            assert outcome(read) == outcome(readings(loops, alone)[name]), name
+        ends = [
+            loops.assign_offsets(data, loops.walk(data).headers, offset, 3, append_time_ms) for data in (alone, part)
+        ]
+        assert ends[0] == ends[1]
+        part.release()
+        assert frame == b"before" + alone + b"behind"
+        frame.clear()  # fails if a loop still holds the slice
+
+
 @given(batch=batches(), edits=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=3))
 def test_both_judge_edited_batches_alike(compiled: ModuleType, batch: bytearray, edits: list[tuple[int, int]]) -> None:
     for position, byte in edits:

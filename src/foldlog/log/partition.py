@@ -1,4 +1,5 @@
-"""One partition, as its one writer has it. To follow an append: `append`, `_ready_tail`, `_write`, then durability.py.
+"""One partition, as its one writer has it. To follow an append: admission.py, `append`, `_ready_tail`, `_write`, and then
+durability.py.
 
 Locks, in the order they may be taken: the cleanup's (retention, compaction), `_append_lock` (who appends or rolls),
 the durability's (who syncs), the core's (who changes the slot). Readers take none: they see immutable values.
@@ -13,13 +14,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from foldlog.clock import Clock
-from foldlog.errors import InvalidBatch, RecordTooLarge, StorageError
-from foldlog.files.base import Files, storage_error
-from foldlog.limits import DECOMPRESSED_BYTES_MAX, POSITION_MAX, READ_CHUNK_BYTES
+from foldlog.errors import StorageError
+from foldlog.files.base import Buffer, Files, storage_error
+from foldlog.limits import POSITION_MAX, READ_CHUNK_BYTES
+from foldlog.log.admission import admit
 from foldlog.log.checkpoint import Slot
 from foldlog.log.cleanup import Cleanup
 from foldlog.log.compaction import CompactionReport
-from foldlog.log.config import AS_PRODUCED, LogConfig
+from foldlog.log.config import LogConfig
 from foldlog.log.core import PartitionCore, name_added
 from foldlog.log.durability import Durability, Tail
 from foldlog.log.epochs import NAME as EPOCHS_NAME
@@ -31,7 +33,7 @@ from foldlog.log.recovery import recover
 from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_stem
 from foldlog.log.syncer import Syncer
 from foldlog.log.waiting import OnAcknowledged
-from foldlog.records.loops import BatchHeader, assign_offsets, recompress, validate, walk
+from foldlog.records.loops import BatchHeader, assign_offsets
 
 logger = logging.getLogger("foldlog.log")
 
@@ -224,14 +226,15 @@ class Partition:
 
     # Appending
 
-    def append(self, *buffers: bytes | bytearray, trusted: bool = False) -> Appended:
-        """Check the batches, give them offsets (in place), write them. All of them or none. Not durable yet.
+    def append(self, *buffers: Buffer, trusted: bool = False, foreign: bool = False) -> Appended:
+        """Check the batches, give them offsets, write them. All of them or none. Not durable yet.
 
-        `trusted`: built by our own builder just now, so only the headers are looked at.
+        Writable memory is not copied: offsets are put into it in place, and it is the caller's again on return; after
+        an error it may hold some of them. `trusted` and `foreign`: see `admission.admit`.
         """
-        checked = [self._checked(buffer, trusted) for buffer in buffers]
-        headers = [header for _, found in checked for header in found]
-        size_bytes = sum(len(data) for data, _ in checked)
+        admitted = [admit(buffer, self.config, trusted=trusted, foreign=foreign) for buffer in buffers]
+        headers = [header for _, found in admitted for header in found]
+        size_bytes = sum(len(data) for data, _ in admitted)
         with self._append_lock:
             self._refuse_unless_writable()
             repeated = self._producers.duplicate_of(headers, self._durability.tail.end_offset)
@@ -242,31 +245,14 @@ class Partition:
             tail = self._ready_tail(headers, size_bytes, now_ms)
             append_time_ms = now_ms if self.config.log_append_time else -1
             next_offset = tail.end_offset
-            for data, found in checked:
+            for data, found in admitted:
                 next_offset = assign_offsets(data, found, next_offset, self.leader_epoch, append_time_ms)
             self._producers.expect(headers)
-            self._write(tail, [data for data, _ in checked])
+            self._write(tail, [data for data, _ in admitted])
             self._producers.note(headers)
             tail.segment.wrote(headers, tail.position, size_bytes)
             self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)
         return Appended(tail.end_offset, next_offset, append_time_ms, False)
-
-    def _checked(self, buffer: bytes | bytearray, trusted: bool) -> tuple[bytearray, list[BatchHeader]]:
-        config = self.config
-        data = buffer if isinstance(buffer, bytearray) else bytearray(buffer)
-        if trusted and not config.compact and config.compression == AS_PRODUCED:
-            headers = walk(data, check_crc=False).headers
-            for header in headers:
-                if header.size > config.max_message_bytes:
-                    raise RecordTooLarge(header.size, config.max_message_bytes)
-            return data, headers
-        headers = validate(data, max_batch_bytes=config.max_message_bytes, decompressed_limit=DECOMPRESSED_BYTES_MAX)
-        if config.compact and any(header.keyless_count for header in headers):
-            raise InvalidBatch("a record without a key cannot go to a compacted topic", 0)
-        if config.compression != AS_PRODUCED and any(h.compression != config.compression for h in headers):
-            data = recompress(data, config.compression)
-            headers = walk(data, check_crc=False).headers
-        return data, headers
 
     def _refuse_unless_writable(self) -> None:
         self._core.refuse_if_closed()
@@ -307,7 +293,7 @@ class Partition:
             or (self._active_since_ms is not None and now_ms - self._active_since_ms > config.segment_ms)
         )
 
-    def _write(self, tail: Tail, buffers: list[bytearray]) -> None:
+    def _write(self, tail: Tail, buffers: Sequence[Buffer]) -> None:
         try:
             tail.segment.log().write(tail.position, buffers)
         except (OSError, StorageError) as error:
