@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from foldlog import limits
+from foldlog.broker.setting_values import ValueNotAllowedError, integer_of
 from foldlog.errors import InvalidConfig, brief_repr
 from foldlog.log.config import LogConfig
 from foldlog.records.batch import MAX_INT32, MAX_INT64, Compression
@@ -20,10 +21,6 @@ from foldlog.records.batch import MAX_INT32, MAX_INT64, Compression
 _POLICIES: Final = ("compact", "delete")
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 _COMPRESSION_TYPES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
-
-
-class _NotAllowedError(Exception):
-    """A value a setting's parser does not take; parse() turns it into a sentence that names the setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +39,11 @@ class Setting:
     fields: Callable[[str], dict[str, Any]]
 
 
-def _integer_of(value: object) -> int:
-    """Kafka's ConfigDef takes numbers and their decimal text. A float is taken where nothing is lost by it."""
-    if isinstance(value, bool):
-        raise _NotAllowedError
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str):
-        text = value.strip()
-        digits = text[1:] if text[:1] in {"-", "+"} else text
-        if digits.isascii() and digits.isdecimal() and len(digits) <= len(str(MAX_INT64)):
-            return int(text)
-    raise _NotAllowedError
-
-
 def _integer(field: str, default: int, lowest: int, highest: int, doc: str) -> Setting:
     def parse(value: object) -> str:
-        number = _integer_of(value)
+        number = integer_of(value)
         if not lowest <= number <= highest:
-            raise _NotAllowedError
+            raise ValueNotAllowedError
         return str(number)
 
     allowed = f"an integer from {lowest} to {highest}" + (" (-1: no limit)" if lowest == -1 else "")
@@ -73,13 +54,13 @@ def _integer(field: str, default: int, lowest: int, highest: int, doc: str) -> S
 def _ratio(field: str, default: float, doc: str) -> Setting:
     def parse(value: object) -> str:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise _NotAllowedError
+            raise ValueNotAllowedError
         try:
             number = float(value)
         except (ValueError, OverflowError):
-            raise _NotAllowedError from None
+            raise ValueNotAllowedError from None
         if not 0.0 <= number <= 1.0:  # also false for NaN
-            raise _NotAllowedError
+            raise ValueNotAllowedError
         return str(number)
 
     return Setting("DOUBLE", str(default), "a number from 0 to 1", doc, parse, lambda text: {field: float(text)})
@@ -89,7 +70,7 @@ def _one_of(choices: tuple[str, ...], doc: str, fields: Callable[[str], dict[str
     def parse(value: object) -> str:
         text = value.strip() if isinstance(value, str) else value
         if text not in choices:
-            raise _NotAllowedError
+            raise ValueNotAllowedError
         return str(text)
 
     return Setting("STRING", choices[0], "one of " + ", ".join(choices), doc, parse, fields)
@@ -115,9 +96,9 @@ def _cleanup_policy(doc: str) -> Setting:
         elif isinstance(value, list | tuple | set | frozenset):
             given = [part.strip() if isinstance(part, str) else "" for part in value]
         else:
-            raise _NotAllowedError
+            raise ValueNotAllowedError
         if not given or any(part not in _POLICIES for part in given):
-            raise _NotAllowedError
+            raise ValueNotAllowedError
         return ",".join(policy for policy in _POLICIES if policy in given)
 
     return Setting(
@@ -242,5 +223,5 @@ def _parse_setting(name: object, value: object) -> str:
     setting = _setting(name)
     try:
         return setting.parse(value)
-    except _NotAllowedError:
+    except ValueNotAllowedError:
         raise InvalidConfig(f"{name}={brief_repr(value)} is not allowed; {name} is {setting.allowed}") from None
