@@ -14,6 +14,7 @@ Assumed of the disk, and of nothing else:
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -45,8 +46,12 @@ class File(Protocol):
         """Up to `length` bytes; fewer only at the end of the file."""
         ...
 
-    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
-        """Fill `buffer` from `position`; returns how many bytes there were, fewer only at the end of the file."""
+    def read_into(self, position: int, buffer: bytearray | memoryview, *, nowait: bool = False) -> int:
+        """Fill `buffer` from `position`; returns how many bytes there were, fewer only at the end of the file.
+
+        `nowait`: BlockingIOError where all of it is not in memory, and what `buffer` holds then means nothing. A file
+        system that cannot tell is waited for all the same.
+        """
         ...
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
@@ -152,6 +157,23 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
         file.close()
     files.rename(draft, path)
     files.sync_directory(path.rpartition("/")[0] or ".")
+
+
+def read_view(
+    file: File, position: int, length: int, into: bytearray | memoryview | None = None, *, nowait: bool = False
+) -> memoryview:
+    """Up to `length` bytes, in `into` as far as that is large enough, else in memory of their own."""
+    if into is None or length > len(into):
+        if not nowait:
+            return memoryview(file.read(position, length))
+        into = bytearray(length)
+    view = memoryview(into)[:length]
+    return view[: file.read_into(position, view, nowait=nowait)]
+
+
+def would_block(path: str) -> BlockingIOError:
+    """For who was asked not to wait and would have to."""
+    return BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
 
 
 def read_file(files: Files, path: str) -> bytes:

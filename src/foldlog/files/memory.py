@@ -68,7 +68,7 @@ class MemoryFile:
         with self._lock, memoryview(self.node.data) as view:
             return bytes(view[position : position + length])
 
-    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
+    def read_into(self, position: int, buffer: bytearray | memoryview, *, nowait: bool = False) -> int:
         self._refuse_closed()
         # Every view is released before the lock is: a bytearray that is looked at cannot grow.
         with (

@@ -12,10 +12,12 @@ import weakref
 from collections.abc import Sequence
 
 from foldlog.errors import DirectoryLocked, StorageFull, WrongProcess
-from foldlog.files.base import FULL, Buffer, Entry
+from foldlog.files.base import FULL, Buffer, Entry, would_block
 from foldlog.limits import DESCRIPTORS_MAX
 
 _IOV_MAX = 1024  # what Linux and macOS take in one pwritev
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only: elsewhere nobody can tell, and reads wait
+_CANNOT_TELL = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 if sys.platform == "darwin":
 
@@ -29,11 +31,12 @@ else:
 class PosixFile:
     """An open descriptor. Any thread may use it; it is closed when the last reference goes."""
 
-    __slots__ = ("_descriptor", "_owner", "path")
+    __slots__ = ("_can_tell", "_descriptor", "_owner", "path")
 
     def __init__(self, owner: PosixFiles, path: str, descriptor: int) -> None:
         self._owner = owner
         self._descriptor = descriptor
+        self._can_tell = True  # whether the file system knows what of the file is in memory
         self.path = path
 
     def size(self) -> int:
@@ -56,12 +59,22 @@ class PosixFile:
             have += len(more)
         return b"".join(parts)
 
-    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
+    def read_into(self, position: int, buffer: bytearray | memoryview, *, nowait: bool = False) -> int:
         view = memoryview(buffer)
+        flags = _NOWAIT if nowait and self._can_tell else 0
         have = 0
         while have < len(view):
-            count = os.preadv(self._descriptor, [view[have:]], position + have)
+            try:
+                # Where a part is in memory, that part is read, and the next call says that the rest is not.
+                count = os.preadv(self._descriptor, [view[have:]], position + have, flags)
+            except OSError as error:
+                if not flags or error.errno not in _CANNOT_TELL:
+                    raise
+                self._can_tell, flags = False, 0
+                continue
             if count == 0:
+                if flags and position + have < self.size():
+                    raise would_block(self.path)  # Linux 5.9 and 5.10 say 0 where they mean EAGAIN
                 break
             have += count
         return have

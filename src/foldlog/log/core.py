@@ -123,6 +123,8 @@ class PartitionCore:
             except CorruptLog:
                 if self.segments is view.segments and self._state.gaps_below == state.gaps_below:
                     raise
+            except BlockingIOError:
+                raise  # not a fault: who asked not to wait asks again elsewhere
             except OSError as error:
                 raise StorageError(f"{self.path} could not be read ({error})") from error
         raise StorageError(f"{self.path} changes faster than it can be read; try again")

@@ -1,5 +1,5 @@
-"""One partition, as its one writer has it. To follow an append: admission.py, `append`, `_ready_tail`, `_write`, and then
-durability.py.
+"""One partition, as its one writer has it. To follow an append: admission.py, `append`, `_ready_tail`, `_write`, and
+then durability.py.
 
 Locks, in the order they may be taken: the cleanup's (retention, compaction), `_append_lock` (who appends or rolls),
 the durability's (who syncs), the core's (who changes the slot). Readers take none: they see immutable values.
@@ -379,13 +379,21 @@ class Partition:
 
     # Reading
 
-    def read(self, offset: int, max_bytes: int = READ_CHUNK_BYTES, into: bytearray | None = None) -> Slice:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int = READ_CHUNK_BYTES,
+        into: bytearray | memoryview | None = None,
+        *,
+        nowait: bool = False,
+    ) -> Slice:
         """Whole verified batches below the high watermark, from the one that holds `offset` on; at least one, if any.
 
-        With `into`, the data stand there, until the next read into it. Raises OffsetOutOfRange (with the reason) and
+        With `into`, the data stand there, until the next read into it. `nowait`: BlockingIOError where the disk would
+        have to be waited for; another thread asks again without it. Raises OffsetOutOfRange (with the reason) and
         CorruptLog.
         """
-        return self._core.with_view(lambda view: read_batches(view, offset, max_bytes, into), offset)
+        return self._core.with_view(lambda view: read_batches(view, offset, max_bytes, into, nowait), offset)
 
     def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none."""

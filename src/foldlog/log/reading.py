@@ -38,16 +38,18 @@ def _base_offset(segment: Segment) -> int:
     return segment.base_offset
 
 
-def read_batches(view: View, offset: int, max_bytes: int, into: bytearray | None = None) -> Slice:
+def read_batches(
+    view: View, offset: int, max_bytes: int, into: bytearray | memoryview | None = None, nowait: bool = False
+) -> Slice:
     """The batch that holds `offset` (or the next, where compaction left a gap) and those after it in its segment.
 
     At most `max_bytes`, but at least one batch if there is any below the view's end. CRC, contiguous offsets and
-    leader epoch of all of them are checked. Raises CorruptLog.
+    leader epoch of all of them are checked. `nowait`: see `Segment.locate`. Raises CorruptLog.
     """
     at = view.segment_at(offset)
     while offset < view.end_offset and at < len(view.segments):
         segment = view.segments[at]
-        found = segment.locate(offset, max_bytes, view.gaps_below, view.end_offset, into)
+        found = segment.locate(offset, max_bytes, view.gaps_below, view.end_offset, into, nowait)
         taken = _select(found.headers, offset, max_bytes)
         if taken:
             wrong = check_epochs(taken, view.epoch_starts)

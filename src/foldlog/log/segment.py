@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from foldlog.errors import CorruptLog, StorageError
-from foldlog.files.base import File, Files, read_file
+from foldlog.files.base import File, Files, read_file, read_view, would_block
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.offset_index import OffsetIndex
 from foldlog.log.open_files import OPEN_FILES
@@ -299,19 +299,25 @@ class Segment:
         max_bytes: int,
         gaps_below: int,
         end_offset: int = ANY_OFFSET,
-        into: bytearray | None = None,
+        into: bytearray | memoryview | None = None,
+        nowait: bool = False,
     ) -> Found:
         """The batch that holds `offset` (or the first after it) and what follows in at most about `max_bytes`.
 
         `into` is memory to read into, as far as it is large enough: fresh memory costs more than filling it.
         `headers` is empty if the segment ends before. The index is only a hint: what it leads to is verified,
-        and it is made anew if it led elsewhere. Raises CorruptLog.
+        and it is made anew if it led elsewhere. `nowait`: BlockingIOError where the disk would have to be waited for,
+        or an index to be made. Raises CorruptLog.
         """
+        if nowait and (self._log is None or self._offset_index is None):
+            raise would_block(self.log_path)
         try:
-            return self._locate(offset, max_bytes, gaps_below, end_offset, self._hint(offset), into)
+            return self._locate(offset, max_bytes, gaps_below, end_offset, self._hint(offset), into, nowait)
         except _IndexWrong:
+            if nowait:
+                raise would_block(self.log_path) from None
             # Which of the two is wrong, the log alone decides.
-            found = self._locate(offset, max_bytes, gaps_below, end_offset, _FROM_THE_START, into)
+            found = self._locate(offset, max_bytes, gaps_below, end_offset, _FROM_THE_START, into, nowait)
             with suppress(CorruptLog):  # somebody else's: what was asked for is sound
                 self.rebuild_indexes()
             return found
@@ -323,19 +329,20 @@ class Segment:
         gaps_below: int,
         end_offset: int,
         hint: tuple[int, int],
-        into: bytearray | None,
+        into: bytearray | memoryview | None,
+        nowait: bool,
     ) -> Found:
         log, end = self.log(), self.size
         entry_position, hinted = hint
         start, expected = entry_position, self.base_offset if hinted < 0 else -1
         if 0 <= hinted < offset:
             # Over the batch that the entry names, by its header alone: it can be as large as max.message.bytes.
-            start, expected = self._behind(log, entry_position, hinted), hinted + 1
+            start, expected = self._behind(log, entry_position, hinted, nowait), hinted + 1
         position = start
         wanted = max_bytes + self.index_interval_bytes
         batches = 0
         while position < end:
-            data = _read(log, position, min(wanted, end - position), into)
+            data = read_view(log, position, min(wanted, end - position), into, nowait=nowait)
             found = walk(data, expected_offset=expected, gaps_below=gaps_below, before_offset=end_offset)
             headers = found.headers
             reads_on = not headers and not found.problem and wanted < found.needed_bytes <= end - position
@@ -343,7 +350,7 @@ class Segment:
             if is_first and (not headers or (expected < 0 and headers[0].last_offset != hinted)):
                 raise _IndexWrong
             if headers and headers[-1].next_offset > offset:
-                self._heal_index(entry_position, position - start, batches)
+                self._heal_index(entry_position, position - start, batches, nowait)
                 return Found(headers, data, position, headers[-1].next_offset)
             if headers:
                 position += found.end
@@ -360,9 +367,9 @@ class Segment:
                 raise CorruptLog(self.log_path, position, "the last batch is cut off")
         return Found([], memoryview(b""), position, expected)
 
-    def _behind(self, log: File, position: int, last_offset: int) -> int:
+    def _behind(self, log: File, position: int, last_offset: int, nowait: bool) -> int:
         """The position after the batch at `position`, if its header says that it ends with `last_offset`."""
-        head = log.read(position, _HEAD.size)
+        head = read_view(log, position, _HEAD.size, nowait=nowait)
         if len(head) == _HEAD.size:
             base_offset, length, magic, last_offset_delta = _HEAD.unpack(head)
             behind: int = position + LENGTH_PREFIX_BYTES + length
@@ -375,11 +382,13 @@ class Segment:
         entry = self.offset_index.floor(min(offset - self.base_offset, 0xFFFFFFFF))
         return (entry[1], self.base_offset + entry[0]) if entry else _FROM_THE_START
 
-    def _heal_index(self, start: int, walked_bytes: int, walked_batches: int) -> None:
+    def _heal_index(self, start: int, walked_bytes: int, walked_batches: int, nowait: bool) -> None:
         """After a look-up that went from the entry at `start` further than an index should let it. One batch it may
         walk, however large that is."""
         if walked_batches <= 1 or walked_bytes <= max(_NO_INDEX_BYTES, 16 * self.index_interval_bytes) or self._pinned:
             return
+        if nowait:
+            raise would_block(self.log_path)
         with self._index_lock, suppress(CorruptLog):  # somebody else's: what was asked for is sound
             last = self.offset_index.last()
             if not self.writable and (last is None or last[1] <= start):
@@ -438,10 +447,3 @@ class Segment:
     def next_offset(self, gaps_below: int) -> int:
         """The offset after its last batch; its base offset if it is empty."""
         return self.locate(ANY_OFFSET, READ_CHUNK_BYTES, gaps_below).ended_at if self.size else self.base_offset
-
-
-def _read(log: File, position: int, length: int, into: bytearray | None) -> memoryview:
-    if into is None or length > len(into):
-        return memoryview(log.read(position, length))
-    view = memoryview(into)[:length]
-    return view[: log.read_into(position, view)]
