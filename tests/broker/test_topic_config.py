@@ -22,33 +22,68 @@ INT64 = 2**63 - 1
 
 KAFKA_DEFAULTS = {
     "cleanup.policy": "delete",
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
     "compression.type": "producer",
+    "compression.zstd.level": "3",
     "delete.retention.ms": "86400000",
+    "file.delete.delay.ms": "60000",
     "flush.messages": "1",  # Kafka: 9223372036854775807; here a record is synced before it is acknowledged
     "flush.ms": "9223372036854775807",
     "foldlog.segment.records": "0",
+    "follower.replication.throttled.replicas": "",
     "index.interval.bytes": "4096",
+    "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
+    "max.compaction.lag.ms": "9223372036854775807",
     "max.message.bytes": "1048588",
+    "message.downconversion.enable": "true",
+    "message.format.version": "3.0-IV1",
+    "message.timestamp.after.max.ms": "9223372036854775807",  # Kafka: 3600000; here times are not compared
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.difference.max.ms": "9223372036854775807",
     "message.timestamp.type": "CreateTime",
     "min.cleanable.dirty.ratio": "0.5",
     "min.compaction.lag.ms": "0",
+    "min.insync.replicas": "1",
+    "preallocate": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "remote.storage.enable": "false",
     "retention.bytes": "-1",
     "retention.ms": "604800000",
     "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
     "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
 }
 
 INTEGER_RANGES = {
+    "compression.gzip.level": (-1, 9),
+    "compression.lz4.level": (1, 17),
+    "compression.zstd.level": (-131072, 22),
     "delete.retention.ms": (0, INT64),
+    "file.delete.delay.ms": (0, INT64),
     "flush.messages": (1, INT64),
     "flush.ms": (0, INT64),
     "foldlog.segment.records": (0, INT32),
     "index.interval.bytes": (0, INT32),
+    "local.retention.bytes": (-2, INT64),
+    "local.retention.ms": (-2, INT64),
+    "max.compaction.lag.ms": (1, INT64),
     "max.message.bytes": (0, INT32),
+    "message.timestamp.after.max.ms": (0, INT64),
+    "message.timestamp.before.max.ms": (0, INT64),
+    "message.timestamp.difference.max.ms": (0, INT64),
     "min.compaction.lag.ms": (0, INT64),
+    "min.insync.replicas": (1, INT32),
     "retention.bytes": (-1, INT64),
     "retention.ms": (-1, INT64),
     "segment.bytes": (1024, INT32),
+    "segment.index.bytes": (4, INT32),
+    "segment.jitter.ms": (0, INT64),
     "segment.ms": (1, INT64),
 }
 
@@ -171,6 +206,34 @@ def test_timestamp_type_says_whose_clock() -> None:
         TopicConfig.parse({"message.timestamp.type": "logappendtime"})
     with pytest.raises(InvalidConfig, match="one of producer, uncompressed"):
         TopicConfig.parse({"compression.type": "brotli"})
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "refused"),
+    [
+        ("unclean.leader.election.enable", {True: "true", " FALSE ": "false"}, ["yes", 1, None, ""]),
+        ("remote.storage.enable", {"false": "false", False: "false"}, ["true", True]),
+        ("message.format.version", {"3.0-IV1": "3.0-IV1", "0.10.2": "0.10.2"}, ["", "new", "3", None]),
+        ("leader.replication.throttled.replicas", {"": "", "*": "*", "0:1,12:3": "0:1,12:3"}, ["0", "0:1,", "**", 1]),
+    ],
+)
+def test_a_setting_without_effect_is_checked_and_changes_nothing(
+    name: str, taken: dict[object, str], refused: list[object]
+) -> None:
+    for value, text in taken.items():
+        config = TopicConfig.parse({name: value})
+        assert config.settings == {name: text}
+        assert config.log == LogConfig()
+    for value in refused:
+        with pytest.raises(InvalidConfig, match=f"{name}=.* is not allowed"):
+            TopicConfig.parse({name: value})
+
+
+def test_what_has_no_effect_says_so() -> None:
+    idle = [name for name, setting in TOPIC_SETTINGS.items() if not setting.fields(setting.default)]
+    assert [name for name in idle if not TOPIC_SETTINGS[name].doc.startswith("No effect: ")] == [
+        "remote.storage.enable"
+    ]
 
 
 @pytest.mark.parametrize(

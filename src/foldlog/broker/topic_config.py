@@ -2,13 +2,17 @@
 
 `flush.messages` is our one deviation from Kafka's defaults: it is 1, so that a record is synced before it is
 acknowledged. `foldlog.segment.records` is our one addition.
+
+Some of Kafka's settings are about replicas, tiered storage or older brokers, and there is nothing here for them to
+act on. Tools set them all the same, so they are checked, kept and listed, and their text says that they do nothing.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -28,7 +32,8 @@ class Setting:
     """One row of TOPIC_SETTINGS.
 
     `kafka_type` is the type Kafka's ConfigDef gives it, `default` and every value are printed as Kafka prints
-    them, `parse` gives that canonical text, and `fields` the LogConfig fields it stands for.
+    them, `parse` gives that canonical text, and `fields` the LogConfig fields it stands for: none for a setting
+    without effect.
     """
 
     kafka_type: str
@@ -49,6 +54,40 @@ def _integer(field: str, default: int, lowest: int, highest: int, doc: str) -> S
     allowed = f"an integer from {lowest} to {highest}" + (" (-1: no limit)" if lowest == -1 else "")
     kafka_type = "INT" if highest <= MAX_INT32 else "LONG"
     return Setting(kafka_type, str(default), allowed, doc, parse, lambda text: {field: int(text)})
+
+
+def _no_fields(text: str) -> dict[str, Any]:
+    return {}
+
+
+def _idle_integer(default: int, lowest: int, highest: int, doc: str) -> Setting:
+    allowed = f"an integer from {lowest} to {highest}"
+    return replace(_integer("", default, lowest, highest, doc), allowed=allowed, fields=_no_fields)
+
+
+def _idle_switch(default: str, doc: str, choices: tuple[str, ...] = ("true", "false")) -> Setting:
+    def parse(value: object) -> str:
+        text = str(value).strip().lower() if isinstance(value, str | bool) else value
+        if text not in choices:
+            raise ValueNotAllowedError
+        return str(text)
+
+    return Setting("BOOLEAN", default, " or ".join(choices), doc, parse, _no_fields)
+
+
+def _idle_text(kafka_type: str, default: str, pattern: str, allowed: str, doc: str) -> Setting:
+    def parse(value: object) -> str:
+        text = value.strip() if isinstance(value, str) else None
+        if text is None or re.fullmatch(pattern, text, re.ASCII) is None:
+            raise ValueNotAllowedError
+        return text
+
+    return Setting(kafka_type, default, allowed, doc, parse, _no_fields)
+
+
+def _throttled_replicas(doc: str) -> Setting:
+    pattern = r"\*||[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*"
+    return _idle_text("LIST", "", pattern, "empty, *, or pairs such as 0:1,1:1", doc)
 
 
 def _ratio(field: str, default: float, doc: str) -> Setting:
@@ -113,49 +152,88 @@ def _cleanup_policy(doc: str) -> Setting:
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
-TOPIC_SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
-    {
-        "cleanup.policy": _cleanup_policy("Delete old segments, keep the newest record of each key, or both."),
-        "compression.type": _compression("The codec batches are stored in; producer keeps them as they were sent."),
-        "delete.retention.ms": _integer(
-            "delete_retention_ms", _DAY_MS, 0, MAX_INT64, "How long compaction keeps a tombstone."
-        ),
-        "flush.messages": _integer(
-            "flush_messages", 1, 1, MAX_INT64, "1: sync before acknowledging. More: acknowledge after the write."
-        ),
-        "flush.ms": _integer("flush_ms", MAX_INT64, 0, MAX_INT64, "How long a written record may wait for its sync."),
-        "foldlog.segment.records": _integer(
-            "segment_records", 0, 0, MAX_INT32, "Roll a segment at this many records; 0: not by count."
-        ),
-        "index.interval.bytes": _integer(
-            "index_interval_bytes", 4096, 0, MAX_INT32, "One index entry per this many bytes of log."
-        ),
-        "max.message.bytes": _integer("max_message_bytes", 1048588, 0, MAX_INT32, "The largest batch, as it is sent."),
-        "message.timestamp.type": _one_of(
-            _TIMESTAMP_TYPES,
-            "Whose clock stamps a record: the producer's, or the log's when it is appended.",
-            lambda text: {"log_append_time": text == "LogAppendTime"},
-        ),
-        "min.cleanable.dirty.ratio": _ratio(
-            "min_cleanable_dirty_ratio", 0.5, "Compact once this share of the log has not been compacted."
-        ),
-        "min.compaction.lag.ms": _integer(
-            "min_compaction_lag_ms", 0, 0, MAX_INT64, "How long a record stays out of compaction's reach."
-        ),
-        "retention.bytes": _integer(
-            "retention_bytes", -1, -1, MAX_INT64, "Delete the oldest segments of a partition above this size."
-        ),
-        "retention.ms": _integer(
-            "retention_ms", 7 * _DAY_MS, -1, MAX_INT64, "Delete segments whose newest record is older."
-        ),
-        "segment.bytes": _integer(
-            "segment_bytes", 1 << 30, limits.SEGMENT_BYTES_MIN, MAX_INT32, "Roll a segment before it outgrows this."
-        ),
-        "segment.ms": _integer(
-            "segment_ms", 7 * _DAY_MS, 1, MAX_INT64, "Roll a segment once its first record is this old."
-        ),
-    }
-)
+_IN_EFFECT: Final = {
+    "cleanup.policy": _cleanup_policy("Delete old segments, keep the newest record of each key, or both."),
+    "compression.type": _compression("The codec batches are stored in; producer keeps them as they were sent."),
+    "delete.retention.ms": _integer(
+        "delete_retention_ms", _DAY_MS, 0, MAX_INT64, "How long compaction keeps a tombstone."
+    ),
+    "flush.messages": _integer(
+        "flush_messages", 1, 1, MAX_INT64, "1: sync before acknowledging. More: acknowledge after the write."
+    ),
+    "flush.ms": _integer("flush_ms", MAX_INT64, 0, MAX_INT64, "How long a written record may wait for its sync."),
+    "foldlog.segment.records": _integer(
+        "segment_records", 0, 0, MAX_INT32, "Roll a segment at this many records; 0: not by count."
+    ),
+    "index.interval.bytes": _integer(
+        "index_interval_bytes", 4096, 0, MAX_INT32, "One index entry per this many bytes of log."
+    ),
+    "max.message.bytes": _integer("max_message_bytes", 1048588, 0, MAX_INT32, "The largest batch, as it is sent."),
+    "message.timestamp.type": _one_of(
+        _TIMESTAMP_TYPES,
+        "Whose clock stamps a record: the producer's, or the log's when it is appended.",
+        lambda text: {"log_append_time": text == "LogAppendTime"},
+    ),
+    "min.cleanable.dirty.ratio": _ratio(
+        "min_cleanable_dirty_ratio", 0.5, "Compact once this share of the log has not been compacted."
+    ),
+    "min.compaction.lag.ms": _integer(
+        "min_compaction_lag_ms", 0, 0, MAX_INT64, "How long a record stays out of compaction's reach."
+    ),
+    "retention.bytes": _integer(
+        "retention_bytes", -1, -1, MAX_INT64, "Delete the oldest segments of a partition above this size."
+    ),
+    "retention.ms": _integer(
+        "retention_ms", 7 * _DAY_MS, -1, MAX_INT64, "Delete segments whose newest record is older."
+    ),
+    "segment.bytes": _integer(
+        "segment_bytes", 1 << 30, limits.SEGMENT_BYTES_MIN, MAX_INT32, "Roll a segment before it outgrows this."
+    ),
+    "segment.ms": _integer(
+        "segment_ms", 7 * _DAY_MS, 1, MAX_INT64, "Roll a segment once its first record is this old."
+    ),
+}
+
+_ONE_REPLICA: Final = "No effect: a partition has one replica."
+_ONE_TIER: Final = "No effect: all segments are in the data directory."
+_ONE_FORMAT: Final = "No effect: batches are kept and served as record batch v2."
+_DEFAULT_LEVEL: Final = "No effect: batches that are compressed here are compressed at the codec's usual level."
+_NOT_COMPARED: Final = "No effect: the timestamps of producers are not compared with the clock."
+
+_WITHOUT_EFFECT: Final = {
+    "compression.gzip.level": _idle_integer(-1, -1, 9, _DEFAULT_LEVEL),
+    "compression.lz4.level": _idle_integer(9, 1, 17, _DEFAULT_LEVEL),
+    "compression.zstd.level": _idle_integer(3, -131072, 22, _DEFAULT_LEVEL),
+    "file.delete.delay.ms": _idle_integer(
+        60_000, 0, MAX_INT64, "No effect: a deleted segment's file goes at once; who reads it keeps it."
+    ),
+    "follower.replication.throttled.replicas": _throttled_replicas(_ONE_REPLICA),
+    "leader.replication.throttled.replicas": _throttled_replicas(_ONE_REPLICA),
+    "local.retention.bytes": _idle_integer(-2, -2, MAX_INT64, _ONE_TIER),
+    "local.retention.ms": _idle_integer(-2, -2, MAX_INT64, _ONE_TIER),
+    "max.compaction.lag.ms": _idle_integer(
+        MAX_INT64, 1, MAX_INT64, "No effect: when to compact is decided by min.cleanable.dirty.ratio."
+    ),
+    "message.downconversion.enable": _idle_switch("true", _ONE_FORMAT),
+    "message.format.version": _idle_text(
+        "STRING", "3.0-IV1", r"[0-9]+(\.[0-9]+){1,3}(-IV[0-9]+)?", "a version such as 3.0-IV1", _ONE_FORMAT
+    ),
+    "message.timestamp.after.max.ms": _idle_integer(MAX_INT64, 0, MAX_INT64, _NOT_COMPARED),
+    "message.timestamp.before.max.ms": _idle_integer(MAX_INT64, 0, MAX_INT64, _NOT_COMPARED),
+    "message.timestamp.difference.max.ms": _idle_integer(MAX_INT64, 0, MAX_INT64, _NOT_COMPARED),
+    "min.insync.replicas": _idle_integer(1, 1, MAX_INT32, _ONE_REPLICA),
+    "preallocate": _idle_switch("false", "No effect: segments grow as they are written."),
+    "remote.log.copy.disable": _idle_switch("false", _ONE_TIER),
+    "remote.log.delete.on.disable": _idle_switch("false", _ONE_TIER),
+    "remote.storage.enable": _idle_switch("false", "There is no remote storage to enable.", choices=("false",)),
+    "segment.index.bytes": _idle_integer(
+        10 << 20, 4, MAX_INT32, "No effect: an index is as long as its segment needs."
+    ),
+    "segment.jitter.ms": _idle_integer(0, 0, MAX_INT64, "No effect: segments roll when segment.ms says so."),
+    "unclean.leader.election.enable": _idle_switch("false", _ONE_REPLICA),
+}
+
+TOPIC_SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(dict(sorted((_IN_EFFECT | _WITHOUT_EFFECT).items())))
 """Every topic setting, by Kafka's name."""
 
 _NEAREST_CUTOFF: Final = 0.5
