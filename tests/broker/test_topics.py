@@ -6,6 +6,7 @@ Each test runs on a real directory and in memory.
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from broker.small_broker import at, open_broker, read, writable, write
 from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Growth
+from foldlog.broker.topic_config import TopicConfig
 from foldlog.broker.topic_names import kafka_topic_id
 from foldlog.errors import (
     CorruptLog,
@@ -406,3 +408,18 @@ def test_missing_parents_are_made(tmp_path: Path) -> None:
     with Broker.open(path) as broker:
         broker.create_topic("orders")
     assert (tmp_path / "a" / "b" / "c" / "orders-0").is_dir()
+
+
+def test_settings_are_decided_from_those_in_force_with_no_change_in_between(files: Files) -> None:
+    with open_broker(files) as broker:
+        broker.create_topic("orders", config={"segment.ms": 1})
+
+        def one_more(config: TopicConfig) -> TopicConfig:
+            return config.with_changes({"segment.ms": int(config.effective()["segment.ms"]) + 1})
+
+        threads = [threading.Thread(target=broker.configure_topic, args=("orders", one_more)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert broker.topic("orders").config.settings == {"segment.ms": "9"}

@@ -162,12 +162,16 @@ class Broker:
 
     def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
         """Change settings, None to put one back to its default. Durable on return, and in force."""
+        return self.configure_topic(name, lambda config: config.with_changes(changes))
+
+    def configure_topic(self, name: str, decide: Callable[[TopicConfig], TopicConfig]) -> Topic:
+        """The same where what to change depends on what is set: no other change comes between the two."""
         storage = self._writable()
         if name == OFFSETS_TOPIC:
             raise InvalidTopicName(
                 f"topic {name!r} is made and kept by the log itself; other settings could lose what groups committed"
             )
-        topic = storage.changes.alter(name, changes, storage.partitions)
+        topic = storage.changes.configure(name, decide, storage.partitions)
         storage.on_topics_changed()
         return topic
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from foldlog import limits
 from foldlog.broker import catalog as catalogs
@@ -78,11 +78,12 @@ class TopicChanges:
             self._commit(self.catalog.with_topic(grown))
             return grown
 
-    def alter(self, name: str, changes: Mapping[str, object | None], partitions: OpenPartitions) -> Topic:
-        """Change settings, None for the default. Durable on return, and in force for what is appended from then on."""
+    def configure(self, name: str, decide: Callable[[TopicConfig], TopicConfig], partitions: OpenPartitions) -> Topic:
+        """Give the topic the settings that `decide` makes of those it has, with no other change in between. Durable on
+        return, and in force for what is appended from then on."""
         with self._changing:
             topic = self._known(name)
-            changed = topic.configured(topic.config.with_changes(changes))
+            changed = topic.configured(decide(topic.config))
             self._commit(self.catalog.with_topic(changed))
             for partition in partitions.each_open(keys_of(changed)):
                 if isinstance(partition, Partition):
