@@ -11,14 +11,16 @@ and there is one for each version; a broker would spend its start, and every API
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import importlib
+import re
 import subprocess
 import sys
+import tempfile
 import types
 import typing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import kio
 from kio.schema.index import api_key_map, schema_name_map
@@ -32,7 +34,9 @@ SERVED = (
     "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions",
 )  # fmt: skip
 
-DIRECTORY = Path(__file__).resolve().parent.parent / "src" / "foldlog" / "wire" / "messages"
+ROOT = Path(__file__).resolve().parent.parent
+DIRECTORY = ROOT / "src" / "foldlog" / "wire" / "messages"
+CONFIG = ROOT / "pyproject.toml"
 
 PRIMITIVES = {
     "bool": ("bool", "bool", "False"),
@@ -53,14 +57,50 @@ PRIMITIVES = {
 }
 """kio's name of a type: ours, its type in Python, and the value of a field that nobody set."""
 
-HEADER = '''"""{title}, versions {first} to {last}. Written by scripts/generate_messages.py from kio {version}; not by hand."""
+HEADER = '''"""{title}, versions {first} to {last}.
+
+Written by scripts/generate_messages.py from kio {version}, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import ZERO_UUID, Field, Message, Records
+from foldlog.wire.schema import {imports}
+'''
+
+IMPORTS = ("ZERO_UUID", "Field", "Message", "Records", "Request", "Response")
+
+INDEX = '''"""Every API with a module here, and the names of all.
+
+Written by scripts/generate_messages.py from kio {version}, not by hand.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+
+class Api(NamedTuple):
+    """An API and the versions of it that the schemas know; `module` is its module in this package."""
+
+    key: int
+    module: str
+    first: int
+    last: int
+
+
+APIS: Final = MappingProxyType({{
+{apis}
+}})
+"""By API key."""
+
+NAMES: Final = MappingProxyType({{
+{names}
+}})
+"""Kafka's name for each API key, served or not."""
 '''
 
 
@@ -136,10 +176,13 @@ def plan_field(name: str, by_version: dict[int, dataclasses.Field[Any]]) -> Fiel
     is_array = shapes[max(shapes)].is_array
     python_type = f"Sequence[{item_type}]" if is_array else item_type
     can_be_null = any(shape.is_nullable for shape in shapes.values())
-    default = default_text(newest, struct, kafka_type, is_array, can_be_null)
-    if struct and not is_array and default != "None":
-        python_type, default = f"{python_type} | None", "None"
-    elif can_be_null:
+    if struct and not is_array:
+        # A tagged struct that is None has only defaults, so it is not on the wire: one object less for most responses.
+        if not all(shape.is_nullable or shape.tag is not None for shape in shapes.values()):
+            raise SystemExit(f"{name} is a struct that is always on the wire: give it a default of its own")
+        can_be_null = True
+    default = default_text(newest, is_struct=struct is not None, kafka_type=kafka_type, is_array=is_array)
+    if can_be_null:
         python_type += " | None"
     return FieldPlan(name, default, python_type, struct, shapes)
 
@@ -158,20 +201,18 @@ def unwrap(annotation: Any) -> tuple[Any, bool, bool]:
     return annotation, False, is_nullable
 
 
-def default_text(
-    field: dataclasses.Field[Any], struct: StructPlan | None, kafka_type: str, is_array: bool, can_be_null: bool
-) -> str:
+def default_text(field: dataclasses.Field[Any], *, is_struct: bool, kafka_type: str, is_array: bool) -> str:
     default = field.default
     if is_array:
         return "None" if default is None else "()"
-    if struct:
-        return "None" if can_be_null else "struct"
+    if is_struct:
+        return "None"
     if default is dataclasses.MISSING:
         return PRIMITIVES[kafka_type][2]
     if default is None:
         return {"uuid": "ZERO_UUID", "datetime_i64": "-1"}.get(kafka_type, "None")
-    if isinstance(default, datetime.timedelta):
-        return str(default // datetime.timedelta(milliseconds=1))
+    if isinstance(default, dt.timedelta):
+        return str(default // dt.timedelta(milliseconds=1))
     if kafka_type == "error_code":
         return str(int(default))
     text = repr(default) if isinstance(default, str | bytes | bool | float) else str(int(default))
@@ -189,140 +230,150 @@ def spans(shapes: dict[int, Shape]) -> list[tuple[int, int, Shape]]:
     return found
 
 
-def write_struct(plan: StructPlan, lines: list[str], written: dict[str, StructPlan], extra: list[str]) -> None:
-    for field in plan.fields:
-        if field.struct:
-            write_struct(field.struct, lines, written, [])
+def write_struct(plan: StructPlan, lines: list[str], written: dict[str, StructPlan]) -> None:
+    """A struct inside a message, after those that it holds itself."""
+    write_inner(plan, lines, written)
     if plan.name in written:
         if written[plan.name] != plan:
             raise SystemExit(f"two different structs are named {plan.name}")
         return
     written[plan.name] = plan
+    first, last = versions_of(plan)
+    lines += ["", "", f"class {plan.name}(Message):", f'    """{in_versions(first, last)}."""', ""]
+    write_members(plan, lines, [])
+
+
+def write_inner(plan: StructPlan, lines: list[str], written: dict[str, StructPlan]) -> None:
+    for field in plan.fields:
+        if field.struct:
+            write_struct(field.struct, lines, written)
+
+
+def write_members(plan: StructPlan, lines: list[str], constants: list[str]) -> None:
     names = ", ".join(f'"{field.name}"' for field in plan.fields)
-    slots = f"({names},)" if plan.fields else "()"
-    lines += ["", "", f"class {plan.name}(Message):", f"    __slots__ = {slots}", *extra]
+    lines += [f"    __slots__ = ({names},)" if plan.fields else "    __slots__ = ()", *constants]
     lines.append("    SCHEMA: ClassVar[tuple[Field, ...]] = (")
     for field in plan.fields:
-        for first, last, shape in spans(field.shapes):
-            arguments = [f'"{field.name}"', f'"{shape.type}"', str(first), str(last)]
-            if field.struct:
-                arguments.append(f"item={field.struct.name}")
-            if shape.is_array:
-                arguments.append("is_array=True")
-            if shape.is_nullable:
-                arguments.append("is_nullable=True")
-            if shape.tag is not None:
-                arguments.append(f"tag={shape.tag}")
-            lines.append(f"        Field({', '.join(arguments)}),")
+        lines += [f"        {schema_text(field, *span)}," for span in spans(field.shapes)]
     lines.append("    )")
-    if not plan.fields:
-        return
-    parameters = ", ".join(f"{field.name}: {field.python_type} = {field.default}" for field in plan.fields)
-    lines += ["", f"    def __init__(self, *, {parameters}) -> None:"]
-    for field in plan.fields:
-        if field.struct and field.python_type == f"{field.struct.name} | None" and field.default == "None":
-            if not any(shape.is_nullable for shape in field.shapes.values()):
-                lines.append(
-                    f"        self.{field.name}: {field.struct.name} = "
-                    f"{field.struct.name}() if {field.name} is None else {field.name}"
-                )
-                continue
-        lines.append(f"        self.{field.name} = {field.name}")
+    if plan.fields:
+        parameters = ", ".join(f"{field.name}: {field.python_type} = {field.default}" for field in plan.fields)
+        lines += ["", f"    def __init__(self, *, {parameters}) -> None:"]
+        lines += [f"        self.{field.name} = {field.name}" for field in plan.fields]
+
+
+def schema_text(field: FieldPlan, first: int, last: int, shape: Shape) -> str:
+    arguments = [f'"{field.name}"', f'"{shape.type}"', str(first), str(last)]
+    if field.struct:
+        arguments.append(f"item={field.struct.name}")
+    if shape.is_array:
+        arguments.append("is_array=True")
+    if shape.is_nullable:
+        arguments.append("is_nullable=True")
+    if shape.tag is not None:
+        arguments.append(f"tag={shape.tag}")
+    return f"Field({', '.join(arguments)})"
+
+
+def versions_of(plan: StructPlan) -> tuple[int, int]:
+    found = [version for field in plan.fields for version in field.shapes]
+    return min(found), max(found)
+
+
+def in_versions(first: int, last: int) -> str:
+    return f"In version {first}" if first == last else f"In versions {first} to {last}"
+
+
+def classes_of(api: str, kind: Literal[EntityType.request, EntityType.response]) -> dict[int, type]:
+    """kio's class for each version."""
+    classes = {}
+    for version, entities in schema_name_map[api].items():
+        module, _, name = entities[kind].partition(":")
+        classes[version] = getattr(importlib.import_module(module), name)
+    return classes
 
 
 def module_text(api: str) -> str:
     key = next(number for number, name in api_key_map.items() if name == api)
     versions = sorted(schema_name_map[api])
-    plans = {}
-    flexible: int | None = None
-    for kind in (EntityType.request, EntityType.response):
-        classes = {}
-        for version in versions:
-            module, _, name = schema_name_map[api][version][kind].partition(":")
-            classes[version] = getattr(importlib.import_module(module), name)
-        flexible = min((v for v, entity in classes.items() if entity.__flexible__), default=None)
-        plans[kind] = plan_struct(classes)
-    title = plans[EntityType.request].name.removesuffix("Request")
-    lines = [HEADER.format(title=title, first=versions[0], last=versions[-1], version=kio.__version__).rstrip()]
+    first, last = versions[0], versions[-1]
+    lines: list[str] = []
     written: dict[str, StructPlan] = {}
-    for plan in plans.values():
-        extra = [
-            f"    API_KEY: ClassVar[int] = {key}",
-            f"    VERSIONS: ClassVar[tuple[int, int]] = ({versions[0]}, {versions[-1]})",
-            f"    FLEXIBLE_FROM: ClassVar[int | None] = {flexible}",
-        ]
-        write_struct(plan, lines, written, extra)
-    lines += ["", "", f"REQUEST = {plans[EntityType.request].name}", f"RESPONSE = {plans[EntityType.response].name}"]
-    text = "\n".join(lines) + "\n"
-    if "Sequence[" not in text:
-        text = text.replace("from collections.abc import Sequence\n", "")
-    used = [name for name in ("ZERO_UUID", "Field", "Message", "Records") if text.count(name) > 1]
-    return text.replace("import ZERO_UUID, Field, Message, Records", f"import {', '.join(used)}")
+    tops = {}
+    by_base = {"Request": classes_of(api, EntityType.request), "Response": classes_of(api, EntityType.response)}
+    for base, classes in by_base.items():
+        flexible_from = min((v for v, entity in classes.items() if entity.__flexible__), default=None)  # type: ignore[attr-defined]
+        plan = plan_struct(classes)
+        write_inner(plan, lines, written)
+        lines += ["", "", f"class {plan.name}({base}):", f'    """{in_versions(first, last)}."""', ""]
+        write_members(
+            plan,
+            lines,
+            [
+                f"    API_KEY: ClassVar[int] = {key}",
+                f"    VERSIONS: ClassVar[tuple[int, int]] = ({first}, {last})",
+                f"    FLEXIBLE_FROM: ClassVar[int | None] = {flexible_from}",
+            ],
+        )
+        tops[base] = plan.name
+    lines += ["", "", f"REQUEST = {tops['Request']}", f"RESPONSE = {tops['Response']}", ""]
+    body = "\n".join(lines)
+    header = HEADER.format(
+        title=tops["Request"].removesuffix("Request"),
+        first=first,
+        last=last,
+        version=kio.__version__,
+        imports=", ".join(name for name in IMPORTS if re.search(rf"\b{name}\b", body)),
+    )
+    if "Sequence[" not in body:
+        header = header.replace("from collections.abc import Sequence\n", "")
+    return header + body
 
 
 def index_text() -> str:
-    rows = []
+    apis = []
     for key, api in sorted(api_key_map.items()):
         if api in SERVED:
-            versions = sorted(schema_name_map[api])
-            rows.append(f'    {key}: Api({key}, "{api}", {versions[0]}, {versions[-1]}),')
+            apis.append(f'    {key}: Api({key}, "{api}", {min(schema_name_map[api])}, {max(schema_name_map[api])}),')
     names = [
-        f'    {key}: "{"".join(p.capitalize() for p in api.split("_"))}",' for key, api in sorted(api_key_map.items())
+        f'    {key}: "{"".join(word.capitalize() for word in api.split("_"))}",'
+        for key, api in sorted(api_key_map.items())
     ]
-    return "\n".join([
-        f'"""Every API with a module here, and the names of all. Written by scripts/generate_messages.py from kio {kio.__version__}."""',
-        "",
-        "from __future__ import annotations",
-        "",
-        "from types import MappingProxyType",
-        "from typing import Final, NamedTuple",
-        "",
-        "",
-        "class Api(NamedTuple):",
-        '    """An API and the versions of it that the schemas know; `module` is its module in this package."""',
-        "",
-        "    key: int",
-        "    module: str",
-        "    first: int",
-        "    last: int",
-        "",
-        "",
-        "APIS: Final = MappingProxyType({",
-        *rows,
-        "})",
-        '"""By API key."""',
-        "",
-        "NAMES: Final = MappingProxyType({",
-        *names,
-        "})",
-        '"""Kafka\'s name for each API key, served or not."""',
-        "",
-    ])  # fmt: skip
+    return INDEX.format(version=kio.__version__, apis="\n".join(apis), names="\n".join(names))
 
 
-def formatted(text: str, name: str) -> str:
-    command = ["ruff", "format", "--stdin-filename", str(DIRECTORY / name), "-"]
+def formatted(texts: dict[str, str]) -> dict[str, str]:
+    """As `ruff format` writes them: one run over a copy, since a run for each module takes longer than all the rest."""
     ruff = Path(sys.executable).parent / "ruff"
-    if ruff.exists():
-        command[0] = str(ruff)
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in texts.items():
+            (Path(folder) / name).write_text(text)
+        command = [str(ruff) if ruff.exists() else "ruff", "format", "--quiet", "--config", str(CONFIG), folder]
+        subprocess.run(command, check=True)
+        return {name: (Path(folder) / name).read_text() for name in texts}
+
+
+def stale_modules() -> dict[str, str]:
+    """The modules that are not what would be written, and what would be."""
+    texts = {f"{api}.py": module_text(api) for api in SERVED}
+    texts["__init__.py"] = index_text()
+    stale = {}
+    for name, text in formatted(texts).items():
+        path = DIRECTORY / name
+        if not path.exists() or path.read_text() != text:
+            stale[name] = text
+    return stale
 
 
 def main() -> int:
-    texts = {f"{api}.py": module_text(api) for api in SERVED}
-    texts["__init__.py"] = index_text()
-    stale = []
-    for name, text in texts.items():
-        text = formatted(text, name)
-        path = DIRECTORY / name
-        if not path.exists() or path.read_text() != text:
-            stale.append(name)
-            if "--check" not in sys.argv:
-                path.write_text(text)
-    if "--check" in sys.argv and stale:
-        print(f"not what kio {kio.__version__} says: {', '.join(stale)}; run python scripts/generate_messages.py")
-        return 1
-    print(f"{len(texts)} modules, {len(stale)} {'stale' if '--check' in sys.argv else 'written'}")
+    stale = stale_modules()
+    if "--check" in sys.argv:
+        if stale:
+            print(f"not what kio {kio.__version__} says: {', '.join(stale)}; run python scripts/generate_messages.py")
+        return 1 if stale else 0
+    for name, text in stale.items():
+        (DIRECTORY / name).write_text(text)
+    print(f"{len(SERVED) + 1} modules, {len(stale)} written")
     return 0
 
 

@@ -60,6 +60,10 @@ class InvalidBatch(CallerError):
         self.position = position
 
 
+class RefusedBatch(InvalidBatch):
+    """A batch is sound, but not one that this topic, or any log, takes from a client."""
+
+
 class InvalidTimestamp(InvalidBatch):
     """A batch claims a time that is not its producer's to set."""
 
@@ -283,3 +287,11 @@ class OutOfOrderSequence(ProducerError):
 
 class InvalidProducerEpoch(ProducerError):
     """A newer producer with the same id has taken over."""
+
+
+class RefusedByBroker(FoldlogError):
+    """A broker answered with a code that has no type of its own here; `code` is Kafka's number for it."""
+
+    def __init__(self, code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code

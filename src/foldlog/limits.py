@@ -119,3 +119,27 @@ ARROW_WRITE_BYTES = 512 << 10
 
 ARROW_BATCH_BYTES = 64 << 10
 """Batches of a bulk append: who reads one record reads one batch, and who reads all hardly notices the headers."""
+
+REQUEST_ITEMS_MAX = 1 << 18
+"""Items of all arrays of one request: 100,000 partitions fit, and what a frame of two-byte items makes is 40 MB."""
+
+RESPONSE_ITEMS_MAX = 1 << 24
+"""Items of all arrays of one response: a client asked for it, and DescribeLogDirs names every replica there is."""
+
+RECORDS_INLINE_BYTES_MAX = 4 << 10
+"""Records up to this are copied into the response: one buffer more to send costs as much as the copy of 4 KB."""
+
+FETCH_SESSION_PARTITIONS_MAX = 200_000
+"""Partitions that fetch sessions remember, all together, about 250 bytes each: beyond this, fetches name them again."""
+
+FETCH_SESSION_EVICTION_MS = 2 * 60 * 1000
+"""How long a fetch session that is not used keeps its slot: min.incremental.fetch.session.eviction.ms of Kafka."""
+
+FRAME_FIRST_BYTES = 64 << 10
+"""What a connection reserves for a frame before its bytes come; a longer one gets more as they do."""
+
+REQUESTS_IN_FLIGHT_MAX = 128
+"""Of one connection: clients send 5 (Java) to a few dozen (librdkafka, a million by its settings) ahead of answers."""
+
+CONNECTION_STALL_MS = 10_000
+"""While memory is short: how long a connection may hold a part of a frame, or an answer it does not read."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from foldlog.errors import InvalidBatch, InvalidTimestamp, RecordTooLarge
+from foldlog.errors import InvalidTimestamp, RecordTooLarge, RefusedBatch
 from foldlog.files.base import Buffer
 from foldlog.limits import DECOMPRESSED_BYTES_MAX
 from foldlog.log.config import AS_PRODUCED, LogConfig
@@ -25,7 +25,7 @@ class Admitted(NamedTuple):
 
 
 def admit(buffer: Buffer, config: LogConfig, *, trusted: bool, foreign: bool) -> Admitted:
-    """Check the batches of one buffer. Raises InvalidBatch, InvalidTimestamp or RecordTooLarge.
+    """Check the batches of one buffer. Raises InvalidBatch, RefusedBatch, InvalidTimestamp or RecordTooLarge.
 
     `trusted`: built by our own builder just now, so only the headers are looked at. `foreign`: from a client, which
     may send one batch and nothing that only a log may write.
@@ -41,7 +41,7 @@ def admit(buffer: Buffer, config: LogConfig, *, trusted: bool, foreign: bool) ->
     if foreign:
         _refuse_foreign(headers)
     if config.compact and any(header.keyless_count for header in headers):
-        raise InvalidBatch("a record without a key cannot go to a compacted topic", 0)
+        raise RefusedBatch("a record without a key cannot go to a compacted topic", 0)
     if config.compression != AS_PRODUCED and any(header.compression != config.compression for header in headers):
         data = recompress(data, config.compression)
         headers = walk(data, check_crc=False).headers
@@ -60,18 +60,18 @@ def _writable(buffer: Buffer) -> Writable:
 def _refuse_foreign(headers: list[BatchHeader]) -> None:
     """What Kafka refuses from a client: what is a log's own to write, and what could not be told from a repetition."""
     if len(headers) != 1:
-        raise InvalidBatch(f"{len(headers)} batches were sent for one partition; one is allowed", headers[1].position)
+        raise RefusedBatch(f"{len(headers)} batches were sent for one partition; one is allowed", headers[1].position)
     header = headers[0]
     if header.is_control:
-        raise InvalidBatch("it is a control batch, which only a log itself writes", 0)
+        raise RefusedBatch("it is a control batch, which only a log itself writes", 0)
     if header.is_transactional:
-        raise InvalidBatch("it belongs to a transaction, and this log has no transactions", 0)
+        raise RefusedBatch("it belongs to a transaction, and this log has no transactions", 0)
     if header.has_delete_horizon:
-        raise InvalidBatch("it has a delete horizon, which only compaction sets", 0)
+        raise RefusedBatch("it has a delete horizon, which only compaction sets", 0)
     if header.is_log_append_time:
         raise InvalidTimestamp("its timestamp type is LogAppendTime, which only a log itself sets", 0)
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
-        raise InvalidBatch(
+        raise RefusedBatch(
             f"producer {header.producer_id} sent it with epoch {header.producer_epoch} and sequence"
             f" {header.base_sequence}, which start at 0",
             0,

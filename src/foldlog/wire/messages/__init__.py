@@ -1,4 +1,7 @@
-"""Every API with a module here, and the names of all. Written by scripts/generate_messages.py from kio 0.6.5."""
+"""Every API with a module here, and the names of all.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 

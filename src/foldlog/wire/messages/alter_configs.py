@@ -1,14 +1,19 @@
-"""AlterConfigs, versions 0 to 2. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""AlterConfigs, versions 0 to 2.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class AlterableConfig(Message):
+    """In versions 0 to 2."""
+
     __slots__ = (
         "name",
         "value",
@@ -24,10 +29,12 @@ class AlterableConfig(Message):
 
 
 class AlterConfigsResource(Message):
+    """In versions 0 to 2."""
+
     __slots__ = (
-        "configs",
-        "resource_name",
         "resource_type",
+        "resource_name",
+        "configs",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("resource_type", "int8", 0, 2),
@@ -43,7 +50,9 @@ class AlterConfigsResource(Message):
         self.configs = configs
 
 
-class AlterConfigsRequest(Message):
+class AlterConfigsRequest(Request):
+    """In versions 0 to 2."""
+
     __slots__ = (
         "resources",
         "validate_only",
@@ -62,11 +71,13 @@ class AlterConfigsRequest(Message):
 
 
 class AlterConfigsResourceResponse(Message):
+    """In versions 0 to 2."""
+
     __slots__ = (
         "error_code",
         "error_message",
-        "resource_name",
         "resource_type",
+        "resource_name",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("error_code", "int16", 0, 2),
@@ -84,10 +95,12 @@ class AlterConfigsResourceResponse(Message):
         self.resource_name = resource_name
 
 
-class AlterConfigsResponse(Message):
+class AlterConfigsResponse(Response):
+    """In versions 0 to 2."""
+
     __slots__ = (
-        "responses",
         "throttle_time_ms",
+        "responses",
     )
     API_KEY: ClassVar[int] = 33
     VERSIONS: ClassVar[tuple[int, int]] = (0, 2)

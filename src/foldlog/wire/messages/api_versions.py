@@ -1,14 +1,19 @@
-"""ApiVersions, versions 0 to 4. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""ApiVersions, versions 0 to 4.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
-class ApiVersionsRequest(Message):
+class ApiVersionsRequest(Request):
+    """In versions 0 to 4."""
+
     __slots__ = (
         "client_software_name",
         "client_software_version",
@@ -27,10 +32,12 @@ class ApiVersionsRequest(Message):
 
 
 class ApiVersion(Message):
+    """In versions 0 to 4."""
+
     __slots__ = (
         "api_key",
-        "max_version",
         "min_version",
+        "max_version",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("api_key", "int16", 0, 4),
@@ -45,10 +52,12 @@ class ApiVersion(Message):
 
 
 class SupportedFeatureKey(Message):
+    """In versions 3 to 4."""
+
     __slots__ = (
-        "max_version",
-        "min_version",
         "name",
+        "min_version",
+        "max_version",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 3, 4),
@@ -63,10 +72,12 @@ class SupportedFeatureKey(Message):
 
 
 class FinalizedFeatureKey(Message):
+    """In versions 3 to 4."""
+
     __slots__ = (
+        "name",
         "max_version_level",
         "min_version_level",
-        "name",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 3, 4),
@@ -80,14 +91,16 @@ class FinalizedFeatureKey(Message):
         self.min_version_level = min_version_level
 
 
-class ApiVersionsResponse(Message):
+class ApiVersionsResponse(Response):
+    """In versions 0 to 4."""
+
     __slots__ = (
-        "api_keys",
         "error_code",
-        "finalized_features",
-        "finalized_features_epoch",
-        "supported_features",
+        "api_keys",
         "throttle_time_ms",
+        "supported_features",
+        "finalized_features_epoch",
+        "finalized_features",
         "zk_migration_ready",
     )
     API_KEY: ClassVar[int] = 18

@@ -1,14 +1,19 @@
-"""CreatePartitions, versions 0 to 3. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""CreatePartitions, versions 0 to 3.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class CreatePartitionsAssignment(Message):
+    """In versions 0 to 3."""
+
     __slots__ = ("broker_ids",)
     SCHEMA: ClassVar[tuple[Field, ...]] = (Field("broker_ids", "int32", 0, 3, is_array=True),)
 
@@ -17,10 +22,12 @@ class CreatePartitionsAssignment(Message):
 
 
 class CreatePartitionsTopic(Message):
+    """In versions 0 to 3."""
+
     __slots__ = (
-        "assignments",
-        "count",
         "name",
+        "count",
+        "assignments",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 0, 3),
@@ -36,10 +43,12 @@ class CreatePartitionsTopic(Message):
         self.assignments = assignments
 
 
-class CreatePartitionsRequest(Message):
+class CreatePartitionsRequest(Request):
+    """In versions 0 to 3."""
+
     __slots__ = (
-        "timeout_ms",
         "topics",
+        "timeout_ms",
         "validate_only",
     )
     API_KEY: ClassVar[int] = 37
@@ -60,10 +69,12 @@ class CreatePartitionsRequest(Message):
 
 
 class CreatePartitionsTopicResult(Message):
+    """In versions 0 to 3."""
+
     __slots__ = (
+        "name",
         "error_code",
         "error_message",
-        "name",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 0, 3),
@@ -77,10 +88,12 @@ class CreatePartitionsTopicResult(Message):
         self.error_message = error_message
 
 
-class CreatePartitionsResponse(Message):
+class CreatePartitionsResponse(Response):
+    """In versions 0 to 3."""
+
     __slots__ = (
-        "results",
         "throttle_time_ms",
+        "results",
     )
     API_KEY: ClassVar[int] = 37
     VERSIONS: ClassVar[tuple[int, int]] = (0, 3)

@@ -1,17 +1,22 @@
-"""CreateTopics, versions 2 to 7. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""CreateTopics, versions 2 to 7.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import ZERO_UUID, Field, Message
+from foldlog.wire.schema import ZERO_UUID, Field, Message, Request, Response
 
 
 class CreatableReplicaAssignment(Message):
+    """In versions 2 to 7."""
+
     __slots__ = (
-        "broker_ids",
         "partition_index",
+        "broker_ids",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 2, 7),
@@ -24,6 +29,8 @@ class CreatableReplicaAssignment(Message):
 
 
 class CreatableTopicConfig(Message):
+    """In versions 2 to 7."""
+
     __slots__ = (
         "name",
         "value",
@@ -39,12 +46,14 @@ class CreatableTopicConfig(Message):
 
 
 class CreatableTopic(Message):
+    """In versions 2 to 7."""
+
     __slots__ = (
-        "assignments",
-        "configs",
         "name",
         "num_partitions",
         "replication_factor",
+        "assignments",
+        "configs",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 2, 7),
@@ -70,10 +79,12 @@ class CreatableTopic(Message):
         self.configs = configs
 
 
-class CreateTopicsRequest(Message):
+class CreateTopicsRequest(Request):
+    """In versions 2 to 7."""
+
     __slots__ = (
-        "timeout_ms",
         "topics",
+        "timeout_ms",
         "validate_only",
     )
     API_KEY: ClassVar[int] = 19
@@ -94,12 +105,14 @@ class CreateTopicsRequest(Message):
 
 
 class CreatableTopicConfigs(Message):
+    """In versions 5 to 7."""
+
     __slots__ = (
+        "name",
+        "value",
+        "read_only",
         "config_source",
         "is_sensitive",
-        "name",
-        "read_only",
-        "value",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 5, 7),
@@ -126,15 +139,17 @@ class CreatableTopicConfigs(Message):
 
 
 class CreatableTopicResult(Message):
+    """In versions 2 to 7."""
+
     __slots__ = (
-        "configs",
+        "name",
+        "topic_id",
         "error_code",
         "error_message",
-        "name",
+        "topic_config_error_code",
         "num_partitions",
         "replication_factor",
-        "topic_config_error_code",
-        "topic_id",
+        "configs",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 2, 7),
@@ -169,7 +184,9 @@ class CreatableTopicResult(Message):
         self.configs = configs
 
 
-class CreateTopicsResponse(Message):
+class CreateTopicsResponse(Response):
+    """In versions 2 to 7."""
+
     __slots__ = (
         "throttle_time_ms",
         "topics",

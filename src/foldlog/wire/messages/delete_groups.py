@@ -1,14 +1,19 @@
-"""DeleteGroups, versions 0 to 2. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""DeleteGroups, versions 0 to 2.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
-class DeleteGroupsRequest(Message):
+class DeleteGroupsRequest(Request):
+    """In versions 0 to 2."""
+
     __slots__ = ("groups_names",)
     API_KEY: ClassVar[int] = 42
     VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
@@ -20,9 +25,11 @@ class DeleteGroupsRequest(Message):
 
 
 class DeletableGroupResult(Message):
+    """In versions 0 to 2."""
+
     __slots__ = (
-        "error_code",
         "group_id",
+        "error_code",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("group_id", "string", 0, 2),
@@ -34,10 +41,12 @@ class DeletableGroupResult(Message):
         self.error_code = error_code
 
 
-class DeleteGroupsResponse(Message):
+class DeleteGroupsResponse(Response):
+    """In versions 0 to 2."""
+
     __slots__ = (
-        "results",
         "throttle_time_ms",
+        "results",
     )
     API_KEY: ClassVar[int] = 42
     VERSIONS: ClassVar[tuple[int, int]] = (0, 2)

@@ -1,17 +1,22 @@
-"""DeleteRecords, versions 0 to 2. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""DeleteRecords, versions 0 to 2.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class DeleteRecordsPartition(Message):
+    """In versions 0 to 2."""
+
     __slots__ = (
-        "offset",
         "partition_index",
+        "offset",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 0, 2),
@@ -24,6 +29,8 @@ class DeleteRecordsPartition(Message):
 
 
 class DeleteRecordsTopic(Message):
+    """In versions 0 to 2."""
+
     __slots__ = (
         "name",
         "partitions",
@@ -38,10 +45,12 @@ class DeleteRecordsTopic(Message):
         self.partitions = partitions
 
 
-class DeleteRecordsRequest(Message):
+class DeleteRecordsRequest(Request):
+    """In versions 0 to 2."""
+
     __slots__ = (
-        "timeout_ms",
         "topics",
+        "timeout_ms",
     )
     API_KEY: ClassVar[int] = 21
     VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
@@ -57,10 +66,12 @@ class DeleteRecordsRequest(Message):
 
 
 class DeleteRecordsPartitionResult(Message):
+    """In versions 0 to 2."""
+
     __slots__ = (
-        "error_code",
-        "low_watermark",
         "partition_index",
+        "low_watermark",
+        "error_code",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 0, 2),
@@ -75,6 +86,8 @@ class DeleteRecordsPartitionResult(Message):
 
 
 class DeleteRecordsTopicResult(Message):
+    """In versions 0 to 2."""
+
     __slots__ = (
         "name",
         "partitions",
@@ -89,7 +102,9 @@ class DeleteRecordsTopicResult(Message):
         self.partitions = partitions
 
 
-class DeleteRecordsResponse(Message):
+class DeleteRecordsResponse(Response):
+    """In versions 0 to 2."""
+
     __slots__ = (
         "throttle_time_ms",
         "topics",

@@ -1,14 +1,19 @@
-"""DeleteTopics, versions 1 to 6. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""DeleteTopics, versions 1 to 6.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import ZERO_UUID, Field, Message
+from foldlog.wire.schema import ZERO_UUID, Field, Message, Request, Response
 
 
 class DeleteTopicState(Message):
+    """In version 6."""
+
     __slots__ = (
         "name",
         "topic_id",
@@ -23,11 +28,13 @@ class DeleteTopicState(Message):
         self.topic_id = topic_id
 
 
-class DeleteTopicsRequest(Message):
+class DeleteTopicsRequest(Request):
+    """In versions 1 to 6."""
+
     __slots__ = (
-        "timeout_ms",
         "topic_names",
         "topics",
+        "timeout_ms",
     )
     API_KEY: ClassVar[int] = 20
     VERSIONS: ClassVar[tuple[int, int]] = (1, 6)
@@ -47,11 +54,13 @@ class DeleteTopicsRequest(Message):
 
 
 class DeletableTopicResult(Message):
+    """In versions 1 to 6."""
+
     __slots__ = (
-        "error_code",
-        "error_message",
         "name",
         "topic_id",
+        "error_code",
+        "error_message",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 1, 5),
@@ -75,10 +84,12 @@ class DeletableTopicResult(Message):
         self.error_message = error_message
 
 
-class DeleteTopicsResponse(Message):
+class DeleteTopicsResponse(Response):
+    """In versions 1 to 6."""
+
     __slots__ = (
-        "responses",
         "throttle_time_ms",
+        "responses",
     )
     API_KEY: ClassVar[int] = 20
     VERSIONS: ClassVar[tuple[int, int]] = (1, 6)

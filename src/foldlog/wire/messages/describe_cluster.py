@@ -1,17 +1,22 @@
-"""DescribeCluster, versions 0 to 2. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""DescribeCluster, versions 0 to 2.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
-class DescribeClusterRequest(Message):
+class DescribeClusterRequest(Request):
+    """In versions 0 to 2."""
+
     __slots__ = (
-        "endpoint_type",
         "include_cluster_authorized_operations",
+        "endpoint_type",
         "include_fenced_brokers",
     )
     API_KEY: ClassVar[int] = 60
@@ -36,12 +41,14 @@ class DescribeClusterRequest(Message):
 
 
 class DescribeClusterBroker(Message):
+    """In versions 0 to 2."""
+
     __slots__ = (
         "broker_id",
         "host",
-        "is_fenced",
         "port",
         "rack",
+        "is_fenced",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("broker_id", "int32", 0, 2),
@@ -61,16 +68,18 @@ class DescribeClusterBroker(Message):
         self.is_fenced = is_fenced
 
 
-class DescribeClusterResponse(Message):
+class DescribeClusterResponse(Response):
+    """In versions 0 to 2."""
+
     __slots__ = (
-        "brokers",
-        "cluster_authorized_operations",
-        "cluster_id",
-        "controller_id",
-        "endpoint_type",
+        "throttle_time_ms",
         "error_code",
         "error_message",
-        "throttle_time_ms",
+        "endpoint_type",
+        "cluster_id",
+        "controller_id",
+        "brokers",
+        "cluster_authorized_operations",
     )
     API_KEY: ClassVar[int] = 60
     VERSIONS: ClassVar[tuple[int, int]] = (0, 2)

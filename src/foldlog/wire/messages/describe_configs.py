@@ -1,18 +1,23 @@
-"""DescribeConfigs, versions 1 to 4. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""DescribeConfigs, versions 1 to 4.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class DescribeConfigsResource(Message):
+    """In versions 1 to 4."""
+
     __slots__ = (
-        "configuration_keys",
-        "resource_name",
         "resource_type",
+        "resource_name",
+        "configuration_keys",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("resource_type", "int8", 1, 4),
@@ -28,11 +33,13 @@ class DescribeConfigsResource(Message):
         self.configuration_keys = configuration_keys
 
 
-class DescribeConfigsRequest(Message):
+class DescribeConfigsRequest(Request):
+    """In versions 1 to 4."""
+
     __slots__ = (
-        "include_documentation",
-        "include_synonyms",
         "resources",
+        "include_synonyms",
+        "include_documentation",
     )
     API_KEY: ClassVar[int] = 32
     VERSIONS: ClassVar[tuple[int, int]] = (1, 4)
@@ -56,10 +63,12 @@ class DescribeConfigsRequest(Message):
 
 
 class DescribeConfigsSynonym(Message):
+    """In versions 1 to 4."""
+
     __slots__ = (
         "name",
-        "source",
         "value",
+        "source",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 1, 4),
@@ -74,15 +83,17 @@ class DescribeConfigsSynonym(Message):
 
 
 class DescribeConfigsResourceResult(Message):
+    """In versions 1 to 4."""
+
     __slots__ = (
+        "name",
+        "value",
+        "read_only",
         "config_source",
+        "is_sensitive",
+        "synonyms",
         "config_type",
         "documentation",
-        "is_sensitive",
-        "name",
-        "read_only",
-        "synonyms",
-        "value",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 1, 4),
@@ -118,12 +129,14 @@ class DescribeConfigsResourceResult(Message):
 
 
 class DescribeConfigsResult(Message):
+    """In versions 1 to 4."""
+
     __slots__ = (
-        "configs",
         "error_code",
         "error_message",
-        "resource_name",
         "resource_type",
+        "resource_name",
+        "configs",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("error_code", "int16", 1, 4),
@@ -149,10 +162,12 @@ class DescribeConfigsResult(Message):
         self.configs = configs
 
 
-class DescribeConfigsResponse(Message):
+class DescribeConfigsResponse(Response):
+    """In versions 1 to 4."""
+
     __slots__ = (
-        "results",
         "throttle_time_ms",
+        "results",
     )
     API_KEY: ClassVar[int] = 32
     VERSIONS: ClassVar[tuple[int, int]] = (1, 4)

@@ -1,14 +1,19 @@
-"""DescribeGroups, versions 0 to 6. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""DescribeGroups, versions 0 to 6.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
-class DescribeGroupsRequest(Message):
+class DescribeGroupsRequest(Request):
+    """In versions 0 to 6."""
+
     __slots__ = (
         "groups",
         "include_authorized_operations",
@@ -27,13 +32,15 @@ class DescribeGroupsRequest(Message):
 
 
 class DescribedGroupMember(Message):
+    """In versions 0 to 6."""
+
     __slots__ = (
-        "client_host",
-        "client_id",
-        "group_instance_id",
-        "member_assignment",
         "member_id",
+        "group_instance_id",
+        "client_id",
+        "client_host",
         "member_metadata",
+        "member_assignment",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("member_id", "string", 0, 6),
@@ -63,15 +70,17 @@ class DescribedGroupMember(Message):
 
 
 class DescribedGroup(Message):
+    """In versions 0 to 6."""
+
     __slots__ = (
-        "authorized_operations",
         "error_code",
         "error_message",
         "group_id",
         "group_state",
-        "members",
-        "protocol_data",
         "protocol_type",
+        "protocol_data",
+        "members",
+        "authorized_operations",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("error_code", "int16", 0, 6),
@@ -106,10 +115,12 @@ class DescribedGroup(Message):
         self.authorized_operations = authorized_operations
 
 
-class DescribeGroupsResponse(Message):
+class DescribeGroupsResponse(Response):
+    """In versions 0 to 6."""
+
     __slots__ = (
-        "groups",
         "throttle_time_ms",
+        "groups",
     )
     API_KEY: ClassVar[int] = 15
     VERSIONS: ClassVar[tuple[int, int]] = (0, 6)

@@ -1,17 +1,22 @@
-"""DescribeLogDirs, versions 1 to 5. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""DescribeLogDirs, versions 1 to 5.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class DescribableLogDirTopic(Message):
+    """In versions 1 to 5."""
+
     __slots__ = (
-        "partitions",
         "topic",
+        "partitions",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("topic", "string", 1, 5),
@@ -23,7 +28,9 @@ class DescribableLogDirTopic(Message):
         self.partitions = partitions
 
 
-class DescribeLogDirsRequest(Message):
+class DescribeLogDirsRequest(Request):
+    """In versions 1 to 5."""
+
     __slots__ = ("topics",)
     API_KEY: ClassVar[int] = 35
     VERSIONS: ClassVar[tuple[int, int]] = (1, 5)
@@ -37,11 +44,13 @@ class DescribeLogDirsRequest(Message):
 
 
 class DescribeLogDirsPartition(Message):
+    """In versions 1 to 5."""
+
     __slots__ = (
-        "is_future_key",
-        "offset_lag",
         "partition_index",
         "partition_size",
+        "offset_lag",
+        "is_future_key",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 1, 5),
@@ -60,6 +69,8 @@ class DescribeLogDirsPartition(Message):
 
 
 class DescribeLogDirsTopic(Message):
+    """In versions 1 to 5."""
+
     __slots__ = (
         "name",
         "partitions",
@@ -75,13 +86,15 @@ class DescribeLogDirsTopic(Message):
 
 
 class DescribeLogDirsResult(Message):
+    """In versions 1 to 5."""
+
     __slots__ = (
         "error_code",
-        "is_cordoned",
         "log_dir",
         "topics",
         "total_bytes",
         "usable_bytes",
+        "is_cordoned",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("error_code", "int16", 1, 5),
@@ -110,11 +123,13 @@ class DescribeLogDirsResult(Message):
         self.is_cordoned = is_cordoned
 
 
-class DescribeLogDirsResponse(Message):
+class DescribeLogDirsResponse(Response):
+    """In versions 1 to 5."""
+
     __slots__ = (
+        "throttle_time_ms",
         "error_code",
         "results",
-        "throttle_time_ms",
     )
     API_KEY: ClassVar[int] = 35
     VERSIONS: ClassVar[tuple[int, int]] = (1, 5)

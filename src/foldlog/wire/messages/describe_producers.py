@@ -1,14 +1,19 @@
-"""DescribeProducers, versions 0 to 0. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""DescribeProducers, versions 0 to 0.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class TopicRequest(Message):
+    """In version 0."""
+
     __slots__ = (
         "name",
         "partition_indexes",
@@ -23,7 +28,9 @@ class TopicRequest(Message):
         self.partition_indexes = partition_indexes
 
 
-class DescribeProducersRequest(Message):
+class DescribeProducersRequest(Request):
+    """In version 0."""
+
     __slots__ = ("topics",)
     API_KEY: ClassVar[int] = 61
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
@@ -35,13 +42,15 @@ class DescribeProducersRequest(Message):
 
 
 class ProducerState(Message):
+    """In version 0."""
+
     __slots__ = (
-        "coordinator_epoch",
-        "current_txn_start_offset",
+        "producer_id",
+        "producer_epoch",
         "last_sequence",
         "last_timestamp",
-        "producer_epoch",
-        "producer_id",
+        "coordinator_epoch",
+        "current_txn_start_offset",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("producer_id", "int64", 0, 0),
@@ -71,11 +80,13 @@ class ProducerState(Message):
 
 
 class PartitionResponse(Message):
+    """In version 0."""
+
     __slots__ = (
-        "active_producers",
+        "partition_index",
         "error_code",
         "error_message",
-        "partition_index",
+        "active_producers",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 0, 0),
@@ -99,6 +110,8 @@ class PartitionResponse(Message):
 
 
 class TopicResponse(Message):
+    """In version 0."""
+
     __slots__ = (
         "name",
         "partitions",
@@ -113,7 +126,9 @@ class TopicResponse(Message):
         self.partitions = partitions
 
 
-class DescribeProducersResponse(Message):
+class DescribeProducersResponse(Response):
+    """In version 0."""
+
     __slots__ = (
         "throttle_time_ms",
         "topics",

@@ -1,14 +1,19 @@
-"""DescribeTopicPartitions, versions 0 to 0. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""DescribeTopicPartitions, versions 0 to 0.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import ZERO_UUID, Field, Message
+from foldlog.wire.schema import ZERO_UUID, Field, Message, Request, Response
 
 
 class TopicRequest(Message):
+    """In version 0."""
+
     __slots__ = ("name",)
     SCHEMA: ClassVar[tuple[Field, ...]] = (Field("name", "string", 0, 0),)
 
@@ -17,9 +22,11 @@ class TopicRequest(Message):
 
 
 class Cursor(Message):
+    """In version 0."""
+
     __slots__ = (
-        "partition_index",
         "topic_name",
+        "partition_index",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("topic_name", "string", 0, 0),
@@ -31,11 +38,13 @@ class Cursor(Message):
         self.partition_index = partition_index
 
 
-class DescribeTopicPartitionsRequest(Message):
+class DescribeTopicPartitionsRequest(Request):
+    """In version 0."""
+
     __slots__ = (
-        "cursor",
-        "response_partition_limit",
         "topics",
+        "response_partition_limit",
+        "cursor",
     )
     API_KEY: ClassVar[int] = 75
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
@@ -55,16 +64,18 @@ class DescribeTopicPartitionsRequest(Message):
 
 
 class DescribeTopicPartitionsResponsePartition(Message):
+    """In version 0."""
+
     __slots__ = (
-        "eligible_leader_replicas",
         "error_code",
-        "isr_nodes",
-        "last_known_elr",
-        "leader_epoch",
-        "leader_id",
-        "offline_replicas",
         "partition_index",
+        "leader_id",
+        "leader_epoch",
         "replica_nodes",
+        "isr_nodes",
+        "eligible_leader_replicas",
+        "last_known_elr",
+        "offline_replicas",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("error_code", "int16", 0, 0),
@@ -103,13 +114,15 @@ class DescribeTopicPartitionsResponsePartition(Message):
 
 
 class DescribeTopicPartitionsResponseTopic(Message):
+    """In version 0."""
+
     __slots__ = (
         "error_code",
-        "is_internal",
         "name",
+        "topic_id",
+        "is_internal",
         "partitions",
         "topic_authorized_operations",
-        "topic_id",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("error_code", "int16", 0, 0),
@@ -138,11 +151,13 @@ class DescribeTopicPartitionsResponseTopic(Message):
         self.topic_authorized_operations = topic_authorized_operations
 
 
-class DescribeTopicPartitionsResponse(Message):
+class DescribeTopicPartitionsResponse(Response):
+    """In version 0."""
+
     __slots__ = (
-        "next_cursor",
         "throttle_time_ms",
         "topics",
+        "next_cursor",
     )
     API_KEY: ClassVar[int] = 75
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)

@@ -1,17 +1,22 @@
-"""Fetch, versions 4 to 18. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""Fetch, versions 4 to 18.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import ZERO_UUID, Field, Message, Records
+from foldlog.wire.schema import ZERO_UUID, Field, Message, Records, Request, Response
 
 
 class ReplicaState(Message):
+    """In versions 15 to 18."""
+
     __slots__ = (
-        "replica_epoch",
         "replica_id",
+        "replica_epoch",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("replica_id", "int32", 15, 18),
@@ -24,15 +29,17 @@ class ReplicaState(Message):
 
 
 class FetchPartition(Message):
+    """In versions 4 to 18."""
+
     __slots__ = (
+        "partition",
         "current_leader_epoch",
         "fetch_offset",
-        "high_watermark",
         "last_fetched_epoch",
         "log_start_offset",
-        "partition",
         "partition_max_bytes",
         "replica_directory_id",
+        "high_watermark",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition", "int32", 4, 18),
@@ -68,10 +75,12 @@ class FetchPartition(Message):
 
 
 class FetchTopic(Message):
+    """In versions 4 to 18."""
+
     __slots__ = (
-        "partitions",
         "topic",
         "topic_id",
+        "partitions",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("topic", "string", 4, 12),
@@ -88,10 +97,12 @@ class FetchTopic(Message):
 
 
 class ForgottenTopic(Message):
+    """In versions 7 to 18."""
+
     __slots__ = (
-        "partitions",
         "topic",
         "topic_id",
+        "partitions",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("topic", "string", 7, 12),
@@ -105,20 +116,22 @@ class ForgottenTopic(Message):
         self.partitions = partitions
 
 
-class FetchRequest(Message):
+class FetchRequest(Request):
+    """In versions 4 to 18."""
+
     __slots__ = (
         "cluster_id",
-        "forgotten_topics_data",
-        "isolation_level",
-        "max_bytes",
-        "max_wait_ms",
-        "min_bytes",
-        "rack_id",
         "replica_id",
         "replica_state",
-        "session_epoch",
+        "max_wait_ms",
+        "min_bytes",
+        "max_bytes",
+        "isolation_level",
         "session_id",
+        "session_epoch",
         "topics",
+        "forgotten_topics_data",
+        "rack_id",
     )
     API_KEY: ClassVar[int] = 1
     VERSIONS: ClassVar[tuple[int, int]] = (4, 18)
@@ -156,7 +169,7 @@ class FetchRequest(Message):
     ) -> None:
         self.cluster_id = cluster_id
         self.replica_id = replica_id
-        self.replica_state: ReplicaState = ReplicaState() if replica_state is None else replica_state
+        self.replica_state = replica_state
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
@@ -169,9 +182,11 @@ class FetchRequest(Message):
 
 
 class EpochEndOffset(Message):
+    """In versions 12 to 18."""
+
     __slots__ = (
-        "end_offset",
         "epoch",
+        "end_offset",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("epoch", "int32", 12, 18),
@@ -184,9 +199,11 @@ class EpochEndOffset(Message):
 
 
 class LeaderIdAndEpoch(Message):
+    """In versions 12 to 18."""
+
     __slots__ = (
-        "leader_epoch",
         "leader_id",
+        "leader_epoch",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("leader_id", "int32", 12, 18),
@@ -199,6 +216,8 @@ class LeaderIdAndEpoch(Message):
 
 
 class SnapshotId(Message):
+    """In versions 12 to 18."""
+
     __slots__ = (
         "end_offset",
         "epoch",
@@ -214,9 +233,11 @@ class SnapshotId(Message):
 
 
 class AbortedTransaction(Message):
+    """In versions 4 to 18."""
+
     __slots__ = (
-        "first_offset",
         "producer_id",
+        "first_offset",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("producer_id", "int64", 4, 18),
@@ -229,18 +250,20 @@ class AbortedTransaction(Message):
 
 
 class PartitionData(Message):
+    """In versions 4 to 18."""
+
     __slots__ = (
-        "aborted_transactions",
-        "current_leader",
-        "diverging_epoch",
+        "partition_index",
         "error_code",
         "high_watermark",
         "last_stable_offset",
         "log_start_offset",
-        "partition_index",
+        "diverging_epoch",
+        "current_leader",
+        "snapshot_id",
+        "aborted_transactions",
         "preferred_read_replica",
         "records",
-        "snapshot_id",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 4, 18),
@@ -276,19 +299,21 @@ class PartitionData(Message):
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
-        self.diverging_epoch: EpochEndOffset = EpochEndOffset() if diverging_epoch is None else diverging_epoch
-        self.current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch() if current_leader is None else current_leader
-        self.snapshot_id: SnapshotId = SnapshotId() if snapshot_id is None else snapshot_id
+        self.diverging_epoch = diverging_epoch
+        self.current_leader = current_leader
+        self.snapshot_id = snapshot_id
         self.aborted_transactions = aborted_transactions
         self.preferred_read_replica = preferred_read_replica
         self.records = records
 
 
 class FetchableTopicResponse(Message):
+    """In versions 4 to 18."""
+
     __slots__ = (
-        "partitions",
         "topic",
         "topic_id",
+        "partitions",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("topic", "string", 4, 12),
@@ -305,9 +330,11 @@ class FetchableTopicResponse(Message):
 
 
 class NodeEndpoint(Message):
+    """In versions 16 to 18."""
+
     __slots__ = (
-        "host",
         "node_id",
+        "host",
         "port",
         "rack",
     )
@@ -325,13 +352,15 @@ class NodeEndpoint(Message):
         self.rack = rack
 
 
-class FetchResponse(Message):
+class FetchResponse(Response):
+    """In versions 4 to 18."""
+
     __slots__ = (
-        "error_code",
-        "node_endpoints",
-        "responses",
-        "session_id",
         "throttle_time_ms",
+        "error_code",
+        "session_id",
+        "responses",
+        "node_endpoints",
     )
     API_KEY: ClassVar[int] = 1
     VERSIONS: ClassVar[tuple[int, int]] = (4, 18)

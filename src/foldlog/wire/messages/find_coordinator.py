@@ -1,18 +1,23 @@
-"""FindCoordinator, versions 0 to 6. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""FindCoordinator, versions 0 to 6.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
-class FindCoordinatorRequest(Message):
+class FindCoordinatorRequest(Request):
+    """In versions 0 to 6."""
+
     __slots__ = (
-        "coordinator_keys",
         "key",
         "key_type",
+        "coordinator_keys",
     )
     API_KEY: ClassVar[int] = 10
     VERSIONS: ClassVar[tuple[int, int]] = (0, 6)
@@ -30,13 +35,15 @@ class FindCoordinatorRequest(Message):
 
 
 class Coordinator(Message):
+    """In versions 4 to 6."""
+
     __slots__ = (
-        "error_code",
-        "error_message",
-        "host",
         "key",
         "node_id",
+        "host",
         "port",
+        "error_code",
+        "error_message",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("key", "string", 4, 6),
@@ -65,15 +72,17 @@ class Coordinator(Message):
         self.error_message = error_message
 
 
-class FindCoordinatorResponse(Message):
+class FindCoordinatorResponse(Response):
+    """In versions 0 to 6."""
+
     __slots__ = (
-        "coordinators",
+        "throttle_time_ms",
         "error_code",
         "error_message",
-        "host",
         "node_id",
+        "host",
         "port",
-        "throttle_time_ms",
+        "coordinators",
     )
     API_KEY: ClassVar[int] = 10
     VERSIONS: ClassVar[tuple[int, int]] = (0, 6)

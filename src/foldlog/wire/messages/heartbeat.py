@@ -1,18 +1,23 @@
-"""Heartbeat, versions 0 to 4. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""Heartbeat, versions 0 to 4.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Request, Response
 
 
-class HeartbeatRequest(Message):
+class HeartbeatRequest(Request):
+    """In versions 0 to 4."""
+
     __slots__ = (
-        "generation_id",
         "group_id",
-        "group_instance_id",
+        "generation_id",
         "member_id",
+        "group_instance_id",
     )
     API_KEY: ClassVar[int] = 12
     VERSIONS: ClassVar[tuple[int, int]] = (0, 4)
@@ -33,10 +38,12 @@ class HeartbeatRequest(Message):
         self.group_instance_id = group_instance_id
 
 
-class HeartbeatResponse(Message):
+class HeartbeatResponse(Response):
+    """In versions 0 to 4."""
+
     __slots__ = (
-        "error_code",
         "throttle_time_ms",
+        "error_code",
     )
     API_KEY: ClassVar[int] = 12
     VERSIONS: ClassVar[tuple[int, int]] = (0, 4)

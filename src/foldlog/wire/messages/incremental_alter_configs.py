@@ -1,17 +1,22 @@
-"""IncrementalAlterConfigs, versions 0 to 1. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""IncrementalAlterConfigs, versions 0 to 1.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class AlterableConfig(Message):
+    """In versions 0 to 1."""
+
     __slots__ = (
-        "config_operation",
         "name",
+        "config_operation",
         "value",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
@@ -27,10 +32,12 @@ class AlterableConfig(Message):
 
 
 class AlterConfigsResource(Message):
+    """In versions 0 to 1."""
+
     __slots__ = (
-        "configs",
-        "resource_name",
         "resource_type",
+        "resource_name",
+        "configs",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("resource_type", "int8", 0, 1),
@@ -46,7 +53,9 @@ class AlterConfigsResource(Message):
         self.configs = configs
 
 
-class IncrementalAlterConfigsRequest(Message):
+class IncrementalAlterConfigsRequest(Request):
+    """In versions 0 to 1."""
+
     __slots__ = (
         "resources",
         "validate_only",
@@ -65,11 +74,13 @@ class IncrementalAlterConfigsRequest(Message):
 
 
 class AlterConfigsResourceResponse(Message):
+    """In versions 0 to 1."""
+
     __slots__ = (
         "error_code",
         "error_message",
-        "resource_name",
         "resource_type",
+        "resource_name",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("error_code", "int16", 0, 1),
@@ -87,10 +98,12 @@ class AlterConfigsResourceResponse(Message):
         self.resource_name = resource_name
 
 
-class IncrementalAlterConfigsResponse(Message):
+class IncrementalAlterConfigsResponse(Response):
+    """In versions 0 to 1."""
+
     __slots__ = (
-        "responses",
         "throttle_time_ms",
+        "responses",
     )
     API_KEY: ClassVar[int] = 44
     VERSIONS: ClassVar[tuple[int, int]] = (0, 1)

@@ -1,20 +1,25 @@
-"""InitProducerId, versions 0 to 6. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""InitProducerId, versions 0 to 6.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Request, Response
 
 
-class InitProducerIdRequest(Message):
+class InitProducerIdRequest(Request):
+    """In versions 0 to 6."""
+
     __slots__ = (
+        "transactional_id",
+        "transaction_timeout_ms",
+        "producer_id",
+        "producer_epoch",
         "enable2_pc",
         "keep_prepared_txn",
-        "producer_epoch",
-        "producer_id",
-        "transaction_timeout_ms",
-        "transactional_id",
     )
     API_KEY: ClassVar[int] = 22
     VERSIONS: ClassVar[tuple[int, int]] = (0, 6)
@@ -46,14 +51,16 @@ class InitProducerIdRequest(Message):
         self.keep_prepared_txn = keep_prepared_txn
 
 
-class InitProducerIdResponse(Message):
+class InitProducerIdResponse(Response):
+    """In versions 0 to 6."""
+
     __slots__ = (
-        "error_code",
-        "ongoing_txn_producer_epoch",
-        "ongoing_txn_producer_id",
-        "producer_epoch",
-        "producer_id",
         "throttle_time_ms",
+        "error_code",
+        "producer_id",
+        "producer_epoch",
+        "ongoing_txn_producer_id",
+        "ongoing_txn_producer_epoch",
     )
     API_KEY: ClassVar[int] = 22
     VERSIONS: ClassVar[tuple[int, int]] = (0, 6)

@@ -1,17 +1,22 @@
-"""JoinGroup, versions 0 to 9. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""JoinGroup, versions 0 to 9.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class JoinGroupRequestProtocol(Message):
+    """In versions 0 to 9."""
+
     __slots__ = (
-        "metadata",
         "name",
+        "metadata",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 0, 9),
@@ -23,16 +28,18 @@ class JoinGroupRequestProtocol(Message):
         self.metadata = metadata
 
 
-class JoinGroupRequest(Message):
+class JoinGroupRequest(Request):
+    """In versions 0 to 9."""
+
     __slots__ = (
         "group_id",
-        "group_instance_id",
+        "session_timeout_ms",
+        "rebalance_timeout_ms",
         "member_id",
+        "group_instance_id",
         "protocol_type",
         "protocols",
         "reason",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
     )
     API_KEY: ClassVar[int] = 11
     VERSIONS: ClassVar[tuple[int, int]] = (0, 9)
@@ -71,9 +78,11 @@ class JoinGroupRequest(Message):
 
 
 class JoinGroupResponseMember(Message):
+    """In versions 0 to 9."""
+
     __slots__ = (
-        "group_instance_id",
         "member_id",
+        "group_instance_id",
         "metadata",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
@@ -88,17 +97,19 @@ class JoinGroupResponseMember(Message):
         self.metadata = metadata
 
 
-class JoinGroupResponse(Message):
+class JoinGroupResponse(Response):
+    """In versions 0 to 9."""
+
     __slots__ = (
+        "throttle_time_ms",
         "error_code",
         "generation_id",
+        "protocol_type",
+        "protocol_name",
         "leader",
+        "skip_assignment",
         "member_id",
         "members",
-        "protocol_name",
-        "protocol_type",
-        "skip_assignment",
-        "throttle_time_ms",
     )
     API_KEY: ClassVar[int] = 11
     VERSIONS: ClassVar[tuple[int, int]] = (0, 9)

@@ -1,17 +1,22 @@
-"""LeaveGroup, versions 0 to 5. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""LeaveGroup, versions 0 to 5.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class MemberIdentity(Message):
+    """In versions 3 to 5."""
+
     __slots__ = (
-        "group_instance_id",
         "member_id",
+        "group_instance_id",
         "reason",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
@@ -26,7 +31,9 @@ class MemberIdentity(Message):
         self.reason = reason
 
 
-class LeaveGroupRequest(Message):
+class LeaveGroupRequest(Request):
+    """In versions 0 to 5."""
+
     __slots__ = (
         "group_id",
         "member_id",
@@ -48,10 +55,12 @@ class LeaveGroupRequest(Message):
 
 
 class MemberResponse(Message):
+    """In versions 3 to 5."""
+
     __slots__ = (
-        "error_code",
-        "group_instance_id",
         "member_id",
+        "group_instance_id",
+        "error_code",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("member_id", "string", 3, 5),
@@ -65,11 +74,13 @@ class MemberResponse(Message):
         self.error_code = error_code
 
 
-class LeaveGroupResponse(Message):
+class LeaveGroupResponse(Response):
+    """In versions 0 to 5."""
+
     __slots__ = (
+        "throttle_time_ms",
         "error_code",
         "members",
-        "throttle_time_ms",
     )
     API_KEY: ClassVar[int] = 13
     VERSIONS: ClassVar[tuple[int, int]] = (0, 5)

@@ -1,14 +1,19 @@
-"""ListGroups, versions 0 to 5. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""ListGroups, versions 0 to 5.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
-class ListGroupsRequest(Message):
+class ListGroupsRequest(Request):
+    """In versions 0 to 5."""
+
     __slots__ = (
         "states_filter",
         "types_filter",
@@ -27,11 +32,13 @@ class ListGroupsRequest(Message):
 
 
 class ListedGroup(Message):
+    """In versions 0 to 5."""
+
     __slots__ = (
         "group_id",
+        "protocol_type",
         "group_state",
         "group_type",
-        "protocol_type",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("group_id", "string", 0, 5),
@@ -49,11 +56,13 @@ class ListedGroup(Message):
         self.group_type = group_type
 
 
-class ListGroupsResponse(Message):
+class ListGroupsResponse(Response):
+    """In versions 0 to 5."""
+
     __slots__ = (
+        "throttle_time_ms",
         "error_code",
         "groups",
-        "throttle_time_ms",
     )
     API_KEY: ClassVar[int] = 16
     VERSIONS: ClassVar[tuple[int, int]] = (0, 5)

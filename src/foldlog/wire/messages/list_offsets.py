@@ -1,17 +1,22 @@
-"""ListOffsets, versions 1 to 11. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""ListOffsets, versions 1 to 11.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class ListOffsetsPartition(Message):
+    """In versions 1 to 11."""
+
     __slots__ = (
-        "current_leader_epoch",
         "partition_index",
+        "current_leader_epoch",
         "timestamp",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
@@ -27,6 +32,8 @@ class ListOffsetsPartition(Message):
 
 
 class ListOffsetsTopic(Message):
+    """In versions 1 to 11."""
+
     __slots__ = (
         "name",
         "partitions",
@@ -41,12 +48,14 @@ class ListOffsetsTopic(Message):
         self.partitions = partitions
 
 
-class ListOffsetsRequest(Message):
+class ListOffsetsRequest(Request):
+    """In versions 1 to 11."""
+
     __slots__ = (
-        "isolation_level",
         "replica_id",
-        "timeout_ms",
+        "isolation_level",
         "topics",
+        "timeout_ms",
     )
     API_KEY: ClassVar[int] = 2
     VERSIONS: ClassVar[tuple[int, int]] = (1, 11)
@@ -73,12 +82,14 @@ class ListOffsetsRequest(Message):
 
 
 class ListOffsetsPartitionResponse(Message):
+    """In versions 1 to 11."""
+
     __slots__ = (
-        "error_code",
-        "leader_epoch",
-        "offset",
         "partition_index",
+        "error_code",
         "timestamp",
+        "offset",
+        "leader_epoch",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 1, 11),
@@ -105,6 +116,8 @@ class ListOffsetsPartitionResponse(Message):
 
 
 class ListOffsetsTopicResponse(Message):
+    """In versions 1 to 11."""
+
     __slots__ = (
         "name",
         "partitions",
@@ -119,7 +132,9 @@ class ListOffsetsTopicResponse(Message):
         self.partitions = partitions
 
 
-class ListOffsetsResponse(Message):
+class ListOffsetsResponse(Response):
+    """In versions 1 to 11."""
+
     __slots__ = (
         "throttle_time_ms",
         "topics",

@@ -1,17 +1,22 @@
-"""Metadata, versions 0 to 13. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""Metadata, versions 0 to 13.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import ZERO_UUID, Field, Message
+from foldlog.wire.schema import ZERO_UUID, Field, Message, Request, Response
 
 
 class MetadataRequestTopic(Message):
+    """In versions 0 to 13."""
+
     __slots__ = (
-        "name",
         "topic_id",
+        "name",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("topic_id", "uuid", 10, 13),
@@ -24,12 +29,14 @@ class MetadataRequestTopic(Message):
         self.name = name
 
 
-class MetadataRequest(Message):
+class MetadataRequest(Request):
+    """In versions 0 to 13."""
+
     __slots__ = (
+        "topics",
         "allow_auto_topic_creation",
         "include_cluster_authorized_operations",
         "include_topic_authorized_operations",
-        "topics",
     )
     API_KEY: ClassVar[int] = 3
     VERSIONS: ClassVar[tuple[int, int]] = (0, 13)
@@ -57,9 +64,11 @@ class MetadataRequest(Message):
 
 
 class MetadataResponseBroker(Message):
+    """In versions 0 to 13."""
+
     __slots__ = (
-        "host",
         "node_id",
+        "host",
         "port",
         "rack",
     )
@@ -78,14 +87,16 @@ class MetadataResponseBroker(Message):
 
 
 class MetadataResponsePartition(Message):
+    """In versions 0 to 13."""
+
     __slots__ = (
         "error_code",
-        "isr_nodes",
-        "leader_epoch",
-        "leader_id",
-        "offline_replicas",
         "partition_index",
+        "leader_id",
+        "leader_epoch",
         "replica_nodes",
+        "isr_nodes",
+        "offline_replicas",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("error_code", "int16", 0, 13),
@@ -118,13 +129,15 @@ class MetadataResponsePartition(Message):
 
 
 class MetadataResponseTopic(Message):
+    """In versions 0 to 13."""
+
     __slots__ = (
         "error_code",
-        "is_internal",
         "name",
+        "topic_id",
+        "is_internal",
         "partitions",
         "topic_authorized_operations",
-        "topic_id",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("error_code", "int16", 0, 13),
@@ -154,15 +167,17 @@ class MetadataResponseTopic(Message):
         self.topic_authorized_operations = topic_authorized_operations
 
 
-class MetadataResponse(Message):
+class MetadataResponse(Response):
+    """In versions 0 to 13."""
+
     __slots__ = (
+        "throttle_time_ms",
         "brokers",
-        "cluster_authorized_operations",
         "cluster_id",
         "controller_id",
-        "error_code",
-        "throttle_time_ms",
         "topics",
+        "cluster_authorized_operations",
+        "error_code",
     )
     API_KEY: ClassVar[int] = 3
     VERSIONS: ClassVar[tuple[int, int]] = (0, 13)

@@ -1,19 +1,24 @@
-"""OffsetCommit, versions 2 to 10. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""OffsetCommit, versions 2 to 10.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import ZERO_UUID, Field, Message
+from foldlog.wire.schema import ZERO_UUID, Field, Message, Request, Response
 
 
 class OffsetCommitRequestPartition(Message):
+    """In versions 2 to 10."""
+
     __slots__ = (
+        "partition_index",
+        "committed_offset",
         "committed_leader_epoch",
         "committed_metadata",
-        "committed_offset",
-        "partition_index",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 2, 10),
@@ -37,10 +42,12 @@ class OffsetCommitRequestPartition(Message):
 
 
 class OffsetCommitRequestTopic(Message):
+    """In versions 2 to 10."""
+
     __slots__ = (
         "name",
-        "partitions",
         "topic_id",
+        "partitions",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 2, 9),
@@ -56,13 +63,15 @@ class OffsetCommitRequestTopic(Message):
         self.partitions = partitions
 
 
-class OffsetCommitRequest(Message):
+class OffsetCommitRequest(Request):
+    """In versions 2 to 10."""
+
     __slots__ = (
-        "generation_id_or_member_epoch",
         "group_id",
-        "group_instance_id",
+        "generation_id_or_member_epoch",
         "member_id",
         "retention_time_ms",
+        "group_instance_id",
         "topics",
     )
     API_KEY: ClassVar[int] = 8
@@ -96,9 +105,11 @@ class OffsetCommitRequest(Message):
 
 
 class OffsetCommitResponsePartition(Message):
+    """In versions 2 to 10."""
+
     __slots__ = (
-        "error_code",
         "partition_index",
+        "error_code",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 2, 10),
@@ -111,10 +122,12 @@ class OffsetCommitResponsePartition(Message):
 
 
 class OffsetCommitResponseTopic(Message):
+    """In versions 2 to 10."""
+
     __slots__ = (
         "name",
-        "partitions",
         "topic_id",
+        "partitions",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 2, 9),
@@ -130,7 +143,9 @@ class OffsetCommitResponseTopic(Message):
         self.partitions = partitions
 
 
-class OffsetCommitResponse(Message):
+class OffsetCommitResponse(Response):
+    """In versions 2 to 10."""
+
     __slots__ = (
         "throttle_time_ms",
         "topics",

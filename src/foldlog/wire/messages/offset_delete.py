@@ -1,14 +1,19 @@
-"""OffsetDelete, versions 0 to 0. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""OffsetDelete, versions 0 to 0.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class OffsetDeleteRequestPartition(Message):
+    """In version 0."""
+
     __slots__ = ("partition_index",)
     SCHEMA: ClassVar[tuple[Field, ...]] = (Field("partition_index", "int32", 0, 0),)
 
@@ -17,6 +22,8 @@ class OffsetDeleteRequestPartition(Message):
 
 
 class OffsetDeleteRequestTopic(Message):
+    """In version 0."""
+
     __slots__ = (
         "name",
         "partitions",
@@ -31,7 +38,9 @@ class OffsetDeleteRequestTopic(Message):
         self.partitions = partitions
 
 
-class OffsetDeleteRequest(Message):
+class OffsetDeleteRequest(Request):
+    """In version 0."""
+
     __slots__ = (
         "group_id",
         "topics",
@@ -50,9 +59,11 @@ class OffsetDeleteRequest(Message):
 
 
 class OffsetDeleteResponsePartition(Message):
+    """In version 0."""
+
     __slots__ = (
-        "error_code",
         "partition_index",
+        "error_code",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 0, 0),
@@ -65,6 +76,8 @@ class OffsetDeleteResponsePartition(Message):
 
 
 class OffsetDeleteResponseTopic(Message):
+    """In version 0."""
+
     __slots__ = (
         "name",
         "partitions",
@@ -79,7 +92,9 @@ class OffsetDeleteResponseTopic(Message):
         self.partitions = partitions
 
 
-class OffsetDeleteResponse(Message):
+class OffsetDeleteResponse(Response):
+    """In version 0."""
+
     __slots__ = (
         "error_code",
         "throttle_time_ms",

@@ -1,14 +1,19 @@
-"""OffsetFetch, versions 1 to 10. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""OffsetFetch, versions 1 to 10.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import ZERO_UUID, Field, Message
+from foldlog.wire.schema import ZERO_UUID, Field, Message, Request, Response
 
 
 class OffsetFetchRequestTopic(Message):
+    """In versions 1 to 7."""
+
     __slots__ = (
         "name",
         "partition_indexes",
@@ -24,10 +29,12 @@ class OffsetFetchRequestTopic(Message):
 
 
 class OffsetFetchRequestTopics(Message):
+    """In versions 8 to 10."""
+
     __slots__ = (
         "name",
-        "partition_indexes",
         "topic_id",
+        "partition_indexes",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 8, 9),
@@ -42,10 +49,12 @@ class OffsetFetchRequestTopics(Message):
 
 
 class OffsetFetchRequestGroup(Message):
+    """In versions 8 to 10."""
+
     __slots__ = (
         "group_id",
-        "member_epoch",
         "member_id",
+        "member_epoch",
         "topics",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
@@ -69,12 +78,14 @@ class OffsetFetchRequestGroup(Message):
         self.topics = topics
 
 
-class OffsetFetchRequest(Message):
+class OffsetFetchRequest(Request):
+    """In versions 1 to 10."""
+
     __slots__ = (
         "group_id",
+        "topics",
         "groups",
         "require_stable",
-        "topics",
     )
     API_KEY: ClassVar[int] = 9
     VERSIONS: ClassVar[tuple[int, int]] = (1, 10)
@@ -102,12 +113,14 @@ class OffsetFetchRequest(Message):
 
 
 class OffsetFetchResponsePartition(Message):
+    """In versions 1 to 7."""
+
     __slots__ = (
-        "committed_leader_epoch",
-        "committed_offset",
-        "error_code",
-        "metadata",
         "partition_index",
+        "committed_offset",
+        "committed_leader_epoch",
+        "metadata",
+        "error_code",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 1, 7),
@@ -134,6 +147,8 @@ class OffsetFetchResponsePartition(Message):
 
 
 class OffsetFetchResponseTopic(Message):
+    """In versions 1 to 7."""
+
     __slots__ = (
         "name",
         "partitions",
@@ -149,12 +164,14 @@ class OffsetFetchResponseTopic(Message):
 
 
 class OffsetFetchResponsePartitions(Message):
+    """In versions 8 to 10."""
+
     __slots__ = (
-        "committed_leader_epoch",
-        "committed_offset",
-        "error_code",
-        "metadata",
         "partition_index",
+        "committed_offset",
+        "committed_leader_epoch",
+        "metadata",
+        "error_code",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition_index", "int32", 8, 10),
@@ -181,10 +198,12 @@ class OffsetFetchResponsePartitions(Message):
 
 
 class OffsetFetchResponseTopics(Message):
+    """In versions 8 to 10."""
+
     __slots__ = (
         "name",
-        "partitions",
         "topic_id",
+        "partitions",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 8, 9),
@@ -201,10 +220,12 @@ class OffsetFetchResponseTopics(Message):
 
 
 class OffsetFetchResponseGroup(Message):
+    """In versions 8 to 10."""
+
     __slots__ = (
-        "error_code",
         "group_id",
         "topics",
+        "error_code",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("group_id", "string", 8, 10),
@@ -220,12 +241,14 @@ class OffsetFetchResponseGroup(Message):
         self.error_code = error_code
 
 
-class OffsetFetchResponse(Message):
+class OffsetFetchResponse(Response):
+    """In versions 1 to 10."""
+
     __slots__ = (
-        "error_code",
-        "groups",
         "throttle_time_ms",
         "topics",
+        "error_code",
+        "groups",
     )
     API_KEY: ClassVar[int] = 9
     VERSIONS: ClassVar[tuple[int, int]] = (1, 10)

@@ -1,18 +1,23 @@
-"""OffsetForLeaderEpoch, versions 2 to 4. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""OffsetForLeaderEpoch, versions 2 to 4.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class OffsetForLeaderPartition(Message):
+    """In versions 2 to 4."""
+
     __slots__ = (
+        "partition",
         "current_leader_epoch",
         "leader_epoch",
-        "partition",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("partition", "int32", 2, 4),
@@ -27,9 +32,11 @@ class OffsetForLeaderPartition(Message):
 
 
 class OffsetForLeaderTopic(Message):
+    """In versions 2 to 4."""
+
     __slots__ = (
-        "partitions",
         "topic",
+        "partitions",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("topic", "string", 2, 4),
@@ -41,7 +48,9 @@ class OffsetForLeaderTopic(Message):
         self.partitions = partitions
 
 
-class OffsetForLeaderEpochRequest(Message):
+class OffsetForLeaderEpochRequest(Request):
+    """In versions 2 to 4."""
+
     __slots__ = (
         "replica_id",
         "topics",
@@ -60,11 +69,13 @@ class OffsetForLeaderEpochRequest(Message):
 
 
 class EpochEndOffset(Message):
+    """In versions 2 to 4."""
+
     __slots__ = (
-        "end_offset",
         "error_code",
-        "leader_epoch",
         "partition",
+        "leader_epoch",
+        "end_offset",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("error_code", "int16", 2, 4),
@@ -83,9 +94,11 @@ class EpochEndOffset(Message):
 
 
 class OffsetForLeaderTopicResult(Message):
+    """In versions 2 to 4."""
+
     __slots__ = (
-        "partitions",
         "topic",
+        "partitions",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("topic", "string", 2, 4),
@@ -97,7 +110,9 @@ class OffsetForLeaderTopicResult(Message):
         self.partitions = partitions
 
 
-class OffsetForLeaderEpochResponse(Message):
+class OffsetForLeaderEpochResponse(Response):
+    """In versions 2 to 4."""
+
     __slots__ = (
         "throttle_time_ms",
         "topics",

@@ -1,14 +1,19 @@
-"""Produce, versions 3 to 13. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""Produce, versions 3 to 13.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import ZERO_UUID, Field, Message, Records
+from foldlog.wire.schema import ZERO_UUID, Field, Message, Records, Request, Response
 
 
 class PartitionProduceData(Message):
+    """In versions 3 to 13."""
+
     __slots__ = (
         "index",
         "records",
@@ -24,10 +29,12 @@ class PartitionProduceData(Message):
 
 
 class TopicProduceData(Message):
+    """In versions 3 to 13."""
+
     __slots__ = (
         "name",
-        "partition_data",
         "topic_id",
+        "partition_data",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 3, 12),
@@ -43,12 +50,14 @@ class TopicProduceData(Message):
         self.partition_data = partition_data
 
 
-class ProduceRequest(Message):
+class ProduceRequest(Request):
+    """In versions 3 to 13."""
+
     __slots__ = (
+        "transactional_id",
         "acks",
         "timeout_ms",
         "topic_data",
-        "transactional_id",
     )
     API_KEY: ClassVar[int] = 0
     VERSIONS: ClassVar[tuple[int, int]] = (3, 13)
@@ -75,6 +84,8 @@ class ProduceRequest(Message):
 
 
 class BatchIndexAndErrorMessage(Message):
+    """In versions 8 to 13."""
+
     __slots__ = (
         "batch_index",
         "batch_index_error_message",
@@ -90,9 +101,11 @@ class BatchIndexAndErrorMessage(Message):
 
 
 class LeaderIdAndEpoch(Message):
+    """In versions 10 to 13."""
+
     __slots__ = (
-        "leader_epoch",
         "leader_id",
+        "leader_epoch",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("leader_id", "int32", 10, 13),
@@ -105,15 +118,17 @@ class LeaderIdAndEpoch(Message):
 
 
 class PartitionProduceResponse(Message):
+    """In versions 3 to 13."""
+
     __slots__ = (
-        "base_offset",
-        "current_leader",
-        "error_code",
-        "error_message",
         "index",
+        "error_code",
+        "base_offset",
         "log_append_time_ms",
         "log_start_offset",
         "record_errors",
+        "error_message",
+        "current_leader",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("index", "int32", 3, 13),
@@ -145,14 +160,16 @@ class PartitionProduceResponse(Message):
         self.log_start_offset = log_start_offset
         self.record_errors = record_errors
         self.error_message = error_message
-        self.current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch() if current_leader is None else current_leader
+        self.current_leader = current_leader
 
 
 class TopicProduceResponse(Message):
+    """In versions 3 to 13."""
+
     __slots__ = (
         "name",
-        "partition_responses",
         "topic_id",
+        "partition_responses",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("name", "string", 3, 12),
@@ -173,9 +190,11 @@ class TopicProduceResponse(Message):
 
 
 class NodeEndpoint(Message):
+    """In versions 10 to 13."""
+
     __slots__ = (
-        "host",
         "node_id",
+        "host",
         "port",
         "rack",
     )
@@ -193,11 +212,13 @@ class NodeEndpoint(Message):
         self.rack = rack
 
 
-class ProduceResponse(Message):
+class ProduceResponse(Response):
+    """In versions 3 to 13."""
+
     __slots__ = (
-        "node_endpoints",
         "responses",
         "throttle_time_ms",
+        "node_endpoints",
     )
     API_KEY: ClassVar[int] = 0
     VERSIONS: ClassVar[tuple[int, int]] = (3, 13)

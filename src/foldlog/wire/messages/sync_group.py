@@ -1,17 +1,22 @@
-"""SyncGroup, versions 0 to 5. Written by scripts/generate_messages.py from kio 0.6.5; not by hand."""
+"""SyncGroup, versions 0 to 5.
+
+Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message
+from foldlog.wire.schema import Field, Message, Request, Response
 
 
 class SyncGroupRequestAssignment(Message):
+    """In versions 0 to 5."""
+
     __slots__ = (
-        "assignment",
         "member_id",
+        "assignment",
     )
     SCHEMA: ClassVar[tuple[Field, ...]] = (
         Field("member_id", "string", 0, 5),
@@ -23,15 +28,17 @@ class SyncGroupRequestAssignment(Message):
         self.assignment = assignment
 
 
-class SyncGroupRequest(Message):
+class SyncGroupRequest(Request):
+    """In versions 0 to 5."""
+
     __slots__ = (
-        "assignments",
-        "generation_id",
         "group_id",
-        "group_instance_id",
+        "generation_id",
         "member_id",
-        "protocol_name",
+        "group_instance_id",
         "protocol_type",
+        "protocol_name",
+        "assignments",
     )
     API_KEY: ClassVar[int] = 14
     VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
@@ -66,13 +73,15 @@ class SyncGroupRequest(Message):
         self.assignments = assignments
 
 
-class SyncGroupResponse(Message):
+class SyncGroupResponse(Response):
+    """In versions 0 to 5."""
+
     __slots__ = (
-        "assignment",
-        "error_code",
-        "protocol_name",
-        "protocol_type",
         "throttle_time_ms",
+        "error_code",
+        "protocol_type",
+        "protocol_name",
+        "assignment",
     )
     API_KEY: ClassVar[int] = 14
     VERSIONS: ClassVar[tuple[int, int]] = (0, 5)

@@ -1,0 +1,185 @@
+"""Frames: a length, a header, a message. Both directions, without I/O.
+
+A request begins with its API key, version and correlation id, then the client id, a plain nullable string even where
+the message is compact, and from the API's first flexible version on with tagged fields. A response begins with the
+correlation id, and with tagged fields likewise; but that of ApiVersions never has them, since its reader does not know
+yet which version the broker answers in.
+"""
+
+from __future__ import annotations
+
+import struct
+from importlib import import_module
+from types import ModuleType
+from typing import Final, NamedTuple, TypeVar, cast
+
+from foldlog.errors import InvalidArgument, MalformedBytes
+from foldlog.wire.codec import Chunk, decoder, encode_after
+from foldlog.wire.decoding import LongVarint, skip_tags
+from foldlog.wire.messages import APIS
+from foldlog.wire.schema import Records, Request, Response
+
+API_VERSIONS_KEY: Final = 18
+
+_FIXED = struct.Struct(">hhi")
+_LENGTH = struct.Struct(">i")
+_LENGTH_AND_CORRELATION = struct.Struct(">ii")
+_INT16 = struct.Struct(">h")
+
+_Response = TypeVar("_Response", bound=Response)
+
+
+class RequestHeader(NamedTuple):
+    """What every request begins with. `client_id` is None too where the version is not known."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def load(api_key: int) -> ModuleType:
+    """The module of foldlog.wire.messages with the API's REQUEST and RESPONSE; imported on first use."""
+    api = APIS.get(api_key)
+    if api is None:
+        raise InvalidArgument(f"no messages for API key {api_key}; see foldlog.wire.messages.APIS")
+    return import_module(f"foldlog.wire.messages.{api.module}")
+
+
+def request_class(api_key: int) -> type[Request]:
+    return cast(type[Request], load(api_key).REQUEST)
+
+
+def response_class(api_key: int) -> type[Response]:
+    return cast(type[Response], load(api_key).RESPONSE)
+
+
+def response_of(request: type[Request]) -> type[Response]:
+    """The class of what answers such a request."""
+    return response_class(request.API_KEY)
+
+
+def parse_request_header(frame: Records, position: int, end: int) -> tuple[RequestHeader, int]:
+    """The header between these positions, and where the body begins.
+
+    Of an API or a version that is not known only the first three fields are read: they never change, and are what an
+    answer needs.
+    """
+    if end - position < _FIXED.size:
+        raise MalformedBytes("request header", f"{end - position} bytes are too few", 0)
+    api_key, version, correlation_id = _FIXED.unpack_from(frame, position)
+    start, position = position, position + _FIXED.size
+    api = APIS.get(api_key)
+    if api is None or not 0 <= version <= api.last:
+        return RequestHeader(api_key, version, correlation_id, None), position
+    view = memoryview(frame)
+    try:
+        client_id, position = _nullable_string(view, position, end)
+        flexible_from = _flexible_from(api_key)
+        if flexible_from is not None and version >= flexible_from:
+            position = skip_tags(view, position, end)
+    except (IndexError, struct.error, UnicodeDecodeError, LongVarint) as error:
+        raise MalformedBytes("request header", "its client id or its tagged fields", position - start) from error
+    if position > end:
+        raise MalformedBytes("request header", "it is longer than its frame", position - start)
+    return RequestHeader(api_key, version, correlation_id, client_id), position
+
+
+def _nullable_string(view: memoryview, position: int, end: int) -> tuple[str | None, int]:
+    (size,) = _INT16.unpack_from(view, position)
+    position += 2
+    if size == -1:
+        return None, position
+    if size < 0 or size > end - position:
+        raise IndexError
+    return str(view[position : position + size], "utf-8"), position + size
+
+
+_FLEXIBLE_FROM: dict[int, int | None] = {}
+
+
+def _flexible_from(api_key: int) -> int | None:
+    if api_key not in _FLEXIBLE_FROM:
+        _FLEXIBLE_FROM[api_key] = request_class(api_key).FLEXIBLE_FROM
+    return _FLEXIBLE_FROM[api_key]
+
+
+def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Chunk]:
+    """A whole frame, in pieces: the first begins with the length, and records stand as they are."""
+    start = bytearray(_LENGTH.size)
+    start += _FIXED.pack(request.API_KEY, version, correlation_id)
+    if client_id is None:
+        start += _INT16.pack(-1)
+    else:
+        encoded = client_id.encode()
+        start += _INT16.pack(len(encoded)) + encoded
+    if request.FLEXIBLE_FROM is not None and version >= request.FLEXIBLE_FROM:
+        start.append(0)
+    return _with_length(start, encode_after(start, request, version))
+
+
+def encode_response(response: Response, version: int, correlation_id: int) -> list[Chunk]:
+    """A whole frame, in pieces: the first begins with the length, and records stand as they are."""
+    start = bytearray(_LENGTH_AND_CORRELATION.pack(0, correlation_id))
+    if _has_flexible_header(type(response), version):
+        start.append(0)
+    return _with_length(start, encode_after(start, response, version))
+
+
+def _with_length(start: bytearray, chunks: list[Chunk]) -> list[Chunk]:
+    size = len(start) if len(chunks) == 1 else sum(map(len, chunks))
+    _LENGTH.pack_into(start, 0, size - _LENGTH.size)
+    return chunks
+
+
+def _has_flexible_header(response: type[Response], version: int) -> bool:
+    flexible_from = response.FLEXIBLE_FROM
+    return flexible_from is not None and version >= flexible_from and response.API_KEY != API_VERSIONS_KEY
+
+
+def decode_response(cls: type[_Response], version: int, frame: Records) -> tuple[int, _Response]:
+    """The correlation id and the response of a frame without its length. Records are views into the frame."""
+    correlation_id, position = response_correlation_id(frame), 4
+    if _has_flexible_header(cls, version):
+        try:
+            position = skip_tags(memoryview(frame), position, len(frame))
+        except (IndexError, LongVarint) as error:
+            raise MalformedBytes("response header", "its tagged fields", position) from error
+    return correlation_id, decoder(cls, version)(frame, position, len(frame))
+
+
+def response_correlation_id(frame: Records) -> int:
+    """Of a frame without its length: says which request this answers, and so which class and version it has."""
+    if len(frame) < _LENGTH.size:
+        raise MalformedBytes("response header", f"{len(frame)} bytes are too few", 0)
+    return cast(int, _LENGTH.unpack_from(frame)[0])
+
+
+class FrameReader:
+    """Cuts a stream into frames, whatever pieces it comes in. Owned by the thread that reads the connection.
+
+    Holds what has come of the next frame, never more than it declares and `frame_bytes_max` allows.
+    """
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._held = bytearray()
+
+    def feed(self, data: Records) -> list[bytes]:
+        """The frames that `data` completes, without their lengths. After an error the stream cannot be read on."""
+        held = self._held
+        held += data
+        frames: list[bytes] = []
+        position = 0
+        while len(held) - position >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(held, position)
+            if not 0 <= size <= self._frame_bytes_max:
+                raise MalformedBytes("frame", f"a length of {size}, over {self._frame_bytes_max} or negative", position)
+            body = position + _LENGTH.size
+            if len(held) - body < size:
+                break
+            with memoryview(held) as view:
+                frames.append(bytes(view[body : body + size]))
+            position = body + size
+        del held[:position]
+        return frames
