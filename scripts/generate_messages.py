@@ -84,12 +84,16 @@ from typing import Final, NamedTuple
 
 
 class Api(NamedTuple):
-    """An API and the versions of it that the schemas know; `module` is its module in this package."""
+    """An API and the versions of it that the schemas know; `module` is its module in this package.
+
+    From `flexible_from` on its types are compact and its structs have tagged fields.
+    """
 
     key: int
     module: str
     first: int
     last: int
+    flexible_from: int | None
 
 
 APIS: Final = MappingProxyType({{
@@ -293,6 +297,10 @@ def classes_of(api: str, kind: Literal[EntityType.request, EntityType.response])
     return classes
 
 
+def flexible_from(classes: dict[int, type]) -> int | None:
+    return min((version for version, entity in classes.items() if getattr(entity, "__flexible__")), default=None)  # noqa: B009
+
+
 def module_text(api: str) -> str:
     key = next(number for number, name in api_key_map.items() if name == api)
     versions = sorted(schema_name_map[api])
@@ -302,7 +310,6 @@ def module_text(api: str) -> str:
     tops = {}
     by_base = {"Request": classes_of(api, EntityType.request), "Response": classes_of(api, EntityType.response)}
     for base, classes in by_base.items():
-        flexible_from = min((v for v, entity in classes.items() if entity.__flexible__), default=None)  # type: ignore[attr-defined]
         plan = plan_struct(classes)
         write_inner(plan, lines, written)
         lines += ["", "", f"class {plan.name}({base}):", f'    """{in_versions(first, last)}."""', ""]
@@ -312,7 +319,7 @@ def module_text(api: str) -> str:
             [
                 f"    API_KEY: ClassVar[int] = {key}",
                 f"    VERSIONS: ClassVar[tuple[int, int]] = ({first}, {last})",
-                f"    FLEXIBLE_FROM: ClassVar[int | None] = {flexible_from}",
+                f"    FLEXIBLE_FROM: ClassVar[int | None] = {flexible_from(classes)}",
             ],
         )
         tops[base] = plan.name
@@ -334,7 +341,8 @@ def index_text() -> str:
     apis = []
     for key, api in sorted(api_key_map.items()):
         if api in SERVED:
-            apis.append(f'    {key}: Api({key}, "{api}", {min(schema_name_map[api])}, {max(schema_name_map[api])}),')
+            classes = classes_of(api, EntityType.request)
+            apis.append(f'    {key}: Api({key}, "{api}", {min(classes)}, {max(classes)}, {flexible_from(classes)}),')
     names = [
         f'    {key}: "{"".join(word.capitalize() for word in api.split("_"))}",'
         for key, api in sorted(api_key_map.items())

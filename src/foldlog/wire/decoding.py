@@ -186,9 +186,9 @@ class _Writer:
             if self.layout.is_flexible:
                 out.add("if n > STRING_BYTES_MAX:")
                 self.fail(f"{field.name} is longer than a string may be")
-            out.add(f"{target} = str(b[p:q], 'utf-8')")
+            out.add(f"{target} = b[p:q].tobytes().decode()")
         elif field.kind == "bytes":
-            out.add(f"{target} = bytes(b[p:q])")
+            out.add(f"{target} = b[p:q].tobytes()")
         else:
             out.add(f"{target} = b[p:q]")
         out.add("p = q")

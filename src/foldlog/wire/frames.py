@@ -74,34 +74,21 @@ def parse_request_header(frame: Records, position: int, end: int) -> tuple[Reque
         return RequestHeader(api_key, version, correlation_id, None), position
     view = memoryview(frame)
     try:
-        client_id, position = _nullable_string(view, position, end)
-        flexible_from = _flexible_from(api_key)
-        if flexible_from is not None and version >= flexible_from:
-            position = skip_tags(view, position, end)
+        (size,) = _INT16.unpack_from(view, position)
+        position += _INT16.size
+        client_id = None
+        if size != -1:
+            if not 0 <= size <= end - position:
+                raise IndexError
+            client_id = view[position : position + size].tobytes().decode()
+            position += size
+        if api.flexible_from is not None and version >= api.flexible_from:
+            position = skip_tags(view, position, end) if view[position] else position + 1
     except (IndexError, struct.error, UnicodeDecodeError, LongVarint) as error:
         raise MalformedBytes("request header", "its client id or its tagged fields", position - start) from error
     if position > end:
         raise MalformedBytes("request header", "it is longer than its frame", position - start)
     return RequestHeader(api_key, version, correlation_id, client_id), position
-
-
-def _nullable_string(view: memoryview, position: int, end: int) -> tuple[str | None, int]:
-    (size,) = _INT16.unpack_from(view, position)
-    position += 2
-    if size == -1:
-        return None, position
-    if size < 0 or size > end - position:
-        raise IndexError
-    return str(view[position : position + size], "utf-8"), position + size
-
-
-_FLEXIBLE_FROM: dict[int, int | None] = {}
-
-
-def _flexible_from(api_key: int) -> int | None:
-    if api_key not in _FLEXIBLE_FROM:
-        _FLEXIBLE_FROM[api_key] = request_class(api_key).FLEXIBLE_FROM
-    return _FLEXIBLE_FROM[api_key]
 
 
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Chunk]:

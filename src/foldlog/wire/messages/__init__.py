@@ -10,45 +10,49 @@ from typing import Final, NamedTuple
 
 
 class Api(NamedTuple):
-    """An API and the versions of it that the schemas know; `module` is its module in this package."""
+    """An API and the versions of it that the schemas know; `module` is its module in this package.
+
+    From `flexible_from` on its types are compact and its structs have tagged fields.
+    """
 
     key: int
     module: str
     first: int
     last: int
+    flexible_from: int | None
 
 
 APIS: Final = MappingProxyType(
     {
-        0: Api(0, "produce", 3, 13),
-        1: Api(1, "fetch", 4, 18),
-        2: Api(2, "list_offsets", 1, 11),
-        3: Api(3, "metadata", 0, 13),
-        8: Api(8, "offset_commit", 2, 10),
-        9: Api(9, "offset_fetch", 1, 10),
-        10: Api(10, "find_coordinator", 0, 6),
-        11: Api(11, "join_group", 0, 9),
-        12: Api(12, "heartbeat", 0, 4),
-        13: Api(13, "leave_group", 0, 5),
-        14: Api(14, "sync_group", 0, 5),
-        15: Api(15, "describe_groups", 0, 6),
-        16: Api(16, "list_groups", 0, 5),
-        18: Api(18, "api_versions", 0, 4),
-        19: Api(19, "create_topics", 2, 7),
-        20: Api(20, "delete_topics", 1, 6),
-        21: Api(21, "delete_records", 0, 2),
-        22: Api(22, "init_producer_id", 0, 6),
-        23: Api(23, "offset_for_leader_epoch", 2, 4),
-        32: Api(32, "describe_configs", 1, 4),
-        33: Api(33, "alter_configs", 0, 2),
-        35: Api(35, "describe_log_dirs", 1, 5),
-        37: Api(37, "create_partitions", 0, 3),
-        42: Api(42, "delete_groups", 0, 2),
-        44: Api(44, "incremental_alter_configs", 0, 1),
-        47: Api(47, "offset_delete", 0, 0),
-        60: Api(60, "describe_cluster", 0, 2),
-        61: Api(61, "describe_producers", 0, 0),
-        75: Api(75, "describe_topic_partitions", 0, 0),
+        0: Api(0, "produce", 3, 13, 9),
+        1: Api(1, "fetch", 4, 18, 12),
+        2: Api(2, "list_offsets", 1, 11, 6),
+        3: Api(3, "metadata", 0, 13, 9),
+        8: Api(8, "offset_commit", 2, 10, 8),
+        9: Api(9, "offset_fetch", 1, 10, 6),
+        10: Api(10, "find_coordinator", 0, 6, 3),
+        11: Api(11, "join_group", 0, 9, 6),
+        12: Api(12, "heartbeat", 0, 4, 4),
+        13: Api(13, "leave_group", 0, 5, 4),
+        14: Api(14, "sync_group", 0, 5, 4),
+        15: Api(15, "describe_groups", 0, 6, 5),
+        16: Api(16, "list_groups", 0, 5, 3),
+        18: Api(18, "api_versions", 0, 4, 3),
+        19: Api(19, "create_topics", 2, 7, 5),
+        20: Api(20, "delete_topics", 1, 6, 4),
+        21: Api(21, "delete_records", 0, 2, 2),
+        22: Api(22, "init_producer_id", 0, 6, 2),
+        23: Api(23, "offset_for_leader_epoch", 2, 4, 4),
+        32: Api(32, "describe_configs", 1, 4, 4),
+        33: Api(33, "alter_configs", 0, 2, 2),
+        35: Api(35, "describe_log_dirs", 1, 5, 2),
+        37: Api(37, "create_partitions", 0, 3, 2),
+        42: Api(42, "delete_groups", 0, 2, 2),
+        44: Api(44, "incremental_alter_configs", 0, 1, 1),
+        47: Api(47, "offset_delete", 0, 0, None),
+        60: Api(60, "describe_cluster", 0, 2, 0),
+        61: Api(61, "describe_producers", 0, 0, 0),
+        75: Api(75, "describe_topic_partitions", 0, 0, 0),
     }
 )
 """By API key."""
