@@ -64,6 +64,13 @@ class OpenPartitions:
     def open_count(self) -> int:
         return len(self._partitions)
 
+    def opened(self) -> list[AnyPartition]:
+        """All that are open now. Takes no lock."""
+        return list(self._partitions.values())
+
+    def refusal_of(self, key: Key) -> CorruptLog | None:
+        return self._refused.get(key)
+
     def refusals(self) -> list[CorruptLog]:
         return list(self._refused.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import NamedTuple
 
 from foldlog.errors import InvalidArgument, LogClosed, PartitionPoisoned, StorageError
@@ -119,12 +120,18 @@ class Durability:
             return
         self.unsynced_since_ms = None
         self.has_leftovers = False
+        began = time.perf_counter()
         try:
             tail.segment.log().sync()
         except OSError as error:
             # Never sync again: the kernel may have marked the lost pages clean, and would now say all is well.
             self.poison_with(error)
             return
+        if self._syncer.on_synced is not None:
+            state = self._core.state
+            synced_before = state.active_position if state.active_base_offset == tail.segment.base_offset else 0
+            records = tail.end_offset - state.durable_offset
+            self._syncer.on_synced(time.perf_counter() - began, tail.position - synced_before, records)
         if tail.segment.unwritten_entries >= _INDEX_WRITE_ENTRIES:
             try:
                 tail.segment.write_indexes()

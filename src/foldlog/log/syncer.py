@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from foldlog.limits import SYNC_THREADS
@@ -20,13 +21,20 @@ class Syncable(Protocol):
         ...
 
 
+OnSynced = Callable[[float, int, int], None]
+"""Seconds that a sync took, bytes and records that it made durable."""
+
+
 class Syncer:
     """A small pool. Threads start with the first request and sleep without a timer when there is nothing to do.
 
-    A partition is queued at most once: what is appended while it waits for its turn shares the one sync.
+    A partition is queued at most once: what is appended while it waits for its turn shares the one sync. `on_synced`
+    is told of every sync of a partition, also of those that did not need the pool, on the thread that ran it and under
+    the partition's lock: it must be quick.
     """
 
     def __init__(self, threads: int = SYNC_THREADS) -> None:
+        self.on_synced: OnSynced | None = None
         self._limit = threads
         self._ready = threading.Condition(threading.Lock())
         self._queue: deque[Syncable] = deque()

@@ -41,7 +41,7 @@ class Metrics:
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_open = 0
-        self.connections_total = 0
+        self.connections_accepted = 0
         self.produced_records = 0
         self.produced_bytes = 0
         self.fetched_records = 0
@@ -58,7 +58,7 @@ class Metrics:
 
     def connection_opened(self) -> None:
         self.connections_open += 1
-        self.connections_total += 1
+        self.connections_accepted += 1
 
     def connection_closed(self) -> None:
         """For each that was opened, once."""
@@ -69,7 +69,7 @@ class Metrics:
         each one is a time series."""
         self._refused[reason] += 1
 
-    def request_done(self, api_key: int, seconds: float, error: bool) -> None:
+    def request_done(self, api_key: int, seconds: float, error: bool = False) -> None:
         """A request was answered, or needs no answer. `error`: the answer, or a part of it, is an error code."""
         api = self._apis.get(api_key)
         if api is None:
@@ -112,7 +112,9 @@ class Metrics:
         refused = [Sample(count, (("reason", reason),)) for reason, count in sorted(self._refused.items())]
         return [
             _single("connections", "gauge", "Open connections.", self.connections_open),
-            _single("connections_total", "counter", "Connections that were accepted.", self.connections_total),
+            _single(
+                "connections_accepted_total", "counter", "Connections that were accepted.", self.connections_accepted
+            ),
             Family(
                 "foldlog_connections_refused_total",
                 "counter",
