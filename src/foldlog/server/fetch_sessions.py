@@ -1,0 +1,328 @@
+"""Fetch sessions (KIP-227): who fetches a thousand partitions again and again names and hears only what changed.
+
+A fetch is one of four kinds, told apart by its session id and epoch:
+
+- epoch -1 is a fetch on its own; a session named with it is closed. Versions below 7 know no other kind.
+- epoch 0 names all partitions and asks for a session; the answer carries its id, or 0 if there is no room for one.
+- epoch n of a session names what is new, moved on or forgotten; the answer leaves out what has nothing to tell. Each
+  such fetch moves the epoch on by one, so an answer that was lost or a request that came twice is noticed.
+- everything else is an error, after which the client names all partitions again.
+
+To follow a fetch: `FetchSessions.resolve` says which partitions are wanted, the handler reads them, and the context's
+`response` picks what goes into the answer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from foldlog.clock import Clock
+from foldlog.limits import FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+EPOCH_MAX: Final = 2**31 - 1
+TOPIC_IDS_FROM: Final = 13
+"""The first version that names topics by id."""
+
+_NEVER_TOLD: Final = -1
+"""No offset: the client has not been told any, so the next one is news."""
+
+Key = tuple[str | bytes, int]
+"""A topic's name or id, as the client named it, and the partition."""
+
+
+class WantedPartition:
+    """A partition that a client fetches, and what it was last told about it. Owned by its session, or by its fetch.
+
+    `topic` is None where the client named the topic by id: the handler looks the name up, at each fetch, since a topic
+    that is not known yet may be created, and a known one deleted.
+    """
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "key",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str | None, topic_id: bytes, wanted: FetchPartition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = wanted.partition
+        self.key: Key = (topic_id if topic is None else topic, wanted.partition)
+        self.high_watermark = _NEVER_TOLD
+        self.log_start_offset = _NEVER_TOLD
+        self.ask(wanted)
+
+    def ask(self, wanted: FetchPartition) -> None:
+        """The client moved on."""
+        self.fetch_offset = wanted.fetch_offset
+        self.max_bytes = wanted.partition_max_bytes
+        self.current_leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+
+    def tell(self, answer: PartitionData) -> bool:
+        """Remember what is answered. Returns whether it is news: records, an error, or an offset that moved."""
+        is_news = (
+            bool(answer.records)
+            or answer.error_code != ErrorCode.NONE
+            or answer.diverging_epoch is not None
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+        )
+        # After an error nothing counts as told: the client hears of the partition again when the error is gone.
+        self.high_watermark = answer.high_watermark if answer.error_code == ErrorCode.NONE else _NEVER_TOLD
+        self.log_start_offset = answer.log_start_offset
+        return is_news
+
+
+class FetchContext:
+    """One fetch: what it wants, in the order to read it, and how it is answered. This one has no session.
+
+    Owned by the handler of the fetch, on the event loop. `response` is called once.
+    """
+
+    __slots__ = ("error", "partitions")
+
+    def __init__(self, partitions: Sequence[WantedPartition] = (), error: ErrorCode = ErrorCode.NONE) -> None:
+        self.partitions = partitions
+        self.error = error
+
+    def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
+        """The answer, given one of each of `partitions`, in that order. With an `error` there are none."""
+        return _response(NO_SESSION, zip(self.partitions, answers, strict=True), self.error)
+
+
+class _FullContext(FetchContext):
+    """All partitions are named and answered, and kept for the fetches to come. Makes its session with the answer."""
+
+    __slots__ = ("_sessions", "_version")
+
+    def __init__(self, partitions: Sequence[WantedPartition], sessions: FetchSessions, version: int) -> None:
+        super().__init__(partitions)
+        self._sessions = sessions
+        self._version = version
+
+    def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
+        pairs = list(zip(self.partitions, answers, strict=True))
+        for wanted, answer in pairs:
+            wanted.tell(answer)
+        session = self._sessions.create(self.partitions, uses_topic_ids=self._version >= TOPIC_IDS_FROM)
+        return _response(NO_SESSION if session is None else session.session_id, pairs)
+
+
+class _IncrementalContext(FetchContext):
+    """What a session remembers, answered with what changed."""
+
+    __slots__ = ("_expected_epoch", "_session")
+
+    def __init__(self, session: _Session) -> None:
+        super().__init__(list(session.partitions.values()))
+        self._session = session
+        self._expected_epoch = session.epoch
+
+    def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
+        session = self._session
+        pairs = zip(self.partitions, answers, strict=True)
+        if session.epoch != self._expected_epoch:
+            # The client fetched again before this answer: what it was told is no longer known, so it starts over.
+            return _response(session.session_id, (), ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        news = [pair for pair in pairs if pair[0].tell(pair[1])]
+        for wanted, answer in news:
+            if answer.records:
+                # To the end of the line: a fetch that is full before it comes to the others begins with them next time.
+                session.partitions[wanted.key] = session.partitions.pop(wanted.key)
+        return _response(session.session_id, news)
+
+
+class _Session:
+    """What one client fetches, and the epoch of the fetch that it has to send next."""
+
+    __slots__ = ("created_ms", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+
+    def __init__(
+        self, session_id: int, partitions: dict[Key, WantedPartition], now_ms: float, *, uses_topic_ids: bool
+    ) -> None:
+        self.session_id = session_id
+        self.partitions = partitions
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+
+
+class FetchSessions:
+    """The sessions of a broker, at most `slots_max`. Owned by the event loop.
+
+    A session is known by its id alone, a random number, as in Kafka: it outlives its connection, and no other check
+    ties it to a client. One that was not used for two minutes gives its slot to a new one; one that is older than that
+    gives it to one with more partitions, which gains more from it. Who gets no slot is answered with session id 0 and
+    goes on with full fetches: nothing is lost but the saving.
+    """
+
+    def __init__(
+        self, slots_max: int, clock: Clock, partitions_max: int = FETCH_SESSION_PARTITIONS_MAX, seed: int | None = None
+    ) -> None:
+        self._slots_max = slots_max
+        self._partitions_max = partitions_max
+        self._clock = clock
+        self._random = random.Random(seed)
+        self._sessions: dict[int, _Session] = {}
+        """By id; the one that was not used for longest comes first."""
+        self.partition_count = 0
+        self.evicted_count = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def resolve(self, request: FetchRequest, version: int) -> FetchContext:
+        """What the fetch wants. A session that it names moves on, whatever becomes of the fetch."""
+        epoch = request.session_epoch
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._remove(request.session_id)
+            wanted = _all_wanted(request.topics, version)
+            return FetchContext(wanted) if epoch == FINAL_EPOCH else _FullContext(wanted, self, version)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return FetchContext(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            return FetchContext(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != (version >= TOPIC_IDS_FROM):
+            return FetchContext(error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._update(session, request, version)
+        if not session.partitions:
+            self._remove(session.session_id)
+            return FetchContext()
+        if self.partition_count > self._partitions_max:
+            self._remove(session.session_id)
+            return FetchContext(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        self._touch(session)
+        session.epoch = next_epoch(session.epoch)
+        return _IncrementalContext(session)
+
+    def create(self, wanted: Sequence[WantedPartition], *, uses_topic_ids: bool) -> _Session | None:
+        """Keep these as a new session; None if there is no room for it, or nothing to keep."""
+        if not wanted or not self._make_room(len(wanted)):
+            return None
+        session_id = self._random.randint(1, EPOCH_MAX)
+        while session_id in self._sessions:
+            session_id = self._random.randint(1, EPOCH_MAX)
+        partitions = {one.key: one for one in wanted}
+        session = _Session(session_id, partitions, self._clock.monotonic_ms(), uses_topic_ids=uses_topic_ids)
+        self._sessions[session_id] = session
+        self.partition_count += len(wanted)
+        return session
+
+    def _update(self, session: _Session, request: FetchRequest, version: int) -> None:
+        partitions = session.partitions
+        before = len(partitions)
+        for topic in request.topics:
+            named = _named(topic, version)
+            for asked in topic.partitions:
+                known = partitions.get((named, asked.partition))
+                if known is None:
+                    partitions[named, asked.partition] = _wanted(topic, version, asked)
+                else:
+                    known.ask(asked)
+        for forgotten in request.forgotten_topics_data:
+            named = _named(forgotten, version)
+            for number in forgotten.partitions:
+                partitions.pop((named, number), None)
+        self.partition_count += len(partitions) - before
+
+    def _touch(self, session: _Session) -> None:
+        session.last_used_ms = self._clock.monotonic_ms()
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.partitions)
+
+    def _make_room(self, size: int) -> bool:
+        """Whether a session of that many partitions may be added; others are evicted for it as far as they may be."""
+        if size > self._partitions_max:
+            return False
+        while (is_full := len(self._sessions) >= self._slots_max) or self.partition_count + size > self._partitions_max:
+            victim = self._idle() or (self._smaller_than(size) if is_full else None)
+            if victim is None:
+                return False
+            self._remove(victim.session_id)
+            self.evicted_count += 1
+        return True
+
+    def _idle(self) -> _Session | None:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or self._clock.monotonic_ms() - oldest.last_used_ms <= FETCH_SESSION_EVICTION_MS:
+            return None
+        return oldest
+
+    def _smaller_than(self, size: int) -> _Session | None:
+        """The smallest, of those that had their slot for a while: two clients must not evict each other in turn."""
+        settled = (
+            session
+            for session in self._sessions.values()
+            if session.last_used_ms - session.created_ms > FETCH_SESSION_EVICTION_MS and len(session.partitions) < size
+        )
+        return min(settled, key=lambda session: len(session.partitions), default=None)
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch after this one: 0 and below mean something else, so it starts again at 1.
+
+    >>> next_epoch(1), next_epoch(2**31 - 1)
+    (2, 1)
+    """
+    return 1 if epoch >= EPOCH_MAX else epoch + 1
+
+
+def _named(topic: FetchTopic | ForgottenTopic, version: int) -> str | bytes:
+    return topic.topic if version < TOPIC_IDS_FROM else topic.topic_id
+
+
+def _wanted(topic: FetchTopic, version: int, asked: FetchPartition) -> WantedPartition:
+    # By id the name is not known; by name the id says nothing.
+    return WantedPartition(topic.topic if version < TOPIC_IDS_FROM else None, topic.topic_id, asked)
+
+
+def _all_wanted(topics: Sequence[FetchTopic], version: int) -> list[WantedPartition]:
+    """Every partition once, in the order of the request; of one that is named twice, the last counts."""
+    wanted: dict[Key, WantedPartition] = {}
+    for topic in topics:
+        for asked in topic.partitions:
+            one = _wanted(topic, version, asked)
+            wanted[one.key] = one
+    return list(wanted.values())
+
+
+def _response(
+    session_id: int, answers: Iterable[tuple[WantedPartition, PartitionData]], error: ErrorCode = ErrorCode.NONE
+) -> FetchResponse:
+    topics: dict[str | bytes, tuple[WantedPartition, list[PartitionData]]] = {}
+    for wanted, answer in answers:
+        topics.setdefault(wanted.key[0], (wanted, []))[1].append(answer)
+    responses = [
+        FetchableTopicResponse(topic=first.topic or "", topic_id=first.topic_id, partitions=found)
+        for first, found in topics.values()
+    ]
+    return FetchResponse(error_code=error, session_id=session_id, responses=responses)
