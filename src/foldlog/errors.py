@@ -185,15 +185,20 @@ class PartitionPoisoned(StorageError):
 
 
 class DirectoryLocked(StorageError):
-    """Another process is the directory's writer."""
+    """Another process is the directory's writer; `address` is where it listens, if it does."""
 
-    def __init__(self, path: str, pid: int | None) -> None:
+    def __init__(self, path: str, pid: int | None, address: str | None = None) -> None:
         holder = f"process {pid}" if pid else "another process"
-        super().__init__(
-            f"{path} is being written by {holder}; stop it, or open this one with mode='r' to read beside it"
-        )
+        if address is None:
+            way_out = "; stop it, or open this one with mode='r' to read beside it"
+        else:
+            way_out = (
+                f", which listens on {address}; send to it there, or open this one with mode='r' to read beside it"
+            )
+        super().__init__(f"{path} is being written by {holder}{way_out}")
         self.path = path
         self.pid = pid
+        self.address = address
 
 
 class DirectoryInUse(StorageError):
@@ -227,6 +232,14 @@ class LogClosed(FoldlogError):
 
 class WrongProcess(StorageError):
     """The log was opened before a fork; a child process has to open its own."""
+
+
+class AddressUnavailable(FoldlogError):
+    """A listener cannot have its address; `why` says what is in the way."""
+
+    def __init__(self, address: str, why: str) -> None:
+        super().__init__(f"cannot listen on {address}: {why}")
+        self.address = address
 
 
 class WaitTimeout(FoldlogError, TimeoutError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from foldlog.errors import DirectoryLocked
 from foldlog.files.base import File, Files, Mapped, read_file, replace_file
+from foldlog.files.holder import WriterInfo, format_holder
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
 
@@ -321,16 +323,50 @@ def test_a_directory_has_one_writer_and_the_second_is_told_its_pid(place: tuple[
     with pytest.raises(DirectoryLocked) as refused:
         files.lock(f"{root}/.lock")
     assert (refused.value.path, refused.value.pid) == (root, os.getpid())
-    lock.describe("listening on a long address\n")
-    lock.describe("listening nowhere\n")
-    with pytest.raises(DirectoryLocked) as refused:
-        files.lock(f"{root}/.lock")
-    assert refused.value.pid == os.getpid()
-    assert read_file(files, f"{root}/.lock") == f"{os.getpid()}\nlistening nowhere\n".encode()
+    assert read_file(files, f"{root}/.lock") == f"{os.getpid()}\n".encode()
     lock.release()
     lock.release()
     assert read_file(files, f"{root}/.lock") == b""
     files.lock(f"{root}/.lock").release()
+
+
+def test_who_asks_is_told_who_holds_the_lock_and_where_it_listens(place: tuple[Files, str]) -> None:
+    files, root = place
+    path = f"{root}/.lock"
+    assert files.lock_holder(path) is None
+    assert not files.exists(path), "asking changes nothing"
+    lock = files.lock(path)
+    assert files.lock_holder(path) == WriterInfo(os.getpid(), None)
+    for address in ("a.host.with.a.long.name:19092", "[::1]:1"):
+        lock.publish(address)
+        assert files.lock_holder(path) == WriterInfo(os.getpid(), address)
+        with pytest.raises(DirectoryLocked, match=f"listens on {re.escape(address)}; send to it there") as refused:
+            files.lock(path)
+        assert (refused.value.pid, refused.value.address) == (os.getpid(), address)
+    lock.publish(None)
+    assert files.lock_holder(path) == WriterInfo(os.getpid(), None)
+    lock.release()
+    assert files.lock_holder(path) is None
+    write(files, path, format_holder(1, "127.0.0.1:9092"))
+    assert files.lock_holder(path) is None, "a killed holder leaves its text, and nobody"
+
+
+def test_a_lock_file_full_of_garbage_is_still_locked_or_free(place: tuple[Files, str]) -> None:
+    files, root = place
+    lock = files.lock(f"{root}/.lock")
+    for garbage in (b"", b"\xff\xfe\n\x00", b"12x\n127.0.0.1:9092\n", b"\n" * 9000):
+        write(files, f"{root}/.lock", garbage)
+        assert files.lock_holder(f"{root}/.lock") == WriterInfo(None, None)
+        with pytest.raises(DirectoryLocked, match="another process"):
+            files.lock(f"{root}/.lock")
+    lock.release()
+
+
+def test_there_is_no_holder_where_there_is_no_directory(place: tuple[Files, str]) -> None:
+    files, root = place
+    write(files, f"{root}/file", b"")
+    assert files.lock_holder(f"{root}/missing/.lock") is None
+    assert files.lock_holder(f"{root}/file/.lock") is None
 
 
 def test_memory_paths_have_no_current_directory() -> None:

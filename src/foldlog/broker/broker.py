@@ -15,10 +15,12 @@ from typing import Final, Self, TypeVar
 
 from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
 from foldlog.broker.catalog import Topic
+from foldlog.broker.data_directory import address_text
 from foldlog.broker.group_store import Acknowledged, GroupStore
 from foldlog.broker.groups import GroupCoordinator
 from foldlog.broker.maintenance import Job, plan_compaction, plan_retention
 from foldlog.broker.open_partitions import AnyPartition
+from foldlog.broker.overview import PartitionOverview, overview
 from foldlog.broker.storage import FollowedStorage, Storage, WrittenStorage
 from foldlog.broker.topic_changes import keys_of
 from foldlog.broker.topic_config import DEFAULT_CONFIG, TopicConfig
@@ -39,6 +41,7 @@ from foldlog.files.base import Files, storage_error
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
 from foldlog.log.compaction import CompactionReport
+from foldlog.log.syncer import OnSynced
 
 MEMORY_PATH: Final = ":memory:"
 
@@ -111,6 +114,17 @@ class Broker:
     @property
     def read_only(self) -> bool:
         return self._written is None
+
+    def publish_address(self, host: str, port: int) -> None:
+        """Tell other processes on this machine where they reach this writer: see `data_directory.writer_of`.
+
+        `host` as they reach it, so never 0.0.0.0. It stands until it is withdrawn, or this process ends.
+        """
+        self._writable().publish_address(address_text(host, port))
+
+    def withdraw_address(self) -> None:
+        """Nobody listens any more. Closing says so too."""
+        self._writable().publish_address(None)
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
@@ -192,6 +206,15 @@ class Broker:
     def opened_partition(self, topic: str, number: int) -> AnyPartition | None:
         """The partition if it is open already, without waiting for anything; None if it is not, or is none."""
         return self._partitions.get((topic, number))
+
+    def opened_partitions(self) -> list[AnyPartition]:
+        """All that are open, without waiting for anything."""
+        return self._partitions.opened()
+
+    def overview(self) -> list[PartitionOverview]:
+        """Every partition as it stands, in order of topic and number. Opens none; reads no file but the checkpoint."""
+        self._refuse_closed()
+        return list(overview(self._storage))
 
     def partition(self, topic: str, number: int) -> AnyPartition:
         """A partition to read and, unless the log was opened with mode "r", to append to.
@@ -329,6 +352,11 @@ class Broker:
         refused = [str(error) for error in self._partitions.refusals()]
         known = self._storage.warnings.texts()
         return known + [text for text in refused if text not in known]
+
+    def watch_syncs(self, callback: OnSynced | None) -> None:
+        """Tell `callback` of every sync of a partition from now on, on the thread that ran it; None to tell nobody.
+        It must be quick, and must not call the log."""
+        self._writable().syncer.on_synced = callback
 
     # --- closing --------------------------------------------------------------------------------------------------
 

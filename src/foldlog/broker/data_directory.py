@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,12 +10,15 @@ from foldlog.broker import catalog as catalogs
 from foldlog.broker.catalog import CATALOG_NAME, Catalog
 from foldlog.broker.topic_directories import Settlement, TopicDirectories, plan_settlement
 from foldlog.broker.topic_names import is_partition_directory
-from foldlog.errors import LogNotFound, MissingCatalog, StorageError
-from foldlog.files.base import Entry, Files, Lock
+from foldlog.errors import InvalidArgument, LogNotFound, MissingCatalog, StorageError, brief_repr
+from foldlog.files.base import Entry, Files, Lock, storage_error
+from foldlog.files.holder import WriterInfo
 from foldlog.log.checkpoint import Checkpoint
 
 LOCK_NAME: Final = ".lock"
 CHECKPOINT_NAME: Final = "checkpoint"
+PORT_MAX: Final = 65_535
+_HOST: Final = re.compile(r"[A-Za-z0-9._:%-]+")  # a name, or a number of IPv4 or, with its zone, IPv6
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,29 @@ def open_for_reading(files: Files, path: str) -> Catalog:
     except (FileNotFoundError, NotADirectoryError):
         _refuse_missing_catalog(files, path)
     raise LogNotFound(f"there is no log in {path} to read; open it with mode='w' to make one")
+
+
+def writer_of(files: Files, path: str) -> WriterInfo | None:
+    """The process that writes the directory now, and where it listens if it does; None if nobody does.
+
+    For processes that want to write and find that they cannot. What is told may be over the moment it is told.
+    """
+    try:
+        return files.lock_holder(f"{path}/{LOCK_NAME}")
+    except OSError as error:
+        raise storage_error(f"it cannot be told who writes {path}", error) from error
+
+
+def address_text(host: object, port: object) -> str:
+    """
+    >>> address_text("127.0.0.1", 9092), address_text("::1", 9092)
+    ('127.0.0.1:9092', '[::1]:9092')
+    """
+    if not isinstance(host, str) or not _HOST.fullmatch(host):
+        raise InvalidArgument(f"host={brief_repr(host)} is not the name or number of a host")
+    if type(port) is not int or not 1 <= port <= PORT_MAX:
+        raise InvalidArgument(f"port={brief_repr(port)} is not allowed; it is an integer from 1 to {PORT_MAX}")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _make_directory(files: Files, path: str) -> None:

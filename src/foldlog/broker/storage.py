@@ -17,8 +17,8 @@ from foldlog.broker.topic_names import OFFSETS_TOPIC, is_internal, partition_dir
 from foldlog.broker.warning_list import WarningList
 from foldlog.clock import Clock
 from foldlog.errors import CorruptLog, LogNotFound, StorageError, UnknownPartition, UnknownTopic, WrongProcess
-from foldlog.files.base import Files
-from foldlog.log.checkpoint import Checkpoint
+from foldlog.files.base import Files, storage_error
+from foldlog.log.checkpoint import Checkpoint, SlotState
 from foldlog.log.follower import PartitionReader
 from foldlog.log.partition import Partition
 from foldlog.log.syncer import Syncer
@@ -48,6 +48,10 @@ class Storage(ABC):
     @abstractmethod
     def _open(self, topic: str, number: int) -> AnyPartition:
         """Open a partition; nobody else is opening it."""
+
+    @abstractmethod
+    def resting_state(self, slot: int) -> SlotState | None:
+        """What the checkpoint says of a partition: good where it is not open, and nothing is opened for it."""
 
     @abstractmethod
     def close(self) -> None:
@@ -103,11 +107,21 @@ class WrittenStorage(Storage):
         except BaseException:
             opened.lock.release()
             raise
-        self._syncer = Syncer()
+        self.syncer = Syncer()
         self._warn_of(opened.settlement)
 
     def catalog(self) -> Catalog:
         return self.changes.catalog
+
+    def resting_state(self, slot: int) -> SlotState | None:
+        return self.checkpoint.slot(slot).load()
+
+    def publish_address(self, address: str | None) -> None:
+        """Tell other processes where this one listens; None: nowhere."""
+        try:
+            self._lock.publish(address)
+        except OSError as error:
+            raise storage_error(f"{self.path}: the address cannot be put into the lock file", error) from error
 
     def writable_partition(self, key: Key) -> Partition:
         partition = self.partitions.get(key) or self.partition(*key)
@@ -131,7 +145,7 @@ class WrittenStorage(Storage):
                 self.checkpoint.slot(found.slots[number]),
                 found.config.log,
                 clock=self._clock,
-                syncer=self._syncer,
+                syncer=self.syncer,
                 label=(topic, number),
             )
         except FileNotFoundError as error:
@@ -155,7 +169,7 @@ class WrittenStorage(Storage):
             return
         faults = self.partitions.close()
         try:
-            self._syncer.close()
+            self.syncer.close()
             self.checkpoint.close()
         except (OSError, StorageError) as error:
             faults.append(error)
@@ -179,6 +193,9 @@ class FollowedStorage(Storage):
 
     def catalog(self) -> Catalog:
         return self._follower.catalog
+
+    def resting_state(self, slot: int) -> SlotState | None:
+        return self._checkpoint.slot(slot).load_live()
 
     def topic(self, name: str) -> Topic:
         require_text(name)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from foldlog.errors import StorageError, StorageFull
+from foldlog.files.holder import WriterInfo
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the operating system says of a disk, a quota or a file that takes no more."""
@@ -87,11 +88,11 @@ class Mapped(Protocol):
 class Lock(Protocol):
     """The directory's one writer. Released by `release`, or by the end of the process.
 
-    The lock file's first line is the holder's pid, from the moment the lock is taken.
+    The lock file's first line is the holder's pid, from the moment the lock is taken; see `files.holder`.
     """
 
-    def describe(self, text: str) -> None:
-        """Replace what other processes find in the lock file after the pid."""
+    def publish(self, address: str | None) -> None:
+        """Tell other processes where this one listens, or that it does not."""
         ...
 
     def release(self) -> None: ...
@@ -135,6 +136,10 @@ class Files(Protocol):
 
     def lock(self, path: str) -> Lock:
         """Become the writer of the directory that holds `path`; DirectoryLocked if another process is."""
+        ...
+
+    def lock_holder(self, path: str) -> WriterInfo | None:
+        """Who has locked `path`; None if nobody has, whatever a process that is gone left in the file."""
         ...
 
 

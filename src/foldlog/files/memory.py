@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from foldlog.errors import DirectoryLocked
 from foldlog.files.base import Buffer, Entry
+from foldlog.files.holder import WriterInfo, format_holder, parse_holder
 
 
 class FileNode:
@@ -163,9 +164,10 @@ class MemoryLock:
         self._file = file
         self._is_held = True
 
-    def describe(self, text: str) -> None:
-        self._file.truncate(0)
-        self._file.write(0, [f"{os.getpid()}\n{text}".encode()])
+    def publish(self, address: str | None) -> None:
+        data = format_holder(os.getpid(), address)
+        self._file.write(0, [data])
+        self._file.truncate(len(data))
 
     def release(self) -> None:
         if self._is_held:
@@ -284,12 +286,19 @@ class MemoryFiles:
                 file.node.is_locked = True
                 holder = None
             else:
-                holder = bytes(file.node.data).split(b"\n", 1)[0].strip()
+                holder = parse_holder(bytes(file.node.data))
         if holder is not None:
-            raise DirectoryLocked(os.path.dirname(path), int(holder) if holder.isdigit() else None)
+            raise DirectoryLocked(os.path.dirname(path), holder.pid, holder.address)
         lock = MemoryLock(file)
-        lock.describe("")
+        lock.publish(None)
         return lock
+
+    def lock_holder(self, path: str) -> WriterInfo | None:
+        with self._lock:
+            node = self.find(path)
+            if not isinstance(node, FileNode) or not node.is_locked:
+                return None
+            return parse_holder(bytes(node.data))
 
     def find(self, path: str) -> Node | None:
         """The node at a path, None if there is none. Also for the harness, which keeps its books by node."""

@@ -8,16 +8,20 @@ import mmap
 import os
 import resource
 import sys
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from foldlog.errors import DirectoryLocked, StorageFull, WrongProcess
 from foldlog.files.base import FULL, Buffer, Entry, would_block
+from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, format_holder, is_whole, parse_holder
 from foldlog.limits import DESCRIPTORS_MAX
 
 _IOV_MAX = 1024  # what Linux and macOS take in one pwritev
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only: elsewhere nobody can tell, and reads wait
 _CANNOT_TELL = (errno.EOPNOTSUPP, errno.ENOSYS)
+_LOCK_TRIES = 20
+_LOCK_PAUSE_S = 0.001  # far longer than a look at the lock takes, far shorter than a person notices
 
 if sys.platform == "darwin":
 
@@ -165,8 +169,8 @@ class PosixLock:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def describe(self, text: str) -> None:
-        data = f"{os.getpid()}\n{text}".encode()
+    def publish(self, address: str | None) -> None:
+        data = format_holder(os.getpid(), address)
         os.pwrite(self._descriptor, data, 0)
         os.ftruncate(self._descriptor, len(data))
 
@@ -250,16 +254,16 @@ class PosixFiles:
     def lock(self, path: str) -> PosixLock:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(descriptor, 4096, 0)
+            # Who only looks (lock_holder) has it for an instant, and is not the writer.
+            if not any(_try_lock(descriptor, fcntl.LOCK_EX) for _ in _attempts()):
+                holder = parse_holder(os.pread(descriptor, HOLDER_BYTES_MAX, 0))
+                raise DirectoryLocked(os.path.dirname(path), holder.pid, holder.address)
+        except BaseException:
             os.close(descriptor)
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise DirectoryLocked(os.path.dirname(path), _pid_of(holder)) from None
             raise
         lock = PosixLock(descriptor)
         try:
-            lock.describe("")
+            lock.publish(None)
         except OSError as error:
             lock.abandon()
             if error.errno in FULL:
@@ -267,6 +271,23 @@ class PosixFiles:
             raise
         self._locks.append(lock)
         return lock
+
+    def lock_holder(self, path: str) -> WriterInfo | None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            data = b""
+            for _ in _attempts():
+                if _try_lock(descriptor, fcntl.LOCK_SH):
+                    return None
+                data = os.pread(descriptor, HOLDER_BYTES_MAX, 0)
+                if is_whole(data):
+                    break  # else it is just being written
+            return parse_holder(data)
+        finally:
+            os.close(descriptor)  # and with it the lock, if we got it
 
     def _refuse_after_fork(self, path: str) -> None:
         if self.forked:
@@ -312,10 +333,22 @@ def _allocate(descriptor: int, size: int) -> None:
         raise
 
 
-def _pid_of(holder: bytes) -> int | None:
-    """The first number in a lock file is the pid of its holder."""
-    digits = holder.split(b"\n", 1)[0].strip()
-    return int(digits) if digits.isdigit() else None
+def _attempts() -> Iterator[int]:
+    """A few tries at a lock, a moment apart."""
+    for number in range(_LOCK_TRIES):
+        if number:
+            time.sleep(_LOCK_PAUSE_S)
+        yield number
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        return False
+    return True
 
 
 _open_file_systems: weakref.WeakSet[PosixFiles] = weakref.WeakSet()

@@ -18,6 +18,7 @@ from enum import Enum
 
 from foldlog.errors import StorageFull
 from foldlog.files.base import Buffer, Entry, File, Files, Lock, Mapped
+from foldlog.files.holder import WriterInfo
 from foldlog.testing.power_loss import PowerLossFiles
 
 
@@ -133,6 +134,9 @@ class FaultyFiles:
 
     def lock(self, path: str) -> Lock:
         return self._files.lock(path)
+
+    def lock_holder(self, path: str) -> WriterInfo | None:
+        return self._files.lock_holder(path)
 
     def attempt(self, kind: Kind, path: str) -> None:
         """Note the operation, and fail it if it is to fail."""

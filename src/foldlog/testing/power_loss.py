@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from foldlog.files.base import Buffer, Entry
+from foldlog.files.holder import WriterInfo
 from foldlog.files.memory import DirectoryNode, FileNode, MemoryFile, MemoryFiles, MemoryLock, MemoryMapped, Node
 from foldlog.testing.disk_image import DiskImage, Tree
 
@@ -181,6 +182,9 @@ class PowerLossFiles:
         if is_new and isinstance(node, FileNode):
             self._note_new(path, node)
         return lock
+
+    def lock_holder(self, path: str) -> WriterInfo | None:
+        return self._live.lock_holder(path)
 
     # Bookkeeping
 

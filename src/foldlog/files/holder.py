@@ -1,0 +1,56 @@
+r"""What stands in a lock file: who writes the directory, and where it listens.
+
+    4711\n                                  the pid
+    127.0.0.1:9092 6b085b10\n               the address, if there is one, and a CRC-32 of both
+
+The file is written in place under other processes' eyes, and a reader may find half of a change, or what a killed
+holder left behind a shorter text. The checksum tells: an address is whole or it is not there.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+HOLDER_BYTES_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class WriterInfo:
+    """The process that writes a directory; `address` is "host:port" where it listens, if it does.
+
+    `pid` is None where the lock file does not tell, as in the instant between taking the lock and saying so.
+    """
+
+    pid: int | None
+    address: str | None = None
+
+
+def format_holder(pid: int, address: str | None) -> bytes:
+    """
+    >>> format_holder(4711, "127.0.0.1:9092")
+    b'4711\\n127.0.0.1:9092 6b085b10\\n'
+    """
+    return f"{pid}\n".encode() + (b"" if address is None else f"{address} {_checksum(pid, address)}\n".encode())
+
+
+def parse_holder(data: bytes) -> WriterInfo:
+    """As much as can be told; never an address that is not the holder's."""
+    first, _, rest = data.partition(b"\n")
+    digits = first.strip()
+    pid = int(digits) if digits.isdigit() else None
+    if pid is None:
+        return WriterInfo(None)
+    address, _, checksum = rest.partition(b"\n")[0].decode("ascii", "replace").partition(" ")
+    return WriterInfo(pid, address if checksum == _checksum(pid, address) else None)
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether nothing but what one holder wrote at one time is there: else it is worth another look."""
+    holder = parse_holder(data)
+    return holder.pid is not None and data == format_holder(holder.pid, holder.address)
+
+
+def _checksum(pid: int, address: str) -> str:
+    return f"{zlib.crc32(f'{pid} {address}'.encode()):08x}"
