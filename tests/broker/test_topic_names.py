@@ -15,6 +15,7 @@ from foldlog.broker.topic_names import (
     is_partition_directory,
     parse_deleted_directory,
     partition_directory,
+    refuse_collision,
 )
 from foldlog.errors import InvalidTopicName
 
@@ -43,6 +44,16 @@ def test_only_the_log_itself_makes_the_offsets_topic() -> None:
         check_user_topic_name(OFFSETS_TOPIC)
     assert is_internal(OFFSETS_TOPIC)
     assert not is_internal("_x")
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("a.b", "a_b"), ("a_b", "a.b"), ("._", "_."), ("a.b_c", "a_b.c"), ("_consumer.offsets", "_consumer_offsets")],
+)
+def test_names_that_differ_in_dots_and_underscores_only_are_one_too_many(name: str, other: str) -> None:
+    with pytest.raises(InvalidTopicName, match="only in '.' and '_'"):
+        refuse_collision(name, ["orders", other])
+    refuse_collision(name, ["orders", name, other.replace("_", "-").replace(".", "-")])
 
 
 @given(NAMES, st.integers(0, 9999), NAMES, st.integers(0, 9999))

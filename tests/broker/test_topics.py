@@ -423,3 +423,14 @@ def test_settings_are_decided_from_those_in_force_with_no_change_in_between(file
         for thread in threads:
             thread.join()
         assert broker.topic("orders").config.settings == {"segment.ms": "9"}
+
+
+def test_a_name_that_kafka_would_not_tell_from_anothers_is_refused_and_nothing_is_made(files: Files) -> None:
+    with open_broker(files) as broker:
+        broker.create_topic("orders.eu")
+        before = names(files)
+        with pytest.raises(InvalidTopicName, match=r"'orders_eu' differs from topic 'orders\.eu' only in"):
+            broker.create_topic("orders_eu")
+        assert names(files) == before
+        broker.delete_topic("orders.eu")
+        broker.create_topic("orders_eu")

@@ -16,7 +16,7 @@ from foldlog.broker.catalog import Catalog, Topic
 from foldlog.broker.open_partitions import OpenPartitions
 from foldlog.broker.topic_config import TopicConfig
 from foldlog.broker.topic_directories import TopicDirectories
-from foldlog.broker.topic_names import kafka_topic_id, require_text
+from foldlog.broker.topic_names import kafka_topic_id, refuse_collision, require_text
 from foldlog.errors import InvalidArgument, StorageError, TopicExists, UnknownTopic, brief_repr
 from foldlog.files.base import Files
 from foldlog.log.checkpoint import Checkpoint, SlotState
@@ -47,11 +47,13 @@ class TopicChanges:
             checkpoint.reserve(catalog.slot_count() - 1)
 
     def create(self, name: str, partitions: int, config: TopicConfig) -> Topic:
-        """Durable on return. TopicExists, and nothing touched, if there is one of that name."""
+        """Durable on return. TopicExists, and nothing touched, if there is one of that name; InvalidTopicName if there
+        is one whose name Kafka would not tell from it."""
         check_partition_count(partitions)
         with self._changing:
             if name in self.catalog.topics:
                 raise TopicExists(name)
+            refuse_collision(name, self.catalog.topics)
             topic = Topic(name, _new_topic_id(), config, self._claim_slots(partitions))
             self._directories.make(name, topic.topic_id, range(partitions), self.catalog.topics)
             self._commit(self.catalog.with_topic(topic))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from foldlog import limits
@@ -63,6 +64,20 @@ def check_user_topic_name(name: object) -> str:
     if checked == OFFSETS_TOPIC:
         raise InvalidTopicName(f"topic {OFFSETS_TOPIC!r} is made and kept by the log itself; choose another name")
     return checked
+
+
+def refuse_collision(name: str, known: Iterable[str]) -> None:
+    """InvalidTopicName if another topic has that name but for '.' and '_': Kafka's metrics cannot tell them apart.
+
+    >>> refuse_collision("orders.eu", ["orders-eu", "orders.eu"])
+    """
+    folded = name.replace(".", "_")
+    for other in known:
+        if other != name and other.replace(".", "_") == folded:
+            raise InvalidTopicName(
+                f"topic name {name!r} differs from topic {other!r} only in '.' and '_', which Kafka does not allow;"
+                " choose another"
+            )
 
 
 def refuse_user_write(name: object) -> None:

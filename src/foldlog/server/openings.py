@@ -19,7 +19,7 @@ _THREADS: Final = 4
 """Of the node's workers: half, so that a directory full of long recoveries leaves some for the rest."""
 
 WAIT_MS: Final = 2000
-"""How long an answer waits. A clean partition opens in 0.1 ms, so only a recovery takes longer, and clients ask again."""
+"""How long an answer waits. A clean partition opens in 0.1 ms: only a recovery takes longer, and clients ask again."""
 
 
 class OpensPartitions(Protocol):
@@ -39,7 +39,7 @@ class Runs(Protocol):
 
 
 class Openings:
-    """The event loop's. A partition that many ask for is opened once, and goes on opening when nobody waits any more."""
+    """The event loop's. A partition that many ask for is opened once, and goes on opening when nobody waits for it."""
 
     def __init__(self, broker: OpensPartitions, node: Runs) -> None:
         self._broker = broker
@@ -49,7 +49,7 @@ class Openings:
         self._threads = 0
 
     async def open(self, keys: Iterable[Key], wait_ms: int = WAIT_MS) -> dict[Key, FoldlogError]:
-        """Open these. Returns why some are not: what opening raised, or WaitTimeout if it takes longer than `wait_ms`."""
+        """Open these. Returns why some are not: what opening raised, or WaitTimeout if it takes over `wait_ms`."""
         waiting = {key: self._begin(key) for key in keys if self._broker.opened_partition(*key) is None}
         if not waiting:
             return {}
