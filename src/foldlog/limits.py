@@ -143,3 +143,15 @@ REQUESTS_IN_FLIGHT_MAX = 128
 
 CONNECTION_STALL_MS = 10_000
 """While memory is short: how long a connection may hold a part of a frame, or an answer it does not read."""
+
+HTTP_CONNECTIONS_MAX = 64
+"""Of the HTTP listener: a few scrapers, a few browsers. Each may hold a page of metrics that it does not read."""
+
+HTTP_HEADER_BYTES_MAX = 16 << 10
+"""Request line and headers: what browsers send is a tenth of it."""
+
+HTTP_BODY_BYTES_MAX = 1 << 20
+"""Of a request: what a page asks for is text."""
+
+HTTP_STALL_MS = 30_000
+"""How long a connection may take to send a request, or to read a piece of its answer; twice a usual scrape interval."""

@@ -7,10 +7,15 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from foldlog.server.authorizer import CLUSTER_NAME, Operation, ResourceType
+from foldlog.server.buffers import ReadBuffers
 from foldlog.wire.schema import Message
 
 if TYPE_CHECKING:
     from foldlog.server.node import Node
+
+
+class Disconnect(Exception):
+    """Raised by a handler to close the connection where the protocol has no other answer; says why, for the log."""
 
 
 class Endpoint(NamedTuple):
@@ -22,11 +27,15 @@ class Endpoint(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who is at the other end of a connection, and through which listener it came."""
+    """Who is at the other end of a connection, and through which listener it came.
+
+    `buffers` is memory of that connection for the records of its next answer.
+    """
 
     host: str
     principal: str
     endpoint: Endpoint
+    buffers: ReadBuffers
 
 
 class Call:

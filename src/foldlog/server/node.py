@@ -6,13 +6,20 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from foldlog.server.arrivals import Arrivals
 from foldlog.server.authorizer import AllowEverything, Authorizer
+from foldlog.server.buffers import RECEIVE_BYTES
+from foldlog.server.connections import Connections
+from foldlog.server.fetch_sessions import FetchSessions
+from foldlog.server.groups import GroupDriver
+from foldlog.server.memory import MemoryBudget
+from foldlog.server.openings import Openings
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
-    from foldlog.broker.open_partitions import AnyPartition
+    from foldlog.log.partition import Partition
     from foldlog.server.metrics import Metrics
     from foldlog.server.settings import ServerSettings
 
@@ -41,6 +48,14 @@ class Node:
         self.authorizer = authorizer or AllowEverything()
         self.cluster_id = broker.directory_id
         self.topic_ids = TopicIds(broker)
+        self.memory = MemoryBudget(settings.queued_max_request_bytes)
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.connections = Connections(settings, metrics)
+        self.arrivals = Arrivals(self.soon)
+        self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, broker.clock)
+        self.openings = Openings(broker, self)
+        self.groups = GroupDriver(self)
+        self.is_leaving = False
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._is_scheduled = False
@@ -54,7 +69,10 @@ class Node:
         self._calls.append((callback, arguments))
         if not self._is_scheduled:
             self._is_scheduled = True
-            self.loop.call_soon_threadsafe(self._run_calls)
+            try:
+                self.loop.call_soon_threadsafe(self._run_calls)
+            except RuntimeError:
+                pass  # the loop is closed, and with it every connection that could have been answered
 
     def _run_calls(self) -> None:
         # Before the first is taken: what is added from here on schedules another run.
@@ -64,11 +82,24 @@ class Node:
             callback, arguments = calls.popleft()
             callback(*arguments)
 
-    def open_partition(self, topic: str, number: int) -> AnyPartition | None:
-        """The partition if it is open already; None if it has to be opened, on a thread: `run(broker.partition, …)`."""
-        return self.broker.opened_partition(topic, number)
+    def open_partition(self, topic: str, number: int) -> Partition | None:
+        """The partition if it is open already; None if it has to be opened, on a thread, by `partition`."""
+        return cast("Partition | None", self.broker.opened_partition(topic, number))
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """The partition, opened now if it is not yet, which may take the disk. Any thread.
+
+        UnknownTopic, UnknownPartition, CorruptLog. Its broker is the directory's writer, so it is never a reader's.
+        """
+        return cast("Partition", self.broker.partition(topic, number))
+
+    def has_partition(self, topic: str, number: int) -> bool:
+        """Whether there is one of that number, open or not."""
+        known = self.broker.find_topic(topic)
+        return known is not None and 0 <= number < known.partition_count
 
     def close(self) -> None:
+        self.openings.close()
         self._workers.shutdown(wait=True, cancel_futures=True)
 
 

@@ -1,0 +1,407 @@
+"""One client's connection: bytes to requests, requests to handlers, answers back in order.
+
+To follow a request: `buffer_updated`, `_take_frames`, `_dispatch`, then its handler; back by `_settle` and `_send`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from foldlog.errors import MalformedBytes
+from foldlog.limits import CONNECTION_STALL_MS, REQUESTS_IN_FLIGHT_MAX
+from foldlog.server.authorizer import ANONYMOUS
+from foldlog.server.buffers import FrameBuffer, ReadBuffers
+from foldlog.server.call import Call, Caller, Disconnect, Endpoint, Later, Reply
+from foldlog.server.dispatch import describe, route
+from foldlog.server.refusals import refusal
+from foldlog.wire.codec import Chunk
+from foldlog.wire.frames import RequestHeader, encode_response, parse_request_header
+from foldlog.wire.schema import Message, Response
+
+if TYPE_CHECKING:
+    from foldlog.server.node import Node
+
+logger = logging.getLogger("foldlog.server")
+
+_LENGTH: Final = struct.Struct(">i")
+_INT16: Final = struct.Struct(">h")
+_LENGTH_BYTES: Final = 4
+_HEADER_BYTES_MIN: Final = 8
+_FETCH_KEY: Final = 1
+_PARKED_KEYS: Final = frozenset({_FETCH_KEY, 11, 14})
+"""Fetch, JoinGroup and SyncGroup wait for something to happen; nobody has to wait for them before leaving."""
+
+_WRITE_HIGH_BYTES: Final = 256 << 10
+"""Answers that the client has not taken; above, no more of its requests are looked at."""
+
+
+_NO_HEADER: Final = RequestHeader(-1, -1, -1, None)
+
+
+class _Exchange:
+    """A request under way. `chunks` is its answer, encoded; None while it is not known."""
+
+    __slots__ = ("began", "chunks", "header", "later")
+
+    def __init__(self, header: RequestHeader, began: float) -> None:
+        self.header = header
+        self.began = began
+        self.chunks: list[Chunk] | None = None
+        self.later: Later | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client's connection. The event loop's alone.
+
+    Requests start in the order they come and are answered in that order; some work while later ones start (see
+    `call.Reply`). Memory is bounded: frames by socket.request.max.bytes, requests under way by their number, fetched
+    records by one Fetch at a time, answers by not looking at further requests while the client does not read.
+    An idle connection holds no buffers: what comes is received in memory that all connections share.
+    """
+
+    def __init__(self, node: Node, endpoint: Endpoint) -> None:
+        self._node = node
+        self._endpoint = endpoint
+        self._frame = FrameBuffer()
+        self._exchanges: deque[_Exchange] = deque()
+        self._unread: memoryview | None = None  # received, and not looked at while something holds
+        self._working: asyncio.Task[Any] | None = None
+        self._fetching = False
+        self._is_write_paused = False
+        self._waits_for_memory = False
+        self._is_reading = True
+        self._is_closing = False
+        self._is_at_end = False
+        self._is_taking = False
+        self._held_bytes = 0
+        self._last_active = node.loop.time()
+
+    # --- the transport's side ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "a client"
+        host = peer[0] if peer else ""
+        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent))
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        self._node.connections.opened(self, host)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frame.room() if self._frame.need_bytes else self._node.receive_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._last_active = self._node.loop.time()
+        self._node.metrics.bytes_in += nbytes
+        frame = self._frame
+        if not frame.need_bytes:
+            self._take_frames(self._node.receive_buffer[:nbytes], is_owned=False)
+        else:
+            frame.have_bytes += nbytes
+            if not frame.is_complete:
+                if frame.must_grow and self._node.memory.is_short:
+                    self._wait_for_memory()
+            elif frame.need_bytes == _LENGTH_BYTES:
+                frame.need_bytes += self._checked_length(frame.view(), 0) or 0
+            else:
+                view = frame.view()
+                frame.finish()
+                self._take_frames(view, is_owned=True)
+            self._account()
+        if self._unread is not None:
+            self._go_on()
+
+    def eof_received(self) -> bool:
+        # Half closed: what was asked is still answered.
+        self._is_at_end = True
+        return self._has_work
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_closing = True
+        for exchange in self._exchanges:
+            if exchange.later is not None:
+                exchange.later.cancel()
+        if self._working is not None:
+            self._working.cancel()
+        self._exchanges.clear()
+        self._unread = None
+        self._frame = FrameBuffer()
+        self._caller.buffers.release()
+        self._node.memory.change(-self._held_bytes)
+        self._held_bytes = 0
+        self._node.connections.closed(self, self._caller.host)
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._account()
+        self._go_on()
+
+    # --- frames -----------------------------------------------------------------------------------------------------
+
+    def _checked_length(self, view: memoryview, position: int) -> int | None:
+        size: int = _LENGTH.unpack_from(view, position)[0]
+        limit = self._node.settings.socket_request_max_bytes
+        if _HEADER_BYTES_MIN <= size <= limit:
+            return size
+        hint = " (is it speaking TLS or HTTP?)" if size > limit else ""
+        self.refuse(f"a request of {size} bytes{hint}; it has {_HEADER_BYTES_MIN} to socket.request.max.bytes={limit}")
+        return None
+
+    def _take_frames(self, view: memoryview, *, is_owned: bool) -> None:
+        """Every whole frame in `view` is a request; the rest of it is the beginning of one."""
+        position, end = 0, len(view)
+        self._is_taking = True
+        while not self._is_closing:
+            body = position + _LENGTH_BYTES
+            if end < body:
+                break
+            size = self._checked_length(view, position)
+            if size is None or end < body + size:
+                break
+            if self._holds(view, body):
+                self._unread = view[position:] if is_owned else memoryview(bytearray(view[position:]))
+                self._stop_reading()
+                position = end
+                break
+            self._dispatch(view, body, body + size)
+            position = body + size
+        self._is_taking = False
+        if position < end and not self._is_closing:
+            known = end - position >= _LENGTH_BYTES
+            size = _LENGTH.unpack_from(view, position)[0] if known else 0
+            self._frame.begin(view[position:], _LENGTH_BYTES + size)
+            if self._node.memory.is_short:
+                self._wait_for_memory()
+        self._send()
+
+    def _holds(self, view: memoryview, body: int) -> bool:
+        """Whether the request there has to wait before it may start."""
+        return (
+            self._working is not None
+            or self._is_write_paused
+            or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
+            or (self._fetching and _INT16.unpack_from(view, body)[0] == _FETCH_KEY)
+        )
+
+    def _go_on(self) -> None:
+        """Something that held may be gone: look at what was put aside, then at what comes."""
+        while self._unread is not None and not self._is_taking and not self._holds(self._unread, _LENGTH_BYTES):
+            unread, self._unread = self._unread, None
+            self._take_frames(unread, is_owned=True)
+        if self._unread is None and not self._waits_for_memory and not self._is_closing:
+            self._read_on()
+
+    def _stop_reading(self) -> None:
+        if self._is_reading and not self._is_closing:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if not self._is_reading:
+            self._is_reading = True
+            self._transport.resume_reading()
+
+    # --- requests and answers ---------------------------------------------------------------------------------------
+
+    def _dispatch(self, view: memoryview, start: int, end: int) -> None:
+        began = self._node.loop.time()
+        header = _NO_HEADER
+        try:
+            header, position = parse_request_header(view, start, end)
+            served = route(header.api_key, header.api_version)
+            if served is None:
+                self._answer_unserved(header, view[position:end], began)
+                return
+            request = served.decode(view, position, end)
+            call = Call(self._node, self._caller, header.api_version, header.client_id)
+            reply = served.handle(call, request)
+        except MalformedBytes as error:
+            self.refuse(f"a request that cannot be read: {error}")
+            return
+        except Disconnect as error:
+            self.refuse(str(error))
+            return
+        except Exception as error:  # noqa: BLE001  a fault of one request must not end the others'
+            self._fail(describe(*header[:2]), error)
+            return
+        self._begin(_Exchange(header, began), reply)
+
+    def _answer_unserved(self, header: RequestHeader, body: memoryview, began: float) -> None:
+        answer = refusal(header, body)
+        if answer is None:
+            self.refuse(f"{describe(header.api_key, header.api_version)}, which is not served")
+            return
+        exchange = _Exchange(header, began)
+        exchange.chunks = answer
+        self._exchanges.append(exchange)
+
+    def _begin(self, exchange: _Exchange, reply: Reply) -> None:
+        self._exchanges.append(exchange)
+        if isinstance(reply, Message):
+            self._fetching |= exchange.header.api_key == _FETCH_KEY
+            self._settle(exchange, reply)
+        elif reply is None:
+            exchange.chunks = []
+        elif isinstance(reply, asyncio.Future):
+            self._await(exchange, reply)
+        else:
+            self._working = self._node.loop.create_task(self._work(exchange, reply))
+
+    async def _work(self, exchange: _Exchange, work: Coroutine[Any, Any, Message | Later | None]) -> None:
+        reply: Reply
+        try:
+            reply = await work
+        except Disconnect as error:
+            self.refuse(str(error))
+            return
+        except Exception as error:  # noqa: BLE001  as above
+            self._fail(describe(*exchange.header[:2]), error)
+            return
+        finally:
+            self._working = None
+        if self._is_closing:
+            return
+        if isinstance(reply, asyncio.Future):
+            self._await(exchange, reply)
+        else:
+            self._settle(exchange, reply)
+            self._send()
+        self._go_on()
+
+    def _await(self, exchange: _Exchange, later: Later) -> None:
+        exchange.later = later
+        if exchange.header.api_key == _FETCH_KEY:
+            self._fetching = True
+        later.add_done_callback(lambda done: self._arrived(exchange, done))
+
+    def _arrived(self, exchange: _Exchange, later: Later) -> None:
+        exchange.later = None
+        if later.cancelled():
+            return
+        error = later.exception()
+        if error is not None:
+            self._fail(describe(*exchange.header[:2]), error)
+            return
+        self._settle(exchange, later.result())
+        self._send()
+        self._go_on()
+
+    def _settle(self, exchange: _Exchange, message: Message | None) -> None:
+        """The answer is known."""
+        header = exchange.header
+        if message is None:
+            exchange.chunks = []
+            return
+        try:
+            if not isinstance(message, Response):
+                raise TypeError(f"{type(message).__name__} is not a response")
+            exchange.chunks = encode_response(message, header.api_version, header.correlation_id)
+        except Exception as error:  # noqa: BLE001  as above
+            self._fail(describe(*header[:2]), error)
+
+    def _send(self) -> None:
+        """Every answer that is known and has none before it that is not."""
+        if self._is_taking:
+            return  # the frames that came together are answered together
+        exchanges = self._exchanges
+        out: list[Chunk] = []
+        now = self._node.loop.time()
+        while exchanges and exchanges[0].chunks is not None:
+            exchange = exchanges.popleft()
+            out += exchange.chunks or ()
+            if exchange.header.api_key == _FETCH_KEY:
+                self._fetching = False
+            self._node.metrics.request_done(exchange.header.api_key, now - exchange.began)
+        if out and not self._transport.is_closing():
+            self._node.metrics.bytes_out += sum(map(len, out))
+            self._last_active = now
+            self._transport.writelines(out)
+            self._account()
+        if self._is_at_end and not self._has_work:
+            self._transport.close()
+
+    def _is_sent(self) -> bool:
+        return self._transport.get_write_buffer_size() == 0
+
+    # --- bounds -----------------------------------------------------------------------------------------------------
+
+    def _account(self) -> None:
+        """Tell the budget what this connection holds now."""
+        unread = len(self._unread) if self._unread is not None else 0
+        unsent = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
+        held = self._frame.capacity_bytes + unread + unsent + self._caller.buffers.capacity_bytes
+        if held != self._held_bytes:
+            change, self._held_bytes = held - self._held_bytes, held
+            self._node.memory.change(change)
+
+    def _wait_for_memory(self) -> None:
+        if not self._waits_for_memory:
+            self._waits_for_memory = True
+            self._stop_reading()
+            self._node.memory.when_not_short(self._has_memory)
+
+    def _has_memory(self) -> None:
+        self._waits_for_memory = False
+        if not self._is_closing:
+            self._go_on()
+
+    def sweep(self, now: float) -> None:
+        """About once a second: give back what an idle connection keeps, and close it when it is idle for too long."""
+        idle_ms = (now - self._last_active) * 1000
+        if idle_ms >= 1000 and self._held_bytes:
+            self._frame.release()
+            if self._is_sent():
+                self._caller.buffers.release()
+            self._account()
+        if not self._has_work and idle_ms > self._node.settings.connections_max_idle_ms:
+            self.abort()
+        elif self._held_bytes and idle_ms > CONNECTION_STALL_MS and self._node.memory.is_waited_for:
+            self.refuse(f"{self._held_bytes} bytes held without moving while memory is short")
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._exchanges) or self._working is not None or self._unread is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way that will be answered by itself."""
+        if self._working is not None or self._unread is not None:
+            return True
+        return any(exchange.header.api_key not in _PARKED_KEYS for exchange in self._exchanges)
+
+    # --- ending -----------------------------------------------------------------------------------------------------
+
+    def refuse(self, why: str) -> None:
+        """Close it for what the client did, with one line in the log."""
+        if not self._is_closing:
+            logger.warning("%s: connection closed: %s", self.peer, why)
+            self._node.metrics.connection_refused("bad request")
+        self.abort()
+
+    def _fail(self, what: str, error: BaseException) -> None:
+        logger.error("%s: connection closed: %s failed", self.peer, what, exc_info=error)
+        self.abort()
+
+    def abort(self) -> None:
+        self._is_closing = True
+        self._unread = None
+        if not self._transport.is_closing():
+            self._transport.abort()
+
+    def stop_taking(self) -> None:
+        """The broker is leaving: what is under way is still answered, nothing more is begun."""
+        self._stop_reading()
+        self._unread = None
+
+    def leave(self) -> None:
+        """Send what is known and close."""
+        self._is_closing = True
+        self._transport.close()

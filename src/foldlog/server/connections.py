@@ -1,0 +1,65 @@
+"""All open connections: how many there may be, and the round that keeps them within their bounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from foldlog.server.connection import Connection
+    from foldlog.server.metrics import Metrics
+    from foldlog.server.settings import ServerSettings
+
+SWEEP_S: Final = 1.0
+
+
+class Connections:
+    """The event loop's."""
+
+    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._open: set[Connection] = set()
+        self._by_host: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, connection: Connection, host: str) -> None:
+        self._open.add(connection)
+        self._by_host[host] += 1
+        self._metrics.connection_opened()
+        settings = self._settings
+        if len(self._open) > settings.max_connections:
+            connection.refuse(f"there are max.connections={settings.max_connections} already")
+        elif self._by_host[host] > settings.max_connections_per_ip:
+            connection.refuse(f"there are max.connections.per.ip={settings.max_connections_per_ip} from {host} already")
+
+    def closed(self, connection: Connection, host: str) -> None:
+        self._open.discard(connection)
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+        self._metrics.connection_closed()
+
+    def sweep(self, now: float) -> None:
+        for connection in tuple(self._open):
+            connection.sweep(now)
+
+    def stop_taking(self) -> None:
+        """Nothing more is begun; what is under way goes on."""
+        for connection in tuple(self._open):
+            connection.stop_taking()
+
+    @property
+    def are_busy(self) -> bool:
+        return any(connection.is_busy for connection in self._open)
+
+    def leave(self) -> None:
+        """Send what is known, and close."""
+        for connection in tuple(self._open):
+            connection.leave()
+
+    def abort(self) -> None:
+        for connection in tuple(self._open):
+            connection.abort()

@@ -1,0 +1,230 @@
+"""Produce: batches go to their partitions as they are, and are acknowledged when they are as safe as was asked for.
+
+To follow a batch: `handle`, `_append`, then `Partition.append`; with acks=all back through `_Acknowledgements`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from foldlog.broker.topic_names import is_internal
+from foldlog.errors import FoldlogError, UnknownPartition, UnknownTopic
+from foldlog.log.config import AS_PRODUCED
+from foldlog.log.partition import Partition
+from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.call import Call, Disconnect, Later, Reply
+from foldlog.wire.error_codes import ErrorCode, code_of
+from foldlog.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from foldlog.wire.schema import Records
+
+if TYPE_CHECKING:
+    from foldlog.server.node import Node
+
+logger = logging.getLogger("foldlog.server")
+
+_NO_ACKS: Final = 0
+_ALL: Final = -1
+_TOPIC_IDS_FROM: Final = 13
+_ATTRIBUTES_AT: Final = 22
+_CODEC_MASK: Final = 7
+
+_INLINE_COMPRESSED_BYTES: Final = 16 << 10
+"""Checking a compressed batch opens it. Up to this size that takes less than handing it to a thread; a larger one, or
+a bomb, would keep all other connections waiting."""
+
+
+class _Batch(NamedTuple):
+    """What one partition gets, or why it gets nothing."""
+
+    topic: str
+    topic_at: int
+    number: int
+    records: Records
+    partition: Partition | None
+    error: ErrorCode
+    message: str | None
+
+
+def handle(call: Call, request: ProduceRequest) -> Reply:
+    """Appends here, on the loop: it is a copy into the page cache. Only what has to be opened goes to a thread."""
+    batches = [
+        _placed(call, at, topic, data.index, data.records or b"")
+        for at, topic in enumerate(request.topic_data)
+        for data in topic.partition_data
+    ]
+    refused = _refuse_whole(request)
+    if refused is not None:
+        code, message = refused
+        batches = [batch._replace(partition=None, error=code, message=message) for batch in batches]
+    if any(_needs_thread(batch) for batch in batches):
+        # The views end with this call: the buffer receives the next frame.
+        return _append_on_thread(call, request, [batch._replace(records=bytearray(batch.records)) for batch in batches])
+    return _acknowledge(call, request, [_append(call.node, batch) for batch in batches])
+
+
+def _refuse_whole(request: ProduceRequest) -> tuple[ErrorCode, str] | None:
+    if request.transactional_id is not None:
+        return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "transactions are not served; produce without a transactional.id"
+    if request.acks not in (_NO_ACKS, 1, _ALL):
+        return ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks} is none of 0, 1 and all (-1)"
+    return None
+
+
+def _placed(call: Call, at: int, topic: TopicProduceData, index: int, records: Records) -> _Batch:
+    """Find the batch's partition."""
+    node = call.node
+    name = topic.name if call.version < _TOPIC_IDS_FROM else node.topic_ids.name_of(topic.topic_id)
+    if name is None:
+        return _Batch("", at, index, records, None, ErrorCode.UNKNOWN_TOPIC_ID, None)
+    if not call.allows(Operation.WRITE, ResourceType.TOPIC, name):
+        return _Batch(name, at, index, records, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    if is_internal(name):
+        message = f"topic {name!r} is written by the log itself"
+        return _Batch(name, at, index, records, None, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+    partition = node.open_partition(name, index)
+    return _Batch(name, at, index, records, partition, ErrorCode.NONE, None)
+
+
+def _needs_thread(batch: _Batch) -> bool:
+    if batch.error is not ErrorCode.NONE:
+        return False
+    if batch.partition is None:
+        return True
+    if len(batch.records) <= _INLINE_COMPRESSED_BYTES:
+        return False
+    return batch.partition.config.compression != AS_PRODUCED or bool(batch.records[_ATTRIBUTES_AT] & _CODEC_MASK)
+
+
+async def _append_on_thread(
+    call: Call, request: ProduceRequest, batches: Sequence[_Batch]
+) -> ProduceResponse | Later | None:
+    return _acknowledge(call, request, await call.node.run(_append_all, call.node, batches))
+
+
+def _append_all(node: Node, batches: Sequence[_Batch]) -> list[_Outcome]:
+    return [_append(node, batch) for batch in batches]
+
+
+class _Outcome(NamedTuple):
+    """What became of a batch; nothing is durable yet."""
+
+    batch: _Batch
+    partition: Partition | None
+    next_offset: int
+    answer: PartitionProduceResponse
+
+
+def _append(node: Node, batch: _Batch) -> _Outcome:
+    if batch.error is not ErrorCode.NONE:
+        return _refused(batch, batch.error, batch.message)
+    partition = batch.partition
+    try:
+        if partition is None:
+            partition = node.partition(batch.topic, batch.number)
+        appended = partition.append(batch.records, foreign=True)
+    except FoldlogError as error:
+        if not isinstance(error, UnknownTopic | UnknownPartition):
+            logger.debug("%s-%d: a batch is refused: %s", batch.topic, batch.number, error)
+        return _refused(batch, code_of(error), str(error))
+    answer = PartitionProduceResponse(
+        index=batch.number,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.append_time_ms,
+        log_start_offset=partition.log_start_offset,
+    )
+    if not appended.is_duplicate:
+        node.metrics.produced(appended.next_offset - appended.base_offset, len(batch.records))
+    return _Outcome(batch, partition, appended.next_offset, answer)
+
+
+def _refused(batch: _Batch, code: ErrorCode, message: str | None) -> _Outcome:
+    answer = PartitionProduceResponse(
+        index=batch.number, error_code=code, base_offset=-1, log_append_time_ms=-1, error_message=message
+    )
+    return _Outcome(batch, None, -1, answer)
+
+
+def _acknowledge(call: Call, request: ProduceRequest, outcomes: list[_Outcome]) -> ProduceResponse | Later | None:
+    written = [outcome for outcome in outcomes if outcome.partition is not None]
+    if request.acks == _ALL and written:
+        return _Acknowledgements(call.node, request, outcomes, written).later
+    for _, partition, next_offset, _ in written:
+        # Nobody waits, but readers see only what is durable.
+        if partition is not None:
+            partition.on_acknowledged(next_offset, _ignore)
+    if request.acks != _NO_ACKS:
+        return _response(request, outcomes)
+    for outcome in outcomes:
+        if outcome.answer.error_code:
+            # There is no answer to put the error in: the end of the connection makes the client look again.
+            raise Disconnect(
+                f"a batch for {outcome.batch.topic}-{outcome.batch.number} sent with acks=0 is refused:"
+                f" {ErrorCode(outcome.answer.error_code).name}"
+            )
+    return None
+
+
+def _ignore(error: FoldlogError | None) -> None:
+    """Who reads will see it, or not."""
+
+
+class _Acknowledgements:
+    """Answers once every batch of the request is acknowledged by its partition."""
+
+    def __init__(
+        self, node: Node, request: ProduceRequest, outcomes: list[_Outcome], written: Sequence[_Outcome]
+    ) -> None:
+        self._request = request
+        self._outcomes = outcomes
+        self._missing = len(written)
+        self.later: Later = node.loop.create_future()
+        self._timer = node.loop.call_later(max(1, request.timeout_ms) / 1000, self._timed_out)
+        for outcome in written:
+            if outcome.partition is not None:
+                outcome.partition.on_acknowledged(outcome.next_offset, partial(node.soon, self._acknowledged, outcome))
+
+    def _acknowledged(self, outcome: _Outcome, error: FoldlogError | None) -> None:
+        self._missing -= 1
+        if error is not None:
+            _spoil(outcome.answer, code_of(error), str(error))
+        if not self._missing:
+            self._finish()
+
+    def _timed_out(self) -> None:
+        """The disk takes longer than the client waits. The batches are written, and may yet become durable."""
+        for outcome in self._outcomes:
+            if outcome.partition is not None and outcome.partition.durable_offset < outcome.next_offset:
+                _spoil(outcome.answer, ErrorCode.REQUEST_TIMED_OUT, "not synced within the request's timeout")
+        self._finish()
+
+    def _finish(self) -> None:
+        self._timer.cancel()
+        if not self.later.done():
+            self.later.set_result(_response(self._request, self._outcomes))
+
+
+def _spoil(answer: PartitionProduceResponse, code: ErrorCode, message: str) -> None:
+    answer.error_code = code
+    answer.error_message = message
+    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+
+
+def _response(request: ProduceRequest, outcomes: Sequence[_Outcome]) -> ProduceResponse:
+    partitions: list[list[PartitionProduceResponse]] = [[] for _ in request.topic_data]
+    for outcome in outcomes:
+        partitions[outcome.batch.topic_at].append(outcome.answer)
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=found)
+            for topic, found in zip(request.topic_data, partitions, strict=True)
+        ]
+    )

@@ -1,0 +1,216 @@
+"""A broker that serves: its thread, its event loop, its listeners; how it starts and how it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from foldlog.broker.broker import Broker
+from foldlog.errors import AddressUnavailable, ReadOnly
+from foldlog.server.authorizer import Authorizer
+from foldlog.server.call import Endpoint
+from foldlog.server.connection import Connection
+from foldlog.server.connections import SWEEP_S
+from foldlog.server.listeners import Listener, address_text
+from foldlog.server.metrics import Metrics
+from foldlog.server.node import Node
+from foldlog.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from foldlog.server.http import HttpServer
+
+logger = logging.getLogger("foldlog.server")
+
+_BACKLOG: Final = 1024
+_LEAVE_S: Final = 10.0
+"""How long what is under way may take to be answered when the broker leaves."""
+_FLUSH_S: Final = 2.0
+"""How long clients may take to read their last answers."""
+
+
+class Server:
+    """The broker on its listeners, in a thread of its own. `start` returns once it accepts connections.
+
+    Any thread may call it. The broker stays the caller's: close it after `stop`.
+    """
+
+    def __init__(self, broker: Broker, settings: ServerSettings, authorizer: Authorizer | None = None) -> None:
+        """Use `Server.start`."""
+        self._broker = broker
+        self._settings = settings
+        self._authorizer = authorizer
+        self._started: Future[None] = Future()
+        self._loop = _new_loop()
+        self._leaving = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="foldlog-server", daemon=True)
+        self._listeners: list[asyncio.Server] = []
+        self._http: HttpServer | None = None
+        self.metrics = Metrics()
+        self.endpoints: list[Endpoint] = []
+        self.addresses: list[tuple[str, int]] = []
+        self.failure: BaseException | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+
+    @classmethod
+    def start(
+        cls, broker: Broker, settings: ServerSettings | None = None, *, authorizer: Authorizer | None = None
+    ) -> Server:
+        """Listen and serve. AddressUnavailable if a listener's address is taken or not this machine's."""
+        if broker.read_only:
+            raise ReadOnly(f"the log in {broker.path} was opened with mode='r'; only its writer can serve it")
+        server = cls(broker, settings or ServerSettings(), authorizer)
+        server._thread.start()
+        server._started.result()
+        return server
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients of this machine give as bootstrap.servers."""
+        host, port = self.addresses[0]
+        return address_text(host, port)
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Where /metrics and /healthz are, if they are served."""
+        return None if self._http is None else (self._http.host, self._http.port)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Accept nothing more, answer what is under way, close. Idempotent."""
+        if self._thread.is_alive():
+            try:
+                self._loop.call_soon_threadsafe(self._leaving.set)
+            except RuntimeError:
+                pass  # the loop is closed: it is leaving by itself
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- in the thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            if not self._started.done():
+                self._started.set_exception(error)
+            else:
+                self.failure = error
+                logger.critical("the broker stopped serving", exc_info=error)
+                self.on_failure()
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        node = Node(self._broker, self._settings, self.metrics, self._loop, self._authorizer)
+        try:
+            try:
+                await self._listen(node)
+                self._broker.watch_syncs(self.metrics.synced)
+                self._started.set_result(None)
+                await self._keep(node)
+            finally:
+                await self._leave(node)
+        finally:
+            self._broker.watch_syncs(None)
+            node.close()
+
+    async def _listen(self, node: Node) -> None:
+        for listener in self._settings.listeners:
+            bound = _bind(listener)
+            port = bound.getsockname()[1]
+            told = self._settings.advertised(listener, port)
+            endpoint = Endpoint(told.name, told.host, told.port)
+            accepting = await self._loop.create_server(
+                partial(Connection, node, endpoint), sock=bound, backlog=_BACKLOG
+            )
+            self._listeners.append(accepting)
+            self.endpoints.append(endpoint)
+            self.addresses.append((listener.local_host, port))
+        if self._settings.metrics is not None:
+            from foldlog.server.http import start_http
+
+            self._http = await start_http(node, self._settings.metrics.host, self._settings.metrics.port)
+
+    async def _keep(self, node: Node) -> None:
+        while not self._leaving.is_set():
+            try:
+                await asyncio.wait_for(self._leaving.wait(), SWEEP_S)
+            except TimeoutError:
+                node.connections.sweep(self._loop.time())
+
+    async def _leave(self, node: Node) -> None:
+        for accepting in self._listeners:
+            accepting.close()
+        if self._http is not None:
+            await self._http.close()
+        node.is_leaving = True
+        node.connections.stop_taking()
+        node.arrivals.wake_all()
+        await _until(lambda: not node.connections.are_busy, _LEAVE_S)
+        node.connections.leave()
+        await _until(lambda: not len(node.connections), _FLUSH_S)
+        node.connections.abort()
+        await _until(lambda: not len(node.connections), _FLUSH_S)
+
+
+async def _until(is_so: Callable[[], bool], timeout_s: float) -> None:
+    """Poll, since it is over in a moment: leaving is the one time that nothing else is worth waking for."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while not is_so() and loop.time() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # it has no build for every platform
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _bind(listener: Listener) -> socket.socket:
+    """A socket that listens there, or the reason why not in one sentence."""
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    try:
+        where = socket.getaddrinfo(listener.host or "0.0.0.0", listener.port, family, socket.SOCK_STREAM)[0][4]
+    except socket.gaierror as error:
+        raise AddressUnavailable(listener.address, f"there is no such host ({error.strerror})") from None
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(where)
+        bound.listen(_BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise AddressUnavailable(listener.address, _why_not(error)) from None
+    return bound
+
+
+def _why_not(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another process listens there; stop it, choose another port, or let port 0 choose one"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "it is not an address of this machine"
+    if error.errno == errno.EACCES:
+        return "this user may not listen there; choose a port above 1023"
+    return error.strerror or str(error)
