@@ -1,0 +1,114 @@
+"""An HTTP request and its answer as values, and which handler answers which path. No I/O.
+
+A handler is a function from a `Request` to a `Response`, plain or async. It runs on the event loop and must not block
+it. To add pages, make `Route`s of them and give them to `start_http`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from foldlog.errors import MalformedBytes
+
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+
+_WILDCARD: Final = "/*"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for. Names of headers are in lower case; of a repeated header or parameter, the last counts."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @classmethod
+    def parse(cls, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Request:
+        """MalformedBytes if the target is no address.
+
+        >>> Request.parse("GET", "/topics/a%20b?tail=1", {}).path
+        '/topics/a b'
+        """
+        try:
+            parts = urlsplit(target)
+            query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        except ValueError as error:
+            raise MalformedBytes("HTTP target", str(error), 0) from error
+        return cls(method, unquote(parts.path), query, headers, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is answered. A `body` that is a generator is sent piece by piece, as the pieces come and are read; it is
+    closed when it ends or when the connection does. One that can be silent for long should send something every now
+    and then: only a write finds out that nobody reads any more."""
+
+    status: int = HTTPStatus.OK
+    body: bytes | AsyncGenerator[bytes, None] = b""
+    content_type: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def text(cls, text: str, status: int = HTTPStatus.OK) -> Response:
+        """
+        >>> Response.text("ok").body
+        b'ok\\n'
+        """
+        return cls(status, f"{text}\n".encode())
+
+    @classmethod
+    def json(cls, value: Any, status: int = HTTPStatus.OK) -> Response:
+        return cls(status, json.dumps(value, ensure_ascii=False).encode(), JSON)
+
+
+Handler = Callable[[Request], Response | Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`path` is a whole path, or ends in `/*` for all paths below it. A route for GET answers HEAD, too."""
+
+    method: str
+    path: str
+    handler: Handler
+
+
+class Routes:
+    """Which handler answers what. A whole path goes before `/*`, and a longer `/*` before a shorter one."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._exact: dict[str, dict[str, Handler]] = {}
+        self._below: dict[str, dict[str, Handler]] = {}
+        for route in routes:
+            is_wildcard = route.path.endswith(_WILDCARD)
+            table = self._below if is_wildcard else self._exact
+            table.setdefault(route.path.removesuffix(_WILDCARD), {})[route.method] = route.handler
+
+    def find(self, method: str, path: str) -> Handler | Response:
+        """The handler, or the answer where there is none: 404, or 405 with the methods that there are."""
+        handlers = self._exact.get(path) or self._find_below(path)
+        if not handlers:
+            return Response.text("there is no such page; / lists them", HTTPStatus.NOT_FOUND)
+        handler = handlers.get(method) or (handlers.get("GET") if method == "HEAD" else None)
+        if handler is not None:
+            return handler
+        allowed = sorted({*handlers, *(["HEAD"] if "GET" in handlers else [])})
+        refusal = Response.text(f"this page takes {', '.join(allowed)}", HTTPStatus.METHOD_NOT_ALLOWED)
+        return Response(refusal.status, refusal.body, headers=(("allow", ", ".join(allowed)),))
+
+    def _find_below(self, path: str) -> dict[str, Handler] | None:
+        folder = path
+        while "/" in folder:
+            folder = folder.rpartition("/")[0]
+            if folder in self._below:
+                return self._below[folder]
+        return None
