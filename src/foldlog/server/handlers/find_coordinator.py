@@ -1,0 +1,62 @@
+"""FindCoordinator, versions 0 to 6: which broker answers for a group. There is one broker, so it is this one.
+
+1: the kind of key, and an error in words. 4: many keys at once. 5: no change here. 6: share groups.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.call import Call
+from foldlog.server.groups import refusal
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_SHARE: Final = 2
+_MANY_KEYS_FROM: Final = 4
+_NOBODY: Final = -1
+"""Node id and port where there is no coordinator."""
+
+
+def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if call.version >= _MANY_KEYS_FROM:
+        found = [_find(call, request.key_type, key) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = _find(call, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _find(call: Call, key_type: int, key: str) -> Coordinator:
+    error, message = _refuse(call, key_type, key)
+    if error is not ErrorCode.NONE:
+        return Coordinator(key=key, node_id=_NOBODY, port=_NOBODY, error_code=error, error_message=message)
+    endpoint = call.caller.endpoint
+    return Coordinator(
+        key=key, node_id=call.node.settings.node_id, host=endpoint.host, port=endpoint.port, error_message=None
+    )
+
+
+def _refuse(call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]:
+    if key_type == _GROUP:
+        error = refusal(call, Operation.DESCRIBE, key)
+        return error, "the name of a group is not empty" if error is ErrorCode.INVALID_GROUP_ID else None
+    if key_type == _TRANSACTION:
+        if not call.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
+        # Clients that ask for one key (librdkafka) retry for ever unless it is forbidden, and show the sentence then.
+        # Those that ask for many (Java) show the sentence of any other error that is not theirs to retry.
+        many = call.version >= _MANY_KEYS_FROM
+        error = ErrorCode.UNSUPPORTED_VERSION if many else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return error, "this broker has no transactions; remove transactional.id (idempotent producers work)"
+    if key_type == _SHARE:
+        return ErrorCode.INVALID_REQUEST, "this broker has no share groups; use a consumer group"
+    return ErrorCode.INVALID_REQUEST, f"{key_type} is not a kind of coordinator; 0 is a group's"

@@ -1,0 +1,52 @@
+"""InitProducerId, versions 0 to 6: an id for an idempotent producer, never given out before.
+
+3: a producer that lost track names the id it had (KIP-360); without transactions it just gets another. 4: no change
+here. 5: no change here. 6: two-phase commit, which goes with transactions.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from foldlog.errors import FoldlogError
+from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.call import Call
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+logger: Final = logging.getLogger("foldlog.server")
+
+_NONE: Final = -1
+"""No producer id, no epoch."""
+
+
+async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    error = _refuse(call, request)
+    if error is ErrorCode.NONE:
+        try:
+            # Every so often it reserves the next ids on disk.
+            producer_id = await call.node.run(call.node.broker.allocate_producer_id)
+            return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        except FoldlogError as failed:
+            logger.warning("there is no producer id for now: %s", failed)
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # what Kafka has for it: producers ask again
+    return InitProducerIdResponse(error_code=error, producer_id=_NONE, producer_epoch=_NONE)
+
+
+def _refuse(call: Call, request: InitProducerIdRequest) -> ErrorCode:
+    if request.transactional_id is not None:
+        # Nothing else makes every client give up at once. What is meant they were told by FindCoordinator, in words.
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not _may_write(call):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def _may_write(call: Call) -> bool:
+    """Who may write to any topic at all may do so idempotently."""
+    return call.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or any(
+        call.allows(Operation.WRITE, ResourceType.TOPIC, topic) for topic in call.node.broker.topics()
+    )

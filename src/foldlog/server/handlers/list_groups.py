@@ -1,0 +1,48 @@
+"""ListGroups, versions 0 to 5: every group that has members or committed offsets. 4: by state. 5: by type."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from foldlog.broker.broker import Broker
+from foldlog.broker.group_messages import GroupListing, GroupState
+from foldlog.errors import FoldlogError
+from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.call import Call
+from foldlog.server.groups import group_error_code
+from foldlog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+_CLASSIC: Final = "classic"
+"""The type of every group here, as Kafka names the protocol in which members assign partitions themselves."""
+
+
+async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    if types and _CLASSIC not in types:
+        return ListGroupsResponse()
+    try:
+        listings = await call.node.groups.run(_listings, call.node.broker)
+    except FoldlogError as failed:
+        return ListGroupsResponse(error_code=group_error_code("(all)", failed))
+    sees_all = call.allows(Operation.DESCRIBE, ResourceType.CLUSTER)
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=listing.group,
+                protocol_type=listing.protocol_type,
+                group_state=listing.state,
+                group_type=_CLASSIC,
+            )
+            for listing in listings
+            if (not states or listing.state.lower() in states)
+            and (sees_all or call.allows(Operation.DESCRIBE, ResourceType.GROUP, listing.group))
+        ]
+    )
+
+
+def _listings(broker: Broker) -> list[GroupListing]:
+    with broker.coordinator() as coordinator:
+        known = {listing.group: listing for listing in coordinator.list_groups()}
+    # Those the coordinator does not know have committed offsets and never had members.
+    return [known.get(name) or GroupListing(name, "", GroupState.EMPTY) for name in broker.group_names()]

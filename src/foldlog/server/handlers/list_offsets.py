@@ -1,0 +1,153 @@
+"""ListOffsets, versions 1 to 11: an offset by time, or one of the ends of a partition.
+
+2: isolation levels, which without transactions are the same. 4: leader epochs. 7: the largest timestamp. 8: the
+earliest local offset. 9: the latest tiered one. 10: a timeout, for tiers. 11: the earliest that waits for upload.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from foldlog.broker.bookmarks import TopicPartition
+from foldlog.errors import FoldlogError
+from foldlog.log.partition import Partition
+from foldlog.server.authorizer import Operation
+from foldlog.server.call import Call
+from foldlog.server.partition_checks import NO_EPOCH, epoch_refusal, open_allowed
+from foldlog.wire.error_codes import ErrorCode, code_of
+from foldlog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_MAX_TIMESTAMP: Final = -3
+_EARLIEST_LOCAL: Final = -4
+_LATEST_TIERED: Final = -5
+_EARLIEST_PENDING_UPLOAD: Final = -6
+
+_FIRST_VERSIONS: Final = {
+    _LATEST: 1,
+    _EARLIEST: 1,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
+"""Times that are not times, and the first version that may ask for each."""
+
+
+class _Found(NamedTuple):
+    """No offset, no time and no epoch where there is none to tell."""
+
+    offset: int = -1
+    timestamp_ms: int = -1
+    leader_epoch: int = NO_EPOCH
+
+
+async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    asked = [((topic.name, wanted.partition_index), wanted) for topic in request.topics for wanted in topic.partitions]
+    errors = await open_allowed(call, Operation.DESCRIBE, (key for key, _ in asked))
+    times_asked = Counter(key for key, _ in asked)
+    for key, wanted in asked:
+        if errors[key] is ErrorCode.NONE:
+            errors[key] = _refuse(call, wanted.timestamp, times_asked[key])
+    if all(wanted.timestamp in _IN_MEMORY or errors[key] is not ErrorCode.NONE for key, wanted in asked):
+        return _answer(call, request, errors)
+    return await call.node.run(_answer, call, request, errors)
+
+
+def _refuse(call: Call, timestamp_ms: int, times_asked: int) -> ErrorCode:
+    if times_asked > 1:
+        return ErrorCode.INVALID_REQUEST
+    if timestamp_ms >= 0:
+        return ErrorCode.NONE
+    first = _FIRST_VERSIONS.get(timestamp_ms)
+    return ErrorCode.NONE if first is not None and call.version >= first else ErrorCode.UNSUPPORTED_VERSION
+
+
+def _answer(call: Call, request: ListOffsetsRequest, errors: dict[TopicPartition, ErrorCode]) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _partition(call, topic.name, asked, errors[topic.name, asked.partition_index])
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(call: Call, topic: str, asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    found = _Found()
+    if error is ErrorCode.NONE:
+        try:
+            partition = call.node.partition(topic, asked.partition_index)
+            error = epoch_refusal(partition, asked.current_leader_epoch)
+            if error is ErrorCode.NONE:
+                found = _look_up(partition, asked.timestamp)
+        except FoldlogError as failed:
+            error = code_of(failed)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=error,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _look_up(partition: Partition, timestamp_ms: int) -> _Found:
+    in_memory = _IN_MEMORY.get(timestamp_ms)
+    if in_memory is not None:
+        return in_memory(partition)
+    by_time = timestamp_ms != _MAX_TIMESTAMP
+    hit = partition.offset_at_time(timestamp_ms) if by_time else partition.max_timestamp_offset()
+    if hit is None:
+        return _Found()
+    offset, record_timestamp_ms = hit
+    return _Found(offset, record_timestamp_ms, epoch_of(partition, offset))
+
+
+def _latest(partition: Partition) -> _Found:
+    return _Found(partition.high_watermark, leader_epoch=partition.leader_epoch)
+
+
+def _earliest(partition: Partition) -> _Found:
+    start = partition.log_start_offset
+    return _Found(start, leader_epoch=epoch_of(partition, start))
+
+
+def _no_tier(_: Partition) -> _Found:
+    return _Found()
+
+
+_IN_MEMORY: Final[dict[int, Callable[[Partition], _Found]]] = {
+    _LATEST: _latest,
+    _EARLIEST: _earliest,
+    _EARLIEST_LOCAL: _earliest,  # there is one tier, so all is local
+    _LATEST_TIERED: _no_tier,
+    _EARLIEST_PENDING_UPLOAD: _no_tier,
+}
+
+
+def epoch_of(partition: Partition, offset: int) -> int:
+    """The leader epoch in which the record at that offset was, or will be, written."""
+    if offset >= partition.high_watermark:
+        return partition.leader_epoch
+    epoch = partition.leader_epoch
+    while True:
+        epoch = partition.epoch_end_offset(epoch)[0]
+        began_at = partition.epoch_end_offset(epoch - 1)[1]  # where the one before it ended; -1 if it is the first
+        if epoch < 0 or offset >= began_at:
+            return epoch
+        epoch -= 1

@@ -1,0 +1,145 @@
+"""OffsetCommit, versions 2 to 10: where a group has got to. Answered when it is durable.
+
+2 to 4 carry a retention time, which brokers have long ignored. 6: leader epochs. 7: static members. 9: only member
+epochs of another protocol. 10: topics by their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
+from foldlog.errors import FoldlogError, MetadataTooLarge, UnknownPartition, UnknownTopic
+from foldlog.server import partition_checks
+from foldlog.server.authorizer import Operation
+from foldlog.server.call import Call, Later
+from foldlog.server.groups import group_error_code, refusal
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+_TOPIC_IDS_FROM: Final = 10
+
+
+class _Asked(NamedTuple):
+    """One partition of a request; the name of its topic is known unless it is refused for that."""
+
+    key: TopicPartition
+    offset: OffsetAndMetadata
+    response: OffsetCommitResponsePartition
+
+
+async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Later:
+    response, asked = _prepare(call, request)
+    error = refusal(call, Operation.READ, request.group_id)
+    if error is not ErrorCode.NONE:
+        _fill(asked, error)
+    accepted = _accepted(asked)
+    if not accepted:
+        return response
+    later: Later = call.node.loop.create_future()
+    try:
+        await call.node.groups.run(_begin, call, request, accepted, later, response)
+    except FoldlogError as failed:
+        _fill(accepted, group_error_code(request.group_id, failed))
+        return response
+    return later
+
+
+def _prepare(call: Call, request: OffsetCommitRequest) -> tuple[OffsetCommitResponse, list[_Asked]]:
+    """The answer as far as it is known now, and every partition of it."""
+    topics, asked = [], []
+    for topic in request.topics:
+        partitions = list(_partitions(call, topic))
+        asked += partitions
+        topics.append(
+            OffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=[partition.response for partition in partitions]
+            )
+        )
+    return OffsetCommitResponse(topics=topics), asked
+
+
+def _partitions(call: Call, topic: OffsetCommitRequestTopic) -> Iterator[_Asked]:
+    name: str | None = topic.name
+    if call.version >= _TOPIC_IDS_FROM:
+        name = call.node.topic_ids.name_of(topic.topic_id)
+    for partition in topic.partitions:
+        offset = OffsetAndMetadata(
+            partition.committed_offset, max(-1, partition.committed_leader_epoch), partition.committed_metadata or ""
+        )
+        error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else _refuse(call, name, partition, offset)
+        response = OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+        yield _Asked((name or "", partition.partition_index), offset, response)
+
+
+def _refuse(call: Call, topic: str, partition: OffsetCommitRequestPartition, offset: OffsetAndMetadata) -> ErrorCode:
+    error = partition_checks.refusal(call, Operation.READ, topic, partition.partition_index)
+    if error is not ErrorCode.NONE:
+        return error
+    if offset.offset < 0:
+        return ErrorCode.INVALID_REQUEST
+    if _metadata_bytes(offset) > call.node.settings.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _begin(
+    call: Call, request: OffsetCommitRequest, asked: list[_Asked], later: Later, response: OffsetCommitResponse
+) -> None:
+    """Append the commit, with the lock of the groups. What cannot be committed (any more) is taken out first."""
+    node = call.node
+    while True:
+        try:
+            node.broker.begin_commit_offsets(
+                request.group_id,
+                {partition.key: partition.offset for partition in asked},
+                partial(node.soon, _acknowledged, later, response, asked, request.group_id),
+                member_id=request.member_id,
+                generation=request.generation_id_or_member_epoch,
+                instance_id=request.group_instance_id,
+            )
+            return
+        except (UnknownTopic, UnknownPartition) as gone:
+            # Deleted since it was looked up. All its partitions go, so this ends.
+            _fill([partition for partition in asked if partition.key[0] == gone.topic], _unknown(call))
+        except MetadataTooLarge as large:
+            # The log was opened with a smaller limit than the server's.
+            over = [partition for partition in asked if _metadata_bytes(partition.offset) > large.limit_bytes]
+            _fill(over, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        asked = _accepted(asked)
+
+
+def _acknowledged(
+    later: Later, response: OffsetCommitResponse, asked: list[_Asked], group: str, error: FoldlogError | None
+) -> None:
+    if error is not None:
+        _fill(asked, group_error_code(group, error))
+    if not later.done():  # its connection may be gone
+        later.set_result(response)
+
+
+def _unknown(call: Call) -> ErrorCode:
+    by_id = call.version >= _TOPIC_IDS_FROM
+    return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _accepted(asked: list[_Asked]) -> list[_Asked]:
+    return [partition for partition in asked if partition.response.error_code == ErrorCode.NONE]
+
+
+def _fill(asked: list[_Asked], error: ErrorCode) -> None:
+    for partition in asked:
+        partition.response.error_code = error
+
+
+def _metadata_bytes(offset: OffsetAndMetadata) -> int:
+    return len(offset.metadata.encode("utf-8"))

@@ -1,0 +1,73 @@
+"""OffsetDelete, version 0: a group forgets where it had got to in some partitions. Answered when that is durable."""
+
+from __future__ import annotations
+
+from foldlog.broker.bookmarks import TopicPartition
+from foldlog.broker.broker import Broker
+from foldlog.broker.group_messages import GroupState
+from foldlog.errors import FoldlogError, GroupNotEmpty
+from foldlog.server import partition_checks
+from foldlog.server.authorizer import Operation
+from foldlog.server.call import Call
+from foldlog.server.groups import group_error_code, refusal
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+_Errors = dict[TopicPartition, ErrorCode]
+
+
+async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    group = request.group_id
+    error = refusal(call, Operation.DELETE, group)
+    errors: _Errors = {}
+    if error is ErrorCode.NONE:
+        for topic in request.topics:
+            for partition in topic.partitions:
+                key = (topic.name, partition.partition_index)
+                errors[key] = partition_checks.refusal(call, Operation.READ, *key)
+        try:
+            error = await call.node.run(_delete, call.node.broker, group, errors)
+        except FoldlogError as failed:
+            error = group_error_code(group, failed)
+    if error is not ErrorCode.NONE:
+        return OffsetDeleteResponse(error_code=error)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=errors[topic.name, partition.partition_index],
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(broker: Broker, group: str, errors: _Errors) -> ErrorCode:
+    """Delete those that have no error yet, and set the errors of those that members read. For a thread: it syncs."""
+    with broker.coordinator() as coordinator:
+        subscribed = coordinator.subscribed_topics(group)
+        is_known = coordinator.describe(group).state is not GroupState.DEAD
+    if not is_known and not broker.committed(group):
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if subscribed is None:
+        return ErrorCode.NON_EMPTY_GROUP  # members of a protocol that is not a consumer's: what they read is unknown
+    for topic, number in errors:
+        if topic in subscribed and errors[topic, number] is ErrorCode.NONE:
+            errors[topic, number] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    wanted = [key for key, error in errors.items() if error is ErrorCode.NONE]
+    try:
+        broker.delete_offsets(group, wanted)
+    except GroupNotEmpty:  # somebody joined meanwhile
+        errors.update(dict.fromkeys(wanted, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
+    return ErrorCode.NONE

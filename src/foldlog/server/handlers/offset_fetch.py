@@ -1,0 +1,164 @@
+"""OffsetFetch, versions 1 to 10: where a group has got to. A partition without a commit is at -1, which is no error.
+
+2: no topics mean all, and an error of the group as a whole. 5: leader epochs. 7: the client wants stable offsets, which
+without transactions all are. 8: many groups. 9: a member's id and epoch, for another protocol. 10: topics by their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
+from foldlog.errors import FoldlogError
+from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.call import Call
+from foldlog.server.groups import group_error_code, refusal
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from foldlog.wire.schema import ZERO_UUID
+
+_GROUP_ERROR_FROM: Final = 2
+_MANY_GROUPS_FROM: Final = 8
+_TOPIC_IDS_FROM: Final = 10
+_NOT_COMMITTED: Final = OffsetAndMetadata(-1)
+
+
+class _Topic(NamedTuple):
+    """A topic to look up, by name; `error` if there is nothing to look up."""
+
+    name: str
+    topic_id: bytes
+    partitions: Iterable[int]
+    error: ErrorCode = ErrorCode.NONE
+
+
+class _Found(NamedTuple):
+    """What is answered of one group. With an `error` the topics are those that were asked for, all without offsets."""
+
+    topics: list[OffsetFetchResponseTopics]
+    error: ErrorCode = ErrorCode.NONE
+
+
+async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if call.version >= _MANY_GROUPS_FROM:
+        return OffsetFetchResponse(groups=[await _answer(call, group) for group in request.groups])
+    found = await _find(call, request.group_id, _by_name(call, request.topics))
+    has_group_error = call.version >= _GROUP_ERROR_FROM
+    return OffsetFetchResponse(
+        error_code=found.error if has_group_error else ErrorCode.NONE,
+        # A client of version 1 looks for an error at the partitions only.
+        topics=[]
+        if has_group_error and found.error
+        else [_one_group_topic(topic, found.error) for topic in found.topics],
+    )
+
+
+async def _answer(call: Call, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    by_id = call.version >= _TOPIC_IDS_FROM
+    topics = _by_id(call, group.topics) if by_id else _by_name(call, group.topics)
+    found = await _find(call, group.group_id, topics)
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id, topics=[] if found.error else found.topics, error_code=found.error
+    )
+
+
+async def _find(call: Call, group: str, topics: list[_Topic] | None) -> _Found:
+    error = refusal(call, Operation.DESCRIBE, group)
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    if error is ErrorCode.NONE:
+        try:
+            offsets = await call.node.groups.run(call.node.broker.committed, group, _keys(topics))
+        except FoldlogError as failed:
+            error = group_error_code(group, failed)
+    if topics is None:
+        topics = _committed_topics(call, offsets)
+    return _Found([_topic_response(topic, offsets) for topic in topics], error)
+
+
+def _by_name(
+    call: Call, topics: Iterable[OffsetFetchRequestTopic] | Iterable[OffsetFetchRequestTopics] | None
+) -> list[_Topic] | None:
+    if topics is None:
+        return None
+    return [_Topic(topic.name, ZERO_UUID, topic.partition_indexes, _refuse(call, topic.name)) for topic in topics]
+
+
+def _by_id(call: Call, topics: Iterable[OffsetFetchRequestTopics] | None) -> list[_Topic] | None:
+    if topics is None:
+        return None
+    found = []
+    for topic in topics:
+        name = call.node.topic_ids.name_of(topic.topic_id)
+        error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else _refuse(call, name)
+        found.append(_Topic(name or "", topic.topic_id, topic.partition_indexes, error))
+    return found
+
+
+def _refuse(call: Call, topic: str) -> ErrorCode:
+    allowed = call.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    return ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _keys(topics: list[_Topic] | None) -> list[TopicPartition] | None:
+    if topics is None:
+        return None
+    return [(topic.name, number) for topic in topics if topic.error is ErrorCode.NONE for number in topic.partitions]
+
+
+def _committed_topics(call: Call, offsets: Iterable[TopicPartition]) -> list[_Topic]:
+    """The topics of all a group committed, as far as the caller may know of them and they can be named."""
+    partitions: dict[str, list[int]] = {}
+    for name, number in sorted(offsets):
+        partitions.setdefault(name, []).append(number)
+    topics = []
+    for name, numbers in partitions.items():
+        known = call.node.broker.find_topic(name)
+        topic_id = ZERO_UUID if known is None else bytes.fromhex(known.topic_id)
+        is_nameable = call.version < _TOPIC_IDS_FROM or known is not None
+        if is_nameable and _refuse(call, name) is ErrorCode.NONE:
+            topics.append(_Topic(name, topic_id, numbers))
+    return topics
+
+
+def _topic_response(topic: _Topic, offsets: dict[TopicPartition, OffsetAndMetadata]) -> OffsetFetchResponseTopics:
+    partitions = []
+    for number in topic.partitions:
+        offset = _NOT_COMMITTED if topic.error else offsets.get((topic.name, number), _NOT_COMMITTED)
+        partitions.append(
+            OffsetFetchResponsePartitions(
+                partition_index=number,
+                committed_offset=offset.offset,
+                committed_leader_epoch=offset.leader_epoch,
+                metadata=offset.metadata,
+                error_code=topic.error,
+            )
+        )
+    return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+def _one_group_topic(topic: OffsetFetchResponseTopics, group_error: ErrorCode) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(
+        name=topic.name,
+        partitions=[
+            OffsetFetchResponsePartition(
+                partition_index=partition.partition_index,
+                committed_offset=partition.committed_offset,
+                committed_leader_epoch=partition.committed_leader_epoch,
+                metadata=partition.metadata,
+                error_code=group_error or partition.error_code,
+            )
+            for partition in topic.partitions
+        ],
+    )

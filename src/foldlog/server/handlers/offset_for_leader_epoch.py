@@ -1,0 +1,67 @@
+"""OffsetForLeaderEpoch, versions 2 to 4: where a leader epoch ended, so that a reader sees whether its log was cut."""
+
+from __future__ import annotations
+
+from foldlog.broker.bookmarks import TopicPartition
+from foldlog.errors import FoldlogError
+from foldlog.log.partition import Partition
+from foldlog.server.authorizer import Operation
+from foldlog.server.call import Call
+from foldlog.server.partition_checks import NO_EPOCH, epoch_refusal, open_allowed
+from foldlog.wire.error_codes import ErrorCode, code_of
+from foldlog.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    keys = [(topic.topic, asked.partition) for topic in request.topics for asked in topic.partitions]
+    return _answer(call, request, await open_allowed(call, Operation.DESCRIBE, keys))
+
+
+def _answer(
+    call: Call, request: OffsetForLeaderEpochRequest, errors: dict[TopicPartition, ErrorCode]
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    _partition(call, topic.topic, asked, errors[topic.topic, asked.partition])
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(call: Call, topic: str, asked: OffsetForLeaderPartition, error: ErrorCode) -> EpochEndOffset:
+    epoch, end_offset = NO_EPOCH, -1
+    if error is ErrorCode.NONE:
+        try:
+            partition = call.node.partition(topic, asked.partition)
+            error = epoch_refusal(partition, asked.current_leader_epoch)
+            if error is ErrorCode.NONE:
+                epoch, end_offset = end_of_epoch(partition, asked.leader_epoch)
+        except FoldlogError as failed:
+            error = code_of(failed)
+    return EpochEndOffset(error_code=error, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def end_of_epoch(partition: Partition, epoch: int) -> tuple[int, int]:
+    """(the latest epoch not after `epoch`, where it ended), with Kafka's answers for epochs that never were.
+
+    The current one ends where reading does, also before its first record. Later ones end nowhere. One before all that
+    are known ended where the log begins.
+    """
+    if epoch < 0 or epoch > partition.leader_epoch:
+        return NO_EPOCH, -1
+    if epoch == partition.leader_epoch:
+        return epoch, partition.high_watermark
+    known, end_offset = partition.epoch_end_offset(epoch)
+    return (known, end_offset) if known >= 0 else (epoch, partition.log_start_offset)
