@@ -44,6 +44,9 @@ TOPIC_NAME_CHARS_MAX = 249
 FILE_NAME_CHARS_MAX = 255
 """What every file system in use takes; a deleted topic's long name is cut to leave room for its id."""
 
+PRODUCER_ID_BLOCK = 1000
+"""Producer ids reserved with one write, Kafka's number: what a crash wastes, of 2^63."""
+
 PARTITIONS_MAX = 10_000
 """Per topic: beyond this a typing error is likelier than a wish."""
 
@@ -125,6 +128,9 @@ REQUEST_ITEMS_MAX = 1 << 18
 
 RESPONSE_ITEMS_MAX = 1 << 24
 """Items of all arrays of one response: a client asked for it, and DescribeLogDirs names every replica there is."""
+
+HEADER_TAGS_MAX = 64
+"""Tagged fields of a header, read before anybody knows who asks: Kafka has defined none so far."""
 
 RECORDS_INLINE_BYTES_MAX = 4 << 10
 """Records up to this are copied into the response: one buffer more to send costs as much as the copy of 4 KB."""

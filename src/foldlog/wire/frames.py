@@ -14,8 +14,9 @@ from types import ModuleType
 from typing import Final, NamedTuple, TypeVar, cast
 
 from foldlog.errors import InvalidArgument, MalformedBytes
+from foldlog.limits import HEADER_TAGS_MAX
 from foldlog.wire.codec import Chunk, decoder, encode_after
-from foldlog.wire.decoding import LongVarint, skip_tags
+from foldlog.wire.decoding import LongVarint, TooManyItems, skip_tags
 from foldlog.wire.messages import APIS
 from foldlog.wire.schema import Records, Request, Response
 
@@ -83,8 +84,8 @@ def parse_request_header(frame: Records, position: int, end: int) -> tuple[Reque
             client_id = view[position : position + size].tobytes().decode()
             position += size
         if api.flexible_from is not None and version >= api.flexible_from:
-            position = skip_tags(view, position, end) if view[position] else position + 1
-    except (IndexError, struct.error, UnicodeDecodeError, LongVarint) as error:
+            _, position = skip_tags(view, position, end, HEADER_TAGS_MAX) if view[position] else (0, position + 1)
+    except (IndexError, struct.error, UnicodeDecodeError, LongVarint, TooManyItems) as error:
         raise MalformedBytes("request header", "its client id or its tagged fields", position - start) from error
     if position > end:
         raise MalformedBytes("request header", "it is longer than its frame", position - start)
@@ -129,8 +130,8 @@ def decode_response(cls: type[_Response], version: int, frame: Records) -> tuple
     correlation_id, position = response_correlation_id(frame), 4
     if _has_flexible_header(cls, version):
         try:
-            position = skip_tags(memoryview(frame), position, len(frame))
-        except (IndexError, LongVarint) as error:
+            _, position = skip_tags(memoryview(frame), position, len(frame), HEADER_TAGS_MAX)
+        except (IndexError, LongVarint, TooManyItems) as error:
             raise MalformedBytes("response header", "its tagged fields", position) from error
     return correlation_id, decoder(cls, version)(frame, position, len(frame))
 
