@@ -43,7 +43,7 @@ class StatusPages:
 
     def health(self, _: Request) -> Response:
         """From memory, without a thread: it answers also when the disk does not."""
-        problem = problem_of(self._node.broker)
+        problem = "the broker is leaving" if self._node.is_leaving else problem_of(self._node.broker)
         if problem is None:
             return Response.text("ok")
         return Response.text(problem, HTTPStatus.SERVICE_UNAVAILABLE)
