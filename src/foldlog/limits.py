@@ -50,6 +50,9 @@ PRODUCER_ID_BLOCK = 1000
 PARTITIONS_MAX = 10_000
 """Per topic: beyond this a typing error is likelier than a wish."""
 
+PARTITIONS_PER_REQUEST_MAX = 10_000
+"""What one request over the network may make: about ten seconds of work. Kafka's controller has the same bound."""
+
 READER_POLL_MIN_MS = 1
 READER_POLL_MAX_MS = 20
 """A reading process looks at the checkpoint this often; it backs off from the first to the second while idle."""

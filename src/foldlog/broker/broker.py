@@ -1,23 +1,22 @@
 """A data directory with its topics, partitions and groups: what the library's client and the server drive.
 
 Reading path of a produce: `Broker.partition`, then `log.partition.Partition.append` and `wait_acknowledged`.
-Of a commit: `commit_offsets`, then `group_store`. Of a new topic: `create_topic`, then `topic_changes`. Of what
+Of a commit: `group_calls`, then `group_store`. Of a new topic: `create_topic`, then `topic_changes`. Of what
 happens by itself: `upkeep`, then `maintenance`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
+from foldlog.broker.bookmarks import TopicPartition
 from foldlog.broker.catalog import Topic
-from foldlog.broker.data_directory import address_text
-from foldlog.broker.group_store import Acknowledged, GroupStore
-from foldlog.broker.groups import GroupCoordinator
+from foldlog.broker.data_directory import address_text, cannot_open, check_path
+from foldlog.broker.group_calls import GroupCalls
+from foldlog.broker.group_store import GroupStore
 from foldlog.broker.maintenance import Job, plan_compaction, plan_retention
 from foldlog.broker.open_partitions import AnyPartition
 from foldlog.broker.overview import PartitionOverview, overview
@@ -41,6 +40,7 @@ from foldlog.files.base import Files, storage_error
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
 from foldlog.log.compaction import CompactionReport
+from foldlog.log.partition import Partition
 from foldlog.log.syncer import OnSynced
 
 MEMORY_PATH: Final = ":memory:"
@@ -48,7 +48,7 @@ MEMORY_PATH: Final = ":memory:"
 Done = TypeVar("Done")
 
 
-class Broker:
+class Broker(GroupCalls):
     """One data directory, open. Any thread may call it.
 
     With mode "w" this process is the directory's one writer; with "r" it takes no lock, changes nothing and follows
@@ -94,7 +94,7 @@ class Broker:
             raise InvalidArgument(
                 f"mode={brief_repr(mode)} is not allowed; it is 'w' to write and read, or 'r' to only read"
             )
-        _check_path(path)
+        check_path(path)
         if type(background) is not bool:
             raise InvalidArgument(f"background={brief_repr(background)} is neither True nor False")
         if clock is not None and not (hasattr(clock, "now_ms") and hasattr(clock, "monotonic_ms")):
@@ -108,7 +108,7 @@ class Broker:
         try:
             storage = WrittenStorage(files, path, clock) if mode == "w" else FollowedStorage(files, path, clock)
         except OSError as error:
-            raise _cannot_open(path, mode, error) from error
+            raise cannot_open(path, mode, error) from error
         return cls(storage, clock, background=background)
 
     @property
@@ -230,80 +230,29 @@ class Broker:
         self._refuse_closed()
         return self._storage.partition(topic, number)
 
-    # --- groups ---------------------------------------------------------------------------------------------------
+    def writable_partition(self, topic: str, number: int) -> Partition:
+        """A partition to append to; ReadOnly if the log was opened with mode "r"."""
+        partition = self.partition(topic, number)
+        if isinstance(partition, Partition):
+            return partition
+        raise ReadOnly(f"the log in {self.path} was opened with mode='r'; append in the process that writes it")
 
-    @property
-    def groups(self) -> GroupCoordinator:
-        """The coordinator as it is, for who holds `group_lock`: `coordinator()` does, and stores what it decides."""
-        self._writable()
-        return self._groups.loaded_coordinator()
+    def look_again(self) -> None:
+        """With mode "r": take in what the writer has changed, now rather than a moment later."""
+        self._storage.look_again()
 
-    @property
-    def group_lock(self) -> threading.RLock:
-        return self._groups.lock
+    def allocate_producer_id(self, *, nowait: bool = False) -> int:
+        """An id for a producer that nobody in this directory had before, or will have: also after a crash.
 
-    @contextmanager
-    def coordinator(self) -> Iterator[GroupCoordinator]:
-        """The group coordinator, locked and up to date with the clock; what the block decides is stored at its end."""
-        self._writable()
-        with self._groups.coordinator() as coordinator:
-            yield coordinator
-
-    def commit_offsets(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        *,
-        member_id: str = "",
-        generation: int = -1,
-        instance_id: str | None = None,
-    ) -> None:
-        """Durable on return; all of them or none. A member of the group gives its id and generation: what an older
-        generation held is refused with a GroupError, as is a commit from outside while the group has members.
+        Most calls are quick, one in a thousand waits for the disk; with `nowait` that one raises BlockingIOError.
         """
-        self._writable()
-        self._groups.commit(group, offsets, member_id=member_id, generation=generation, instance_id=instance_id)
-
-    def begin_commit_offsets(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        acknowledged: Acknowledged,
-        *,
-        member_id: str = "",
-        generation: int = -1,
-        instance_id: str | None = None,
-    ) -> None:
-        """The same without waiting: `acknowledged` is called once, from any thread, with what went wrong or None.
-
-        It is called while the partition is busy: it must be quick, and must not call the log again.
-        """
-        self._writable()
-        self._groups.begin_commit(
-            group, offsets, acknowledged, member_id=member_id, generation=generation, instance_id=instance_id
-        )
-
-    def committed(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group committed, for `partitions` or for all; a partition without a commit is left out."""
-        self._refuse_unusable()
-        return self._groups.committed(group, partitions)
-
-    def group_names(self) -> list[str]:
-        """Every group that has members, a generation or committed offsets, in order."""
-        self._refuse_unusable()
-        return self._groups.group_names()
-
-    def delete_group(self, group: str) -> None:
-        """Forget a group without members, and its offsets. Durable on return; UnknownGroup, GroupNotEmpty."""
-        self._writable()
-        self._groups.delete_group(group)
-
-    def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group committed in these partitions. Durable on return; GroupNotEmpty while it reads them."""
-        self._writable()
-        self._groups.delete_offsets(group, partitions)
+        storage = self._writable()
+        try:
+            return storage.producer_ids.allocate(nowait=nowait)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise storage_error(f"no producer id can be given out in {self.path}", error) from error
 
     def _forget_offsets(self, topic: str) -> None:
         try:
@@ -414,27 +363,3 @@ def _for_each(keys: Iterable[TopicPartition], act: Callable[[TopicPartition], Do
     if first is not None:
         raise first
     return done
-
-
-def _check_path(path: object) -> None:
-    if not isinstance(path, str):
-        raise InvalidArgument(f"the path of a log is text or a Path, not {brief_repr(path)}")
-    if not path:
-        raise InvalidArgument("the path of a log cannot be empty; use '.' for the current directory")
-    try:
-        names_a_file = "\0" not in path and bool(path.encode("utf-8", "surrogateescape"))
-    except UnicodeEncodeError:
-        names_a_file = False
-    if not names_a_file:
-        raise InvalidArgument(f"{brief_repr(path)} holds a character that no file name can have")
-
-
-def _cannot_open(path: str, mode: str, error: OSError) -> StorageError:
-    """What the system said, and of which file, as an error of ours."""
-    about = error.filename or path
-    if isinstance(error, IsADirectoryError):
-        return StorageError(f"{about} is a directory where the log has a file of its own; move it away")
-    if isinstance(error, PermissionError):
-        advice = "change its permissions, or open the log with mode='r'" if mode == "w" else "change its permissions"
-        return StorageError(f"the log in {path} cannot be opened: {about} is not this process's to use; {advice}")
-    return storage_error(f"the log in {path} cannot be opened: the system refuses {about}", error)

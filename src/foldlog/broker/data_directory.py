@@ -82,6 +82,31 @@ def address_text(host: object, port: object) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def check_path(path: object) -> None:
+    """InvalidArgument if no log can be there."""
+    if not isinstance(path, str):
+        raise InvalidArgument(f"the path of a log is text or a Path, not {brief_repr(path)}")
+    if not path:
+        raise InvalidArgument("the path of a log cannot be empty; use '.' for the current directory")
+    try:
+        names_a_file = "\0" not in path and bool(path.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        names_a_file = False
+    if not names_a_file:
+        raise InvalidArgument(f"{brief_repr(path)} holds a character that no file name can have")
+
+
+def cannot_open(path: str, mode: str, error: OSError) -> StorageError:
+    """What the system said, and of which file, as an error of ours."""
+    about = error.filename or path
+    if isinstance(error, IsADirectoryError):
+        return StorageError(f"{about} is a directory where the log has a file of its own; move it away")
+    if isinstance(error, PermissionError):
+        advice = "change its permissions, or open the log with mode='r'" if mode == "w" else "change its permissions"
+        return StorageError(f"the log in {path} cannot be opened: {about} is not this process's to use; {advice}")
+    return storage_error(f"the log in {path} cannot be opened: the system refuses {about}", error)
+
+
 def _make_directory(files: Files, path: str) -> None:
     """The directory with its parents, each name durable: a log whose own directory vanished would be lost whole."""
     made: list[str] = []

@@ -10,13 +10,22 @@ from foldlog.broker.catalog import Catalog, Topic
 from foldlog.broker.catalog_follower import CatalogFollower
 from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_writing
 from foldlog.broker.open_partitions import AnyPartition, Key, OpenPartitions
+from foldlog.broker.producer_ids import FOREIGN_ID_MAX, ProducerIds
 from foldlog.broker.topic_changes import TopicChanges, keys_of
 from foldlog.broker.topic_config import TopicConfig
 from foldlog.broker.topic_directories import Settlement
 from foldlog.broker.topic_names import OFFSETS_TOPIC, is_internal, partition_directory, require_text
 from foldlog.broker.warning_list import WarningList
 from foldlog.clock import Clock
-from foldlog.errors import CorruptLog, LogNotFound, StorageError, UnknownPartition, UnknownTopic, WrongProcess
+from foldlog.errors import (
+    CorruptLog,
+    LogClosed,
+    LogNotFound,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+    WrongProcess,
+)
 from foldlog.files.base import Files, storage_error
 from foldlog.log.checkpoint import Checkpoint, SlotState
 from foldlog.log.follower import PartitionReader
@@ -84,6 +93,10 @@ class Storage(ABC):
     def offsets_partition(self, number: int) -> AnyPartition:
         return self.partitions.get((OFFSETS_TOPIC, number)) or self.partition(OFFSETS_TOPIC, number)
 
+    def look_again(self) -> None:
+        """Take in what another process has changed. The writer knows it already."""
+        return
+
     def report(self, doing: str, error: Exception) -> None:
         self.warnings.report(doing, error)
 
@@ -108,6 +121,7 @@ class WrittenStorage(Storage):
             opened.lock.release()
             raise
         self.syncer = Syncer()
+        self.producer_ids = ProducerIds(files, path, self.largest_producer_id)
         self._warn_of(opened.settlement)
 
     def catalog(self) -> Catalog:
@@ -128,6 +142,22 @@ class WrittenStorage(Storage):
         if not isinstance(partition, Partition):
             raise TypeError(f"{key} was opened for reading")
         return partition
+
+    def largest_producer_id(self) -> int:
+        """Of all producers that a partition remembers; -1 if none does. Opens those that had such producers."""
+        largest = -1
+        for topic in self.catalog().topics.values():
+            for key, slot in zip(keys_of(topic), topic.slots, strict=True):
+                try:
+                    state = self.resting_state(slot)
+                    infos = self.writable_partition(key).producers_info() if state and state.has_producers else []
+                except CorruptLog as error:
+                    self.report(f"looking for producer ids in {key[0]}-{key[1]}", error)
+                    continue  # it is refused to its producers, too
+                except (UnknownTopic, LogClosed):
+                    continue  # deleted meanwhile
+                largest = max([largest, *(info.producer_id for info in infos if info.producer_id <= FOREIGN_ID_MAX)])
+        return largest
 
     def create_offsets_topic(self) -> None:
         config = TopicConfig.parse(OFFSETS_TOPIC_SETTINGS)
@@ -167,6 +197,7 @@ class WrittenStorage(Storage):
         if self.files.forked:
             self.partitions.abandon()
             return
+        self.producer_ids.close()
         faults = self.partitions.close()
         try:
             self.syncer.close()
@@ -201,6 +232,9 @@ class FollowedStorage(Storage):
         require_text(name)
         topic = self._follower.catalog.topics.get(name) or self._follower.refresh().topics.get(name)
         return super().topic(name) if topic is None else topic
+
+    def look_again(self) -> None:
+        self._follower.refresh()
 
     def check_partition(self, name: str, number: int) -> Topic:
         try:

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from foldlog.clock import Clock
 from foldlog.errors import StorageError
@@ -23,19 +23,21 @@ from foldlog.log.cleanup import Cleanup
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.config import LogConfig
 from foldlog.log.core import PartitionCore, name_added
+from foldlog.log.creation import create_partition, create_segment
 from foldlog.log.durability import Durability, Tail
-from foldlog.log.epochs import NAME as EPOCHS_NAME
-from foldlog.log.epochs import Epochs, format_epochs
-from foldlog.log.layout import METADATA_NAME
+from foldlog.log.epochs import Epochs
+from foldlog.log.producer_state import ProducerInfo, ProducerState
 from foldlog.log.producers import Producers
 from foldlog.log.reading import Slice, first_at_time, read_batches
 from foldlog.log.recovery import recover
-from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_stem
+from foldlog.log.segment import Segment
 from foldlog.log.syncer import Syncer
 from foldlog.log.waiting import OnAcknowledged
 from foldlog.records.loops import BatchHeader, assign_offsets
 
 logger = logging.getLogger("foldlog.log")
+
+Result = TypeVar("Result")
 
 
 class Appended(NamedTuple):
@@ -79,22 +81,7 @@ class Partition:
 
     # Opening and closing
 
-    @staticmethod
-    def create(files: Files, path: str, *, topic_id: str) -> None:
-        """Make an empty partition. Durable on return, once the caller has synced the parent directory."""
-        files.make_directory(path)
-        # Written in place: until the catalog names this directory, nobody takes a half-made one for a partition.
-        for name, data in (
-            (METADATA_NAME, f"version: 0\ntopic_id: {topic_id}\n".encode()),
-            (EPOCHS_NAME, format_epochs(((0, 0),))),
-        ):
-            file = files.open(f"{path}/{name}", write=True, create=True)
-            file.truncate(0)
-            file.write(0, [data])
-            file.sync()
-            file.close()
-        _create_segment(files, path, 0)
-        files.sync_directory(path)
+    create = staticmethod(create_partition)
 
     @classmethod
     def open(
@@ -340,7 +327,7 @@ class Partition:
             sealed, end_offset, _ = self._durability.tail
             try:
                 self._write_hints()
-                _create_segment(core.files, core.path, end_offset)
+                create_segment(core.files, core.path, end_offset)
                 # A crash could lose the name, and with it what is acknowledged in that file.
                 core.files.sync_directory(core.path)
             except (OSError, StorageError) as error:
@@ -422,20 +409,21 @@ class Partition:
         return self._cleanup.compact(when, force, self._last_batches)
 
     def _last_batches(self) -> frozenset[int]:
+        return self._look_at_producers(lambda producers: producers.last_batches(), frozenset())
+
+    # Producers
+
+    def producers_info(self) -> list[ProducerInfo]:
+        """The producers with an id that are remembered, in order of id: which batch each may send next."""
+        return self._look_at_producers(lambda producers: producers.infos(), [])
+
+    def _look_at_producers(self, look: Callable[[ProducerState], Result], without: Result) -> Result:
+        """At what is known of producers; `without` where there never was one, for which nothing has to be read."""
         if not self._core.state.has_producers:
-            return frozenset()
+            return without
         with self._append_lock:
-            return self._producers.load(self._durability.tail.end_offset).last_batches()
-
-
-def _create_segment(files: Files, directory: str, base_offset: int) -> None:
-    """An empty segment with its indexes; the names are durable once the directory is synced."""
-    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-        file = files.open(segment_stem(directory, base_offset) + suffix, write=True, create=True)
-        if file.size():
-            file.truncate(0)
-            file.sync()
-        file.close()
+            self._core.refuse_if_closed()
+            return look(self._producers.load(self._durability.tail.end_offset))
 
 
 def _first_timestamp(segment: Segment, now_ms: int) -> int:

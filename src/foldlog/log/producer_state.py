@@ -32,6 +32,17 @@ class SentBatch(NamedTuple):
     timestamp_ms: int
 
 
+class ProducerInfo(NamedTuple):
+    """What a log remembers of a producer, as Kafka's DescribeProducers tells it. -1: it has no transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int = -1
+    transaction_start_offset: int = -1
+
+
 class _Producer:
     """One producer id: its epoch, and its newest batches in that epoch, oldest first; never empty once noted.
 
@@ -136,6 +147,12 @@ class ProducerState:
     def last_batches(self) -> frozenset[int]:
         """Base offsets of the batches that carry each producer's last sequence: compaction keeps these."""
         return frozenset(producer.batches[-1].base_offset for producer in self._producers.values())
+
+    def infos(self) -> list[ProducerInfo]:
+        return [
+            ProducerInfo(pid, known.epoch, known.batches[-1].last_sequence, known.batches[-1].timestamp_ms)
+            for pid, known in sorted(self._producers.items())
+        ]
 
     def expire(self, now_ms: int) -> None:
         """Forget producers that have been silent for a day."""

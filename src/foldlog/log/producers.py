@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foldlog.files.base import read_file
+from foldlog.files.base import read_file, storage_error
 from foldlog.log.core import PartitionCore
 from foldlog.log.layout import read_layout
 from foldlog.log.producer_state import ProducerState, SentBatch
@@ -40,7 +40,10 @@ class Producers:
     def load(self, end_offset: int) -> ProducerState:
         """The state as of `end_offset`: the newest good snapshot, and the batches since."""
         if self._state is None:
-            self._state = self._read(end_offset) if self._core.state.has_producers else ProducerState()
+            try:
+                self._state = self._read(end_offset) if self._core.state.has_producers else ProducerState()
+            except OSError as error:
+                raise storage_error(f"what producers sent to {self._core.path} cannot be read", error) from error
         return self._state
 
     def _read(self, end_offset: int) -> ProducerState:

@@ -1,0 +1,102 @@
+"""What a broker does for groups: the calls that its users make, before the store that answers them.
+
+Reading path of a commit: `commit_offsets`, then `group_store`.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
+from foldlog.broker.group_store import Acknowledged, GroupStore
+from foldlog.broker.groups import GroupCoordinator
+
+
+class GroupCalls(ABC):
+    """The part of a broker that is about groups. Any thread."""
+
+    _groups: GroupStore
+
+    @abstractmethod
+    def _writable(self) -> object:
+        """Raise unless the log is open, in this process, and for writing."""
+
+    @abstractmethod
+    def _refuse_unusable(self) -> None:
+        """Raise unless the log is open, and in this process."""
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The coordinator as it is, for who holds `group_lock`: `coordinator()` does, and stores what it decides."""
+        self._writable()
+        return self._groups.loaded_coordinator()
+
+    @property
+    def group_lock(self) -> threading.RLock:
+        return self._groups.lock
+
+    @contextmanager
+    def coordinator(self) -> Iterator[GroupCoordinator]:
+        """The group coordinator, locked and up to date with the clock; what the block decides is stored at its end."""
+        self._writable()
+        with self._groups.coordinator() as coordinator:
+            yield coordinator
+
+    def commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> None:
+        """Durable on return; all of them or none. A member of the group gives its id and generation: what an older
+        generation held is refused with a GroupError, as is a commit from outside while the group has members.
+        """
+        self._writable()
+        self._groups.commit(group, offsets, member_id=member_id, generation=generation, instance_id=instance_id)
+
+    def begin_commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        acknowledged: Acknowledged,
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> None:
+        """The same without waiting: `acknowledged` is called once, from any thread, with what went wrong or None.
+
+        It is called while the partition is busy: it must be quick, and must not call the log again.
+        """
+        self._writable()
+        self._groups.begin_commit(
+            group, offsets, acknowledged, member_id=member_id, generation=generation, instance_id=instance_id
+        )
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group committed, for `partitions` or for all; a partition without a commit is left out."""
+        self._refuse_unusable()
+        return self._groups.committed(group, partitions)
+
+    def group_names(self) -> list[str]:
+        """Every group that has members, a generation or committed offsets, in order."""
+        self._refuse_unusable()
+        return self._groups.group_names()
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group without members, and its offsets. Durable on return; UnknownGroup, GroupNotEmpty."""
+        self._writable()
+        self._groups.delete_group(group)
+
+    def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group committed in these partitions. Durable on return; GroupNotEmpty while it reads them."""
+        self._writable()
+        self._groups.delete_offsets(group, partitions)
