@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from foldlog import __version__
-from foldlog.cli import check, node
+from foldlog.cli import check, node, serve
 from foldlog.cli.wording import error_text
 from foldlog.errors import CallerError, FoldlogError
 
@@ -61,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, dest="command")
     check.add_command(commands)
     node.add_command(commands)
+    serve.add_command(commands)
     return parser
 
 

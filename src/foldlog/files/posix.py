@@ -303,14 +303,14 @@ def _open(path: str, flags: int) -> int:
     try:
         return os.open(path, flags | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        if error.errno != errno.EMFILE or not _raise_descriptor_limit():
+        if error.errno != errno.EMFILE or not raise_descriptor_limit():
             raise
     return os.open(path, flags | os.O_CLOEXEC, 0o644)
 
 
-def _raise_descriptor_limit() -> bool:
+def raise_descriptor_limit() -> bool:
     """Every partition that is written keeps a file open, and the usual soft limit of 1024 is meant for others: as much
-    as the hard limit allows, when it turns out to be needed and not before."""
+    as the hard limit allows. A library does so when it turns out to be needed, and not before."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     if soft == resource.RLIM_INFINITY or soft >= wanted:

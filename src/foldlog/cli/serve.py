@@ -1,0 +1,178 @@
+"""`foldlog serve`: a data directory as a Kafka-compatible broker, until a signal asks it to leave."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from foldlog.cli.signals import LeaveSignals
+from foldlog.cli.wording import ParagraphFormatter, counted
+
+if TYPE_CHECKING:
+    # Everything else is imported when the command runs: `foldlog --help` has no use for an event loop.
+    from foldlog.broker.broker import Broker
+    from foldlog.server.configuration import Configuration, Given
+    from foldlog.server.server import Server
+    from foldlog.server.settings import ServerSettings
+
+logger = logging.getLogger("foldlog.serve")
+
+DONE: Final = 0
+FAILED: Final = 1
+
+DESCRIPTION: Final = """\
+Serves the log in DIR to Kafka clients, and makes the directory if it is not there; ":memory:" is a log that is gone
+with the process. Prints one line when it is ready. SIGTERM, SIGINT and SIGHUP answer what is under way, sync and leave;
+a second one leaves at once, which loses nothing that was acknowledged.
+
+Flags go before FOLDLOG_* variables of the environment, and those before the file that --config names: TOML, or a
+server.properties of Kafka. Settings have Kafka's names; docs/broker.md lists them."""
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "serve",
+        help="a log as a Kafka-compatible broker",
+        description=DESCRIPTION,
+        formatter_class=ParagraphFormatter,
+    )
+    parser.add_argument("dir", metavar="DIR", help='the log\'s directory, or ":memory:"')
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        action="append",
+        help="where to listen; may be given again; port 0 is any free one (default: 127.0.0.1:9092)",
+    )
+    parser.add_argument(
+        "--advertise",
+        metavar="HOST:PORT",
+        action="append",
+        help="what clients are told to connect to, in the order of --listen (default: where it listens)",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="allow to listen where other machines reach it: they can read, write and delete everything",
+    )
+    parser.add_argument("--config", metavar="FILE", help="a file with settings: TOML, or Kafka's .properties")
+    parser.add_argument(
+        "-X", metavar="NAME=VALUE", action="append", dest="assignments", help="any setting; may be given again"
+    )
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /healthz there")
+    parser.add_argument(
+        "--create",
+        metavar="TOPIC[:PARTITIONS]",
+        action="append",
+        help="make this topic if it does not exist; may be given again",
+    )
+    parser.add_argument("--log-format", metavar="FORMAT", help="text (default) or json")
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from foldlog.server import logs
+    from foldlog.server.configuration import gather
+
+    configuration = gather(flags_of(arguments), os.environ, arguments.config)
+    settings = configuration.settings()
+    logs.configure(settings.log_format, settings.log_level)
+    _warn(configuration, settings)
+    with LeaveSignals() as signals:
+        return serve(arguments.dir, settings, signals)
+
+
+def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:
+    """Serve until a signal comes; the exit code. The directory is closed so that the next start recovers nothing."""
+    from foldlog.broker.broker import Broker
+    from foldlog.files.posix import raise_descriptor_limit
+    from foldlog.server.server import Server
+
+    # A connection is a descriptor, and so is a partition: the usual soft limit is for processes with a few of either.
+    raise_descriptor_limit()
+    with Broker.open(path) as broker:
+        create_topics(broker, settings)
+        with Server.start(broker, settings) as server:
+            server.on_failure = signals.wake
+            broker.publish_address(*server.addresses[0])
+            print(ready_text(path, settings, server), flush=True)
+            # A failure before on_failure was set has told nobody.
+            number = signals.wait() if server.failure is None else None
+            if number is not None:
+                logger.info("%s: answering what is under way, then leaving", number.name)
+            broker.withdraw_address()
+        if server.failure is not None:
+            return FAILED  # the server has logged why
+    logger.info("%s is closed", path)
+    return DONE
+
+
+def flags_of(arguments: argparse.Namespace) -> Mapping[str, Given]:
+    """The settings that flags give, each with the flag that an error about it names."""
+    from foldlog.errors import InvalidConfig
+    from foldlog.server.configuration import Given, parse_assignments
+
+    flags = {
+        "listen": Given(arguments.listen, "--listen"),
+        "advertise": Given(arguments.advertise, "--advertise"),
+        "foldlog.insecure": Given(arguments.insecure or None, "--insecure"),
+        "foldlog.metrics": Given(arguments.metrics, "--metrics"),
+        "foldlog.create.topics": Given(arguments.create, "--create"),
+        "foldlog.log.format": Given(arguments.log_format, "--log-format"),
+        "foldlog.log.level": Given(arguments.log_level, "--log-level"),
+    }
+    given = parse_assignments(arguments.assignments or ())
+    for name, flag in flags.items():
+        if flag.value is None:
+            continue
+        if name in given:
+            raise InvalidConfig(f"{flag.origin} and {given[name].origin} are the same setting; give one of them")
+        given[name] = flag
+    return given
+
+
+def create_topics(broker: Broker, settings: ServerSettings) -> None:
+    """Make what has to be there; a topic that exists is left as it is, and one with another count is mentioned."""
+    for wanted in settings.create_topics:
+        topic = broker.find_topic(wanted.name)
+        if topic is None:
+            broker.create_topic(wanted.name, wanted.partitions or settings.num_partitions)
+        elif wanted.partitions not in (None, topic.partition_count):
+            logger.warning(
+                "topic %s exists with %s and is left as it is, not given %d",
+                wanted.name,
+                counted(topic.partition_count, "partition"),
+                wanted.partitions,
+            )
+
+
+def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
+    """The one line that says it can be connected to, and where."""
+    places: list[str] = []
+    for listener, (_, port), endpoint in zip(settings.listeners, server.addresses, server.endpoints, strict=True):
+        here = listener._replace(port=port)
+        is_told = (endpoint.host, endpoint.port) == (here.host, here.port)
+        told = "" if is_told else f" (advertised as {here._replace(host=endpoint.host, port=endpoint.port).address})"
+        places.append(f"{here.address}{told}")
+    metrics = ""
+    if settings.metrics is not None and server.metrics_address is not None:
+        host, port = server.metrics_address
+        metrics = f" (metrics http://{settings.metrics._replace(host=host, port=port).address}/metrics)"
+    return f"foldlog is serving {path} on {', '.join(places)}{metrics}"
+
+
+def _warn(configuration: Configuration, settings: ServerSettings) -> None:
+    for warning in configuration.warnings:
+        logger.warning("%s", warning)
+    if settings.without_effect:
+        names = ", ".join(settings.without_effect)
+        logger.warning("these properties of Kafka have no effect on a single broker and are passed over: %s", names)
+    exposed = [listener.address for listener in settings.listeners if not listener.is_loopback]
+    if exposed:
+        logger.warning(
+            "whoever reaches %s can read, write and delete everything: there is no authentication and no encryption",
+            ", ".join(exposed),
+        )

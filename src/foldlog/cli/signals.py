@@ -1,0 +1,52 @@
+"""Signals that ask a process to leave: the first is told to who waits for it, the second ends the process at once."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from types import TracebackType
+from typing import Final, Self
+
+SIGNAL_EXIT: Final = 128
+"""What shells add to the number of the signal that ended a process."""
+
+_ASKING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class LeaveSignals:
+    """While it is entered, SIGTERM, SIGINT and SIGHUP end nothing by themselves: `wait` returns when one has come.
+
+    They are blocked in the thread that enters and in those it starts afterwards, and a thread of its own takes them:
+    so the second one is heard even while every other thread waits for a disk. One that was ignored when the process
+    began (nohup, a background job of a script) stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self._signals = {number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN}
+        self._heard: queue.SimpleQueue[signal.Signals | None] = queue.SimpleQueue()
+        self._blocked_before: set[int | signal.Signals] = set()
+
+    def __enter__(self) -> Self:
+        self._blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
+        threading.Thread(target=self._listen, name="foldlog-signals", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked_before)
+
+    def wait(self) -> signal.Signals | None:
+        """The signal that asks to leave, or None once somebody called `wake`."""
+        return self._heard.get()
+
+    def wake(self) -> None:
+        """Let `wait` return: there is another reason to leave. Any thread."""
+        self._heard.put(None)
+
+    def _listen(self) -> None:
+        self._heard.put(signal.Signals(signal.sigwait(self._signals)))
+        # Nothing is flushed or closed: whoever asks twice does not want to wait, and the next start recovers.
+        os._exit(SIGNAL_EXIT + signal.sigwait(self._signals))

@@ -1,0 +1,79 @@
+"""Java's .properties syntax, in which Kafka's server.properties is written. Pure: text in, pairs out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from foldlog.errors import InvalidConfig, brief_repr
+
+_BLANKS: Final = " \t\f"
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_HEX_DIGITS: Final = re.compile(r"[0-9A-Fa-f]{4}")
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Names and values; of a name that stands twice the last counts, as in Java.
+
+    A backslash at the end of a line goes on with the next, and before a character it stands for that character (or a
+    tab, a line end, a code point). A name ends at '=', ':' or a blank.
+
+    >>> parse_properties("# ours\\nnum.partitions = 3\\nlisteners: \\\\\\n    127.0.0.1:9092")
+    {'num.partitions': '3', 'listeners': '127.0.0.1:9092'}
+    """
+    pairs: dict[str, str] = {}
+    for line in _logical_lines(text):
+        end = _end_of_name(line)
+        rest = line[end:].lstrip(_BLANKS)
+        if rest[:1] in {"=", ":"}:
+            rest = rest[1:].lstrip(_BLANKS)
+        pairs[_unescaped(line[:end])] = _unescaped(rest)
+    return pairs
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and blank ones, those that go on put together."""
+    parts: list[str] = []
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(_BLANKS)
+        if not parts and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            parts.append(line[:-1])
+            continue
+        yield "".join((*parts, line))
+        parts.clear()
+    if parts:
+        yield "".join(parts)
+
+
+def _end_of_name(line: str) -> int:
+    position = 0
+    while position < len(line) and line[position] not in f"=:{_BLANKS}":
+        position += 2 if line[position] == "\\" else 1
+    return min(position, len(line))
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    characters: list[str] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        position += 1
+        if character == "\\" and position < len(text):
+            character = text[position]
+            position += 1
+            if character == "u":
+                digits = _HEX_DIGITS.match(text, position)
+                if digits is None:
+                    raise InvalidConfig(f"{brief_repr(text)} has \\u without four hexadecimal digits behind it")
+                character = chr(int(digits[0], 16))
+                position += 4
+            else:
+                character = _ESCAPES.get(character, character)
+        characters.append(character)
+    return "".join(characters)
