@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.broker import MEMORY_PATH
@@ -16,6 +16,7 @@ from foldlog.errors import StorageError
 from foldlog.server.exposition import Family, Labels, Sample
 
 if TYPE_CHECKING:
+    from foldlog.broker.bookmarks import OffsetAndMetadata
     from foldlog.broker.broker import Broker
     from foldlog.broker.overview import PartitionOverview
 
@@ -23,42 +24,42 @@ _PARTITION_STATES: Final = ("open", "resting", "poisoned", "refused")
 
 
 class GroupOverview(NamedTuple):
-    """A group, and how far it is behind: (topic, partition, committed offset, lag)."""
+    """A group, and the offsets that it wants next."""
 
     name: str
     state: str
     member_count: int
-    positions: tuple[tuple[str, int, int, int], ...]
+    committed: Mapping[tuple[str, int], OffsetAndMetadata]
+
+
+class GroupPosition(NamedTuple):
+    """Where a group stands in a partition, and how far behind."""
+
+    group: str
+    topic: str
+    number: int
+    committed: int
+    lag: int
 
 
 def log_families(broker: Broker, *, per_partition: bool = True) -> list[Family]:
     """All of them. `per_partition` false leaves out what has a time series for each partition: with very many of
     them, sums by topic may be enough."""
-    partitions = broker.overview()
     try:
-        groups = group_overviews(broker, partitions)
+        groups = group_overviews(broker)
     except StorageError:
         groups = []  # the topic of committed offsets is refused, and counted as such; the rest can be told
-    families = [*_sums(broker, partitions), *_group_sums(groups), *_disk(broker.path)]
+    partitions = broker.overview()  # after the groups, whose commits it must not be older than
+    positions = _positions(groups, partitions)
+    families = [*_sums(broker, partitions), *_group_sums(groups, positions), *_disk(broker.path)]
     if per_partition:
-        families += [*_partitions(partitions), *_group_partitions(groups)]
+        families += [*_partitions(partitions), *_group_partitions(positions)]
     return families
 
 
-def group_overviews(broker: Broker, partitions: Sequence[PartitionOverview]) -> list[GroupOverview]:
-    """Every group. What it committed in a topic that is gone is left out."""
-    ends = {(partition.topic, partition.number): partition.high_watermark for partition in partitions}
-    overviews = []
-    for name in broker.group_names():
-        # A lock for each group, not one for all: members wait for it.
-        state, member_count = _standing(broker, name)
-        positions = tuple(
-            (topic, number, committed.offset, max(0, ends[topic, number] - committed.offset))
-            for (topic, number), committed in sorted(broker.committed(name).items())
-            if (topic, number) in ends
-        )
-        overviews.append(GroupOverview(name, state, member_count, positions))
-    return overviews
+def group_overviews(broker: Broker) -> list[GroupOverview]:
+    """Every group. With a lock for each, not one for all: members wait for it."""
+    return [GroupOverview(name, *_standing(broker, name), broker.committed(name)) for name in broker.group_names()]
 
 
 def _standing(broker: Broker, group: str) -> tuple[str, int]:
@@ -97,6 +98,17 @@ def _sums(broker: Broker, partitions: Sequence[PartitionOverview]) -> list[Famil
             "Different warnings that the log keeps for its owner.",
             [Sample(len(broker.warnings()))],
         ),
+    ]
+
+
+def _positions(groups: Sequence[GroupOverview], partitions: Sequence[PartitionOverview]) -> list[GroupPosition]:
+    """What groups committed in topics that are gone is left out."""
+    ends = {(partition.topic, partition.number): partition.high_watermark for partition in partitions}
+    return [
+        GroupPosition(group.name, *key, committed.offset, max(0, ends[key] - committed.offset))
+        for group in groups
+        for key, committed in sorted(group.committed.items())
+        if key in ends
     ]
 
 
@@ -145,11 +157,10 @@ def _partitions(partitions: Sequence[PartitionOverview]) -> list[Family]:
     ]
 
 
-def _group_sums(groups: Sequence[GroupOverview]) -> list[Family]:
+def _group_sums(groups: Sequence[GroupOverview], positions: Sequence[GroupPosition]) -> list[Family]:
     lags: Counter[tuple[str, str]] = Counter()
-    for group in groups:
-        for topic, _, _, lag in group.positions:
-            lags[group.name, topic] += lag
+    for position in positions:
+        lags[position.group, position.topic] += position.lag
     return [
         Family(
             "foldlog_group_state",
@@ -172,24 +183,23 @@ def _group_sums(groups: Sequence[GroupOverview]) -> list[Family]:
     ]
 
 
-def _group_partitions(groups: Sequence[GroupOverview]) -> list[Family]:
-    rows = [
-        ((("group", group.name), *_partition_labels(topic, number)), committed, lag)
-        for group in groups
-        for topic, number, committed, lag in group.positions
+def _group_partitions(positions: Sequence[GroupPosition]) -> list[Family]:
+    labelled = [
+        ((("group", position.group), *_partition_labels(position.topic, position.number)), position)
+        for position in positions
     ]
     return [
         Family(
             "foldlog_group_partition_committed_offset",
             "gauge",
             "The next offset that a group wants, by its last commit.",
-            [Sample(committed, labels) for labels, committed, _ in rows],
+            [Sample(position.committed, labels) for labels, position in labelled],
         ),
         Family(
             "foldlog_group_partition_lag",
             "gauge",
             "Records between a group's last commit and the high watermark.",
-            [Sample(lag, labels) for labels, _, lag in rows],
+            [Sample(position.lag, labels) for labels, position in labelled],
         ),
     ]
 
