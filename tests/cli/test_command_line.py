@@ -19,13 +19,13 @@ from cli.command import foldlog as run
 def test_help_names_every_command() -> None:
     done = run("--help")
     assert done.returncode == 0
-    assert b"{check,node}" in done.stdout
-    for command in ("check", "node"):
+    assert b"{check,node,serve}" in done.stdout
+    for command in ("check", "node", "serve"):
         assert run(command, "--help").returncode == 0
 
 
 def test_every_help_fits_the_terminal_and_keeps_its_paragraphs() -> None:
-    for command in ("check", "node"):
+    for command in ("check", "node", "serve"):
         done = subprocess.run(
             [*COMMAND, command, "--help"],
             env={**environment(), "COLUMNS": "80"}, capture_output=True, timeout=WAIT_S, check=True, text=True,
@@ -48,6 +48,10 @@ def test_the_version_is_the_packages() -> None:
         ("node", "--dir", ""),
         ("check",),
         ("check", "here", "there"),
+        ("serve",),
+        ("serve", ""),
+        ("serve", "here", "there"),
+        ("serve", "here", "--listen", "nowhere"),
     ],
 )
 def test_a_wrong_command_line_is_exit_code_2_and_says_what_is_wrong(arguments: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from foldlog.broker.catalog import Catalog, Topic
 from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_reading, open_for_writing
 from foldlog.broker.topic_directories import plan_settlement
 from foldlog.broker.topic_names import partition_directory
-from foldlog.cli.wording import ParagraphFormatter, counted, damage_text
+from foldlog.cli.wording import counted, damage_text
 from foldlog.errors import CorruptLog, FoldlogError, LogNotFound, UnknownTopic
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
@@ -29,13 +29,8 @@ With --cut-out, which needs the log to be closed, damaged bytes are moved into .
 deleted; a batch without records takes their place, so that every other record keeps its offset and can be read."""
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "check",
-        help="verify every byte of a log; set aside what is damaged",
-        description=DESCRIPTION,
-        formatter_class=ParagraphFormatter,
-    )
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
     parser.add_argument("dir", metavar="DIR", help="the log's directory")
     parser.add_argument("--topic", metavar="T", help="only this topic")
     parser.add_argument("--cut-out", action="store_true", help="set damaged bytes aside, so that the rest can be used")

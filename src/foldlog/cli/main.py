@@ -7,14 +7,14 @@ Exit codes: 0 done; 1 it could not be done, or something is damaged; 2 the comma
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 from foldlog import __version__
-from foldlog.cli import check, node, serve
-from foldlog.cli.wording import error_text
+from foldlog.cli.wording import ParagraphFormatter, error_text
 from foldlog.errors import CallerError, FoldlogError
 
 DONE: Final = 0
@@ -22,6 +22,13 @@ FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
+
+COMMANDS: Final = {
+    "check": "verify every byte of a log; set aside what is damaged",
+    "node": "a partitioned log as JSON lines on standard input and output",
+    "serve": "a log as a Kafka-compatible broker",
+}
+"""The modules of this package that are commands, and what each is in a line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        parsed = build_parser().parse_args(arguments)
+        arguments = sys.argv[1:] if arguments is None else arguments
+        parsed = build_parser(arguments).parse_args(arguments)
         code: int = parsed.run(parsed)
     except SystemExit as leaving:  # argparse leaves this way, with its message printed; so does a command on SIGTERM
         code = leaving.code if isinstance(leaving.code, int) else USAGE
@@ -51,7 +59,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     return code
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Only the command that is called is imported: a broker starts sooner without the others."""
     parser = argparse.ArgumentParser(
         prog="foldlog",
         description="One durable log; everything else is a fold over it.",
@@ -59,9 +68,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"foldlog {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, dest="command")
-    check.add_command(commands)
-    node.add_command(commands)
-    serve.add_command(commands)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, formatter_class=ParagraphFormatter)
+        if name in arguments:
+            importlib.import_module(f"foldlog.cli.{name}").configure(command)
     return parser
 
 

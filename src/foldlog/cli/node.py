@@ -15,7 +15,6 @@ from typing import BinaryIO, Final, NoReturn
 from foldlog.broker.broker import Broker
 from foldlog.cli import node_messages as messages
 from foldlog.cli.node_requests import Node, NodeOptions
-from foldlog.cli.wording import ParagraphFormatter
 from foldlog.errors import InvalidArgument
 from foldlog.records.batch import MAX_INT32
 
@@ -29,13 +28,8 @@ Maelstrom's kafka workload (send, poll, commit_offsets, list_committed_offsets).
 record is durable. Ends with its input."""
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "node",
-        help="a partitioned log as JSON lines on standard input and output",
-        description=DESCRIPTION,
-        formatter_class=ParagraphFormatter,
-    )
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
     parser.add_argument(
         "--dir", metavar="D", help="keep the log in this directory (default: a temporary one, removed at the end)"
     )

@@ -6,17 +6,17 @@ import argparse
 import logging
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from foldlog.broker.broker import Broker
 from foldlog.cli.signals import LeaveSignals
-from foldlog.cli.wording import ParagraphFormatter, counted
-
-if TYPE_CHECKING:
-    # Everything else is imported when the command runs: `foldlog --help` has no use for an event loop.
-    from foldlog.broker.broker import Broker
-    from foldlog.server.configuration import Configuration, Given
-    from foldlog.server.server import Server
-    from foldlog.server.settings import ServerSettings
+from foldlog.cli.wording import counted
+from foldlog.errors import InvalidConfig
+from foldlog.files.posix import raise_descriptor_limit
+from foldlog.server import logs
+from foldlog.server.configuration import Configuration, Given, gather, parse_assignments
+from foldlog.server.server import Server
+from foldlog.server.settings import ServerSettings
 
 logger = logging.getLogger("foldlog.serve")
 
@@ -32,13 +32,8 @@ Flags go before FOLDLOG_* variables of the environment, and those before the fil
 server.properties of Kafka. Settings have Kafka's names; docs/broker.md lists them."""
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "serve",
-        help="a log as a Kafka-compatible broker",
-        description=DESCRIPTION,
-        formatter_class=ParagraphFormatter,
-    )
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
     parser.add_argument("dir", metavar="DIR", help='the log\'s directory, or ":memory:"')
     parser.add_argument(
         "--listen",
@@ -74,9 +69,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from foldlog.server import logs
-    from foldlog.server.configuration import gather
-
     configuration = gather(flags_of(arguments), os.environ, arguments.config)
     settings = configuration.settings()
     logs.configure(settings.log_format, settings.log_level)
@@ -87,10 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:
     """Serve until a signal comes; the exit code. The directory is closed so that the next start recovers nothing."""
-    from foldlog.broker.broker import Broker
-    from foldlog.files.posix import raise_descriptor_limit
-    from foldlog.server.server import Server
-
     # A connection is a descriptor, and so is a partition: the usual soft limit is for processes with a few of either.
     raise_descriptor_limit()
     with Broker.open(path) as broker:
@@ -112,9 +100,6 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:
 
 def flags_of(arguments: argparse.Namespace) -> Mapping[str, Given]:
     """The settings that flags give, each with the flag that an error about it names."""
-    from foldlog.errors import InvalidConfig
-    from foldlog.server.configuration import Given, parse_assignments
-
     flags = {
         "listen": Given(arguments.listen, "--listen"),
         "advertise": Given(arguments.advertise, "--advertise"),
