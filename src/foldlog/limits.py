@@ -164,3 +164,30 @@ HTTP_BODY_BYTES_MAX = 1 << 20
 
 HTTP_STALL_MS = 30_000
 """How long a connection may take to send a request, or to read a piece of its answer; twice a usual scrape interval."""
+
+WRITER_SEARCH_MS = 3000
+"""How long to look for whoever writes a directory: a server needs less between taking the lock and listening."""
+
+WRITER_REST_MS = 20
+"""Between two times of being the writer for a moment, so that a server that is starting finds the lock free."""
+
+WRITER_ANSWER_MS = 60_000
+"""How long the process that serves a directory may be silent before it is given up. A slow disk is well below it."""
+
+WRITER_LOSSES_MAX = 3
+"""Connections that may be lost in a row without one answer before what waits for it is told."""
+
+PRODUCE_IN_FLIGHT_MAX = 5
+"""Batches of a producer on their way to one partition: as many as the log can tell from repetitions."""
+
+ANSWER_BYTES_MAX = 64 << 20
+"""The largest answer a client takes: a group's metadata for its leader is below 10 MiB, and nothing else comes near."""
+
+MEMBER_SESSION_MS = 10_000
+"""session.timeout.ms of a consumer in another process than the coordinator: how long a killed one keeps its share."""
+
+MEMBER_HEARTBEAT_MS = 500
+"""How often such a consumer shows that it lives, and so how soon it notices that its group is rebalancing."""
+
+MEMBER_JOIN_WAIT_MS = 5000
+"""How long subscribing waits for its share while members of other processes are awaited; it comes later then."""

@@ -51,7 +51,7 @@ def test_only_the_log_itself_makes_the_offsets_topic() -> None:
     [("a.b", "a_b"), ("a_b", "a.b"), ("._", "_."), ("a.b_c", "a_b.c"), ("_consumer.offsets", "_consumer_offsets")],
 )
 def test_names_that_differ_in_dots_and_underscores_only_are_one_too_many(name: str, other: str) -> None:
-    with pytest.raises(InvalidTopicName, match="only in '.' and '_'"):
+    with pytest.raises(InvalidTopicName, match=r"only in '\.' and '_'"):
         refuse_collision(name, ["orders", other])
     refuse_collision(name, ["orders", name, other.replace("_", "-").replace(".", "-")])
 

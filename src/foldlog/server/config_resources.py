@@ -1,0 +1,160 @@
+"""Settings as Kafka's config requests see them: a topic's, the broker's, the loggers', with where each value is from.
+
+A topic's value is its own, else the broker's default for topics (log.retention.ms and the like), else built in. What
+stands behind a value is its synonyms, in that order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from foldlog.broker.topic_config import TOPIC_SETTINGS, Setting, TopicConfig
+from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.server.broker_settings import BROKER_SETTINGS, SYNONYMS, text_of
+
+if TYPE_CHECKING:
+    from foldlog.server.settings import ServerSettings
+
+
+class ConfigResource(IntEnum):
+    """What settings can belong to: Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a value is from: Kafka's numbers."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+
+
+class ConfigType(IntEnum):
+    """Kafka's numbers."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Synonym(NamedTuple):
+    """A value that is, or would be, in force: the first of them is."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigRow(NamedTuple):
+    """One setting of a resource."""
+
+    name: str
+    synonyms: list[Synonym]
+    config_type: ConfigType
+    doc: str
+    is_read_only: bool
+
+    @property
+    def value(self) -> str | None:
+        return self.synonyms[0].value
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.synonyms[0].source
+
+
+# --- topics -----------------------------------------------------------------------------------------------------------
+
+
+def topic_rows(settings: ServerSettings, topic: str, config: TopicConfig) -> list[ConfigRow]:
+    """Every setting of a topic. The log keeps its own topic as it needs it: the broker's defaults are not for that."""
+    has_broker_defaults = topic != OFFSETS_TOPIC
+    return [
+        ConfigRow(
+            name,
+            list(_topic_synonyms(settings, config, name, setting, has_broker_defaults)),
+            ConfigType[setting.kafka_type],
+            setting.doc,
+            is_read_only=False,
+        )
+        for name, setting in TOPIC_SETTINGS.items()
+    ]
+
+
+def _topic_synonyms(
+    settings: ServerSettings, config: TopicConfig, name: str, setting: Setting, has_broker_defaults: bool
+) -> Iterator[Synonym]:
+    own = config.settings.get(name)
+    if own is not None:
+        yield Synonym(name, own, ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    behind = SYNONYMS.get(name, ())
+    broker_default = settings.topic_defaults.get(name)
+    if broker_default is not None and has_broker_defaults:
+        given = next((synonym for synonym in behind if synonym in settings.given), behind[0] if behind else name)
+        yield Synonym(given, broker_default, ConfigSource.STATIC_BROKER_CONFIG)
+    # Kafka shows the built-in value under the name of the broker setting that has one.
+    with_default = next((synonym for synonym in behind if BROKER_SETTINGS[synonym].default is not None), name)
+    yield Synonym(with_default, setting.default, ConfigSource.DEFAULT_CONFIG)
+
+
+# --- the broker -------------------------------------------------------------------------------------------------------
+
+
+def broker_rows(settings: ServerSettings) -> list[ConfigRow]:
+    """Every setting of the broker. They are read when it starts, so none can be changed while it runs."""
+    rows: list[ConfigRow] = []
+    for name, value, _, source, kafka_type, doc, _ in settings.broker_configs():
+        synonyms = [Synonym(name, value, ConfigSource[source])]
+        if synonyms[0].source is ConfigSource.STATIC_BROKER_CONFIG:
+            default = text_of(BROKER_SETTINGS[name].default)
+            if default is not None:
+                synonyms.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
+        rows.append(ConfigRow(name, synonyms, ConfigType[kafka_type], doc, is_read_only=True))
+    return rows
+
+
+# --- loggers ----------------------------------------------------------------------------------------------------------
+
+_ROOT_LOGGER: Final = "foldlog"
+
+_LEVEL_NAMES: Final = (
+    (logging.CRITICAL, "FATAL"),
+    (logging.ERROR, "ERROR"),
+    (logging.WARNING, "WARN"),
+    (logging.INFO, "INFO"),
+    (logging.DEBUG, "DEBUG"),
+)
+"""Kafka's names of levels; what is below the last is its TRACE."""
+
+
+def logger_rows() -> list[ConfigRow]:
+    """The broker's loggers and what they let through. The process sets them (foldlog.log.level), not clients."""
+    known = [name for name in list(logging.root.manager.loggerDict) if name.startswith(f"{_ROOT_LOGGER}.")]
+    return [
+        ConfigRow(
+            name,
+            [Synonym(name, _level_name(name), ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG)],
+            ConfigType.STRING,
+            "The least urgent level that is logged.",
+            is_read_only=True,
+        )
+        for name in sorted({_ROOT_LOGGER, *known})
+    ]
+
+
+def _level_name(logger: str) -> str:
+    level = logging.getLogger(logger).getEffectiveLevel()
+    return next((name for least, name in _LEVEL_NAMES if level >= least), "TRACE")

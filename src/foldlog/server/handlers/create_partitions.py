@@ -1,0 +1,101 @@
+"""CreatePartitions: topics grow; each of the request is answered, in its order. Versions 0 to 3, which differ in
+nothing but encoding and throttling.
+
+Keys move to other partitions when the number changes, as in Kafka. The new partitions have their leader at once, so
+the timeout has no part in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foldlog.broker.catalog import Topic
+from foldlog.broker.topic_names import check_user_topic_name
+from foldlog.errors import FoldlogError, InvalidArgument, RefusedByBroker
+from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.call import Call
+from foldlog.server.topic_admin import (
+    DUPLICATE,
+    check_assignment,
+    check_partitions_max,
+    refuse,
+    refuse_too_many,
+    repeated,
+    told,
+)
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from foldlog.broker.broker import Broker
+
+
+async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    twice = repeated(topic.name for topic in request.topics)
+    results = {topic.name: CreatePartitionsTopicResult(name=topic.name) for topic in request.topics}
+    added: dict[str, int] = {}
+    for topic in request.topics:
+        try:
+            if topic.name in twice:
+                refuse(ErrorCode.INVALID_REQUEST, DUPLICATE)
+            if not call.allows(Operation.ALTER, ResourceType.TOPIC, topic.name):
+                refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the topic is not yours to change")
+            check_user_topic_name(topic.name)
+            added[topic.name] = _check(call.node.broker.topic(topic.name), topic, call.node.settings.node_id)
+        except FoldlogError as error:
+            _refuse(results[topic.name], error)
+    try:
+        refuse_too_many(added.values())
+        if not request.validate_only:
+            counts = {topic.name: topic.count for topic in request.topics if topic.name in added}
+            failed = await call.node.run(_grow_all, call.node.broker, counts)
+            for name, reason in failed.items():
+                _refuse(results[name], reason)
+    except RefusedByBroker as error:
+        for name in added:
+            _refuse(results[name], error)
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+def _refuse(result: CreatePartitionsTopicResult, error: FoldlogError) -> None:
+    result.error_code, result.error_message = told(error)
+
+
+def _check(known: Topic, wanted: CreatePartitionsTopic, node_id: int) -> int:
+    """How many partitions are added."""
+    now = known.partition_count
+    if wanted.count <= now:
+        sentence = (
+            f"topic {known.name!r} has {now} partitions, so {wanted.count} would not be more; ask for more than {now}"
+        )
+        refuse(ErrorCode.INVALID_PARTITIONS, sentence)
+    check_partitions_max(wanted.count)
+    assignments = wanted.assignments
+    if assignments:
+        if len(assignments) != wanted.count - now:
+            refuse(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{wanted.count - now} partitions are added and {len(assignments)} are assigned; assign all or none",
+            )
+        for number, assigned in enumerate(assignments, now):
+            check_assignment(number, assigned.broker_ids, node_id)
+    return wanted.count - now
+
+
+def _grow_all(broker: Broker, counts: dict[str, int]) -> dict[str, FoldlogError]:
+    """On a thread. Those that could not be grown, and why."""
+    failed: dict[str, FoldlogError] = {}
+    for name, count in counts.items():
+        try:
+            broker.grow_topic(name, count)
+        except InvalidArgument as error:
+            # Somebody else made it grow since it was looked at.
+            failed[name] = RefusedByBroker(ErrorCode.INVALID_PARTITIONS, str(error))
+        except FoldlogError as error:
+            failed[name] = error
+    return failed

@@ -1,0 +1,70 @@
+"""DeleteRecords: the log start of a partition moves up, for good. Versions 0 to 2, which differ only in encoding.
+
+Offset -1 is the high watermark: everything that can be read. An offset below the log start changes nothing. The
+answer has where the log starts now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.errors import FoldlogError
+from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.call import Call
+from foldlog.wire.error_codes import ErrorCode, code_of
+from foldlog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from foldlog.server.node import Node
+
+_HIGH_WATERMARK: Final = -1
+_NO_OFFSET: Final = -1
+
+
+async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    answer: list[DeleteRecordsTopicResult] = []
+    for topic in request.topics:
+        if not call.allows(Operation.DELETE, ResourceType.TOPIC, topic.name):
+            done = _all_refused(topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif topic.name == OFFSETS_TOPIC:
+            # What groups committed is deleted with the group, or by committing something else.
+            done = _all_refused(topic.partitions, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        else:
+            done = await call.node.run(_delete_all, call.node, topic.name, topic.partitions)
+        answer.append(DeleteRecordsTopicResult(name=topic.name, partitions=done))
+    return DeleteRecordsResponse(topics=answer)
+
+
+def _all_refused(partitions: Iterable[DeleteRecordsPartition], code: ErrorCode) -> list[DeleteRecordsPartitionResult]:
+    return [_result(wanted.partition_index, _NO_OFFSET, code) for wanted in partitions]
+
+
+def _result(partition: int, log_start: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=log_start, error_code=code)
+
+
+def _delete_all(
+    node: Node, topic: str, partitions: Iterable[DeleteRecordsPartition]
+) -> list[DeleteRecordsPartitionResult]:
+    """On a thread."""
+    return [_delete(node, topic, wanted.partition_index, wanted.offset) for wanted in partitions]
+
+
+def _delete(node: Node, topic: str, number: int, offset: int) -> DeleteRecordsPartitionResult:
+    try:
+        partition = node.partition(topic, number)
+        if not partition.config.delete:
+            # Compaction alone decides what goes there, as in Kafka: a reader may count on the newest of each key.
+            return _result(number, _NO_OFFSET, ErrorCode.POLICY_VIOLATION)
+        before = partition.high_watermark if offset == _HIGH_WATERMARK else offset
+        return _result(number, partition.delete_records(before), ErrorCode.NONE)
+    except FoldlogError as error:
+        return _result(number, _NO_OFFSET, code_of(error))

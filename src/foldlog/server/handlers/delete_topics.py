@@ -1,0 +1,104 @@
+"""DeleteTopics: by name, from version 6 on also by id. Versions 1 to 6.
+
+- 3 answers TOPIC_DELETION_DISABLED where deleting is switched off, older ones INVALID_REQUEST.
+- 5 adds a sentence to an error, 6 topic ids.
+
+A topic is gone when the answer is sent: nothing is left to wait for, so the timeout has no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from foldlog.errors import FoldlogError, UnknownTopic
+from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.call import Call
+from foldlog.server.topic_admin import DUPLICATE, repeated, told
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from foldlog.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from foldlog.broker.broker import Broker
+
+_DISABLED_CODE_FROM: Final = 3
+_TOPIC_IDS_FROM: Final = 6
+
+
+class _Wanted(NamedTuple):
+    """A topic of the request, by what it calls it; `name` and `topic_id` are both known where there is one."""
+
+    name: str | None
+    topic_id: bytes
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+    def refused(self, error: ErrorCode, message: str | None = None) -> _Wanted:
+        return self._replace(error=error, message=message)
+
+
+async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    asked: Sequence[DeleteTopicState] = request.topics
+    if call.version < _TOPIC_IDS_FROM:
+        asked = [DeleteTopicState(name=name) for name in request.topic_names]
+    wanted = [_find(call, topic) for topic in asked]
+    twice = repeated(one.name for one in wanted if one.name is not None)
+    chosen: dict[str | bytes, _Wanted] = {}
+    for one in wanted:
+        # A topic that is named by name and by id is one topic, once both are known.
+        key = one.topic_id if one.name is None else one.name
+        chosen[key] = one.refused(ErrorCode.INVALID_REQUEST, DUPLICATE) if one.name in twice else one
+    wanted = list(chosen.values())
+    if not call.node.settings.delete_topic_enable:
+        is_told = call.version >= _DISABLED_CODE_FROM
+        code = ErrorCode.TOPIC_DELETION_DISABLED if is_told else ErrorCode.INVALID_REQUEST
+        wanted = [one.refused(code, "the broker has delete.topic.enable=false") for one in wanted]
+    done = await call.node.run(_delete_all, call.node.broker, wanted)
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(name=one.name, topic_id=one.topic_id, error_code=one.error, error_message=one.message)
+            for one in done
+        ]
+    )
+
+
+def _find(call: Call, asked: DeleteTopicState) -> _Wanted:
+    by_id = asked.topic_id != ZERO_UUID
+    wanted = _Wanted(asked.name, asked.topic_id)
+    if by_id == (asked.name is not None):
+        both = "a name and an id" if by_id else "neither name nor id"
+        return wanted.refused(ErrorCode.INVALID_REQUEST, f"a topic is given with {both}; give one of them")
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    name = call.node.topic_ids.name_of(asked.topic_id) if by_id else asked.name
+    if name is None:
+        return wanted.refused(unknown)
+    if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        # Who asks by id and may not know of the topic does not learn its name.
+        return wanted.refused(unknown if by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    topic = call.node.broker.find_topic(name)
+    found = _Wanted(name, ZERO_UUID if topic is None else bytes.fromhex(topic.topic_id))
+    if not call.allows(Operation.DELETE, ResourceType.TOPIC, name):
+        return found.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return found
+
+
+def _delete_all(broker: Broker, wanted: Sequence[_Wanted]) -> list[_Wanted]:
+    """On a thread."""
+    return [one if one.error or one.name is None else _delete(broker, one, one.name) for one in wanted]
+
+
+def _delete(broker: Broker, wanted: _Wanted, name: str) -> _Wanted:
+    try:
+        topic = broker.find_topic(name)
+        if topic is None or bytes.fromhex(topic.topic_id) != wanted.topic_id:
+            raise UnknownTopic(name)
+        broker.delete_topic(name)
+    except FoldlogError as error:
+        return wanted.refused(*told(error))
+    return wanted

@@ -1,0 +1,78 @@
+"""DescribeConfigs: every setting with its value and where that is from. Versions 1 to 4.
+
+- 1 has the source of a value and its synonyms, 3 its type and what it is for.
+
+Topics and this broker have settings; so have its loggers (KIP-412). The settings of all brokers together, which Kafka
+keeps under the empty name, are none: a broker reads its own when it starts.
+"""
+
+from __future__ import annotations
+
+from foldlog.broker.topic_names import check_topic_name
+from foldlog.errors import FoldlogError, brief_repr
+from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.call import Call
+from foldlog.server.config_resources import ConfigResource, ConfigRow, broker_rows, logger_rows, topic_rows
+from foldlog.server.topic_admin import refuse, told
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_describe(call, request, resource) for resource in request.resources])
+
+
+def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+    )
+    try:
+        rows = _rows(call, resource)
+    except FoldlogError as error:
+        result.error_code, result.error_message = told(error)
+        return result
+    wanted = set(resource.configuration_keys or ())
+    result.configs = [_shown(request, row) for row in rows if not wanted or row.name in wanted]
+    return result
+
+
+def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
+    node, name = call.node, resource.resource_name
+    if resource.resource_type == ConfigResource.TOPIC:
+        if not call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+            refuse(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the settings of topic {brief_repr(name)} are not for you to see"
+            )
+        check_topic_name(name)
+        return topic_rows(node.settings, name, node.broker.topic(name).config)
+    if resource.resource_type not in (ConfigResource.BROKER, ConfigResource.BROKER_LOGGER):
+        refuse(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here")
+    if not call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+        refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the settings of the broker are not for you to see")
+    if resource.resource_type == ConfigResource.BROKER and not name:
+        return []
+    if name != str(node.settings.node_id):
+        refuse(
+            ErrorCode.INVALID_REQUEST, f"there is no broker {brief_repr(name)}; this is broker {node.settings.node_id}"
+        )
+    return broker_rows(node.settings) if resource.resource_type == ConfigResource.BROKER else logger_rows()
+
+
+def _shown(request: DescribeConfigsRequest, row: ConfigRow) -> DescribeConfigsResourceResult:
+    synonyms = row.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=row.name,
+        value=row.value,
+        read_only=row.is_read_only,
+        config_source=row.source,
+        synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source) for name, value, source in synonyms],
+        config_type=row.config_type,
+        documentation=row.doc if request.include_documentation else None,
+    )

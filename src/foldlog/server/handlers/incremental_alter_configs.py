@@ -1,0 +1,88 @@
+"""IncrementalAlterConfigs: single settings are set, put back to their default, or get items added to their list.
+
+Versions 0 and 1, which differ in nothing but encoding (KIP-339).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from foldlog.broker.topic_config import TOPIC_SETTINGS, TopicConfig
+from foldlog.errors import InvalidConfig, brief_repr
+from foldlog.server.call import Call
+from foldlog.server.config_changes import Change, carry_out
+from foldlog.server.config_resources import topic_rows
+from foldlog.server.topic_admin import refuse, repeated
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from foldlog.server.settings import ServerSettings
+
+
+class _Operation(IntEnum):
+    """What to do with a setting: Kafka's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    settings = call.node.settings
+    changes = [Change(one.resource_type, one.resource_name, _changing(settings, one)) for one in request.resources]
+    outcomes = await carry_out(call, changes, request.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=code, error_message=message, resource_type=change.resource_type, resource_name=change.name
+            )
+            for change, (code, message) in zip(changes, outcomes, strict=True)
+        ]
+    )
+
+
+def _changing(settings: ServerSettings, resource: AlterConfigsResource) -> Callable[[TopicConfig], TopicConfig]:
+    def decide(config: TopicConfig) -> TopicConfig:
+        twice = repeated(given.name for given in resource.configs)
+        if twice:
+            refuse(ErrorCode.INVALID_REQUEST, f"{brief_repr(min(twice))} is changed more than once; change it once")
+        in_force = {row.name: row.value or "" for row in topic_rows(settings, resource.resource_name, config)}
+        return config.with_changes({given.name: _new_value(given, in_force) for given in resource.configs})
+
+    return decide
+
+
+def _new_value(given: AlterableConfig, in_force: dict[str, str]) -> str | None:
+    """The value that the setting gets; None to put it back to its default."""
+    if given.config_operation == _Operation.DELETE:
+        return None
+    if given.value is None:
+        refuse(ErrorCode.INVALID_REQUEST, f"{brief_repr(given.name)} has no value; delete it to have its default")
+    if given.config_operation == _Operation.SET:
+        return given.value
+    if given.config_operation not in (_Operation.APPEND, _Operation.SUBTRACT):
+        refuse(
+            ErrorCode.INVALID_REQUEST,
+            f"operation {given.config_operation} is none of SET (0), DELETE (1), APPEND (2) and SUBTRACT (3)",
+        )
+    setting = TOPIC_SETTINGS.get(given.name)
+    if setting is not None and setting.kafka_type != "LIST":
+        raise InvalidConfig(f"{given.name} is not a list, so nothing can be added to it or taken from it; set it")
+    before, items = _items(in_force.get(given.name, "")), _items(given.value)
+    if given.config_operation == _Operation.SUBTRACT:
+        return ",".join(item for item in before if item not in items)
+    return ",".join([*before, *(item for item in dict.fromkeys(items) if item not in before)])
+
+
+def _items(text: str) -> Sequence[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

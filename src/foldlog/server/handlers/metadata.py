@@ -1,0 +1,160 @@
+"""Metadata: which topics there are, and whom to ask for their partitions. Versions 0 to 13.
+
+- 0 asks for all topics with an empty list, 1 and later with null; 1 adds racks, the controller and internal topics.
+- 2 adds the cluster id, 3 the throttle time, 5 offline replicas, 7 leader epochs.
+- 4 lets a client say whether a topic that does not exist may be made; before, it always may.
+- 8 to 10 have what the client may do with the cluster, 8 and later with each topic.
+- 10 adds topic ids to the answer, 12 lets a client ask by them; 13 adds an error for the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from foldlog.broker.catalog import Topic
+from foldlog.broker.topic_names import check_topic_name
+from foldlog.errors import FoldlogError, InvalidTopicName, TopicExists
+from foldlog.server.authorizer import CLUSTER_NAME, Operation, ResourceType, authorized_operations
+from foldlog.server.call import Call
+from foldlog.server.leaders import Leader, is_internal_to_kafka, leaders_of
+from foldlog.wire.error_codes import ErrorCode, code_of
+from foldlog.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from foldlog.wire.schema import ZERO_UUID
+
+_TOPIC_IDS_FROM: Final = 12
+
+Found = Topic | MetadataResponseTopic
+"""A topic to tell of, or the answer that there is none to tell of."""
+
+
+async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
+    found = await _find(call, request)
+    topics = [topic for topic in found if isinstance(topic, Topic)]
+    leaders = await leaders_of(call.node, [(topic, range(topic.partition_count)) for topic in topics])
+    described = [_described(call, request, topic, led) for topic, led in zip(topics, leaders, strict=True)]
+    node_id = call.node.settings.node_id
+    answer = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node_id, host=call.caller.endpoint.host, port=call.caller.endpoint.port)
+        ],
+        cluster_id=call.node.cluster_id,
+        controller_id=node_id,
+        topics=described + [topic for topic in found if isinstance(topic, MetadataResponseTopic)],
+    )
+    if request.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = cluster_operations(call)
+    return answer
+
+
+def cluster_operations(call: Call) -> int:
+    """What the caller may do with the cluster, as a bit field; nothing, if it may not even know."""
+    if not call.allows(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return 0
+    return authorized_operations(call.node.authorizer, call.caller.principal, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+# --- which topics ---------------------------------------------------------------------------------------------------
+
+
+async def _find(call: Call, request: MetadataRequest) -> list[Found]:
+    if request.topics is None or (call.version == 0 and not request.topics):
+        names = call.node.broker.topics(include_internal=True)
+        described = [name for name in names if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)]
+        known = [call.node.broker.find_topic(name) for name in described]
+        return [topic for topic in known if topic is not None]
+    if call.version < _TOPIC_IDS_FROM and any(_needs_topic_ids(topic) for topic in request.topics):
+        return [_unknown(topic.name or "", ErrorCode.INVALID_REQUEST, topic.topic_id) for topic in request.topics]
+    found: list[Found] = []
+    seen: set[bytes | str | None] = set()
+    for topic in request.topics:
+        key = topic.name if topic.topic_id == ZERO_UUID else topic.topic_id
+        if key not in seen:
+            seen.add(key)
+            found.append(await _find_one(call, request, topic))
+    return found
+
+
+def _needs_topic_ids(topic: MetadataRequestTopic) -> bool:
+    """Versions 10 and 11 have the field, and Kafka refuses them to use it."""
+    return topic.name is None or topic.topic_id != ZERO_UUID
+
+
+async def _find_one(call: Call, request: MetadataRequest, wanted: MetadataRequestTopic) -> Found:
+    if wanted.topic_id != ZERO_UUID:
+        name = call.node.topic_ids.name_of(wanted.topic_id)
+        # Who may not know of a topic does not learn that it is there.
+        if name is None or not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted.topic_id)
+    else:
+        name = wanted.name or ""
+        if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    topic = call.node.broker.find_topic(name)
+    if topic is not None:
+        return topic
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not (request.allow_auto_topic_creation and call.node.settings.auto_create_topics_enable):
+        return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return await _create(call, name)
+
+
+async def _create(call: Call, name: str) -> Found:
+    """Make the topic that was asked about; the log's own are made by the log."""
+    if is_internal_to_kafka(name):
+        return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    may_create = call.allows(Operation.CREATE, ResourceType.CLUSTER)
+    if not may_create and not call.allows(Operation.CREATE, ResourceType.TOPIC, name):
+        return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    broker = call.node.broker
+    try:
+        return await call.node.run(broker.create_topic, name, call.node.settings.num_partitions)
+    except TopicExists:
+        # Somebody else asked at the same time; or it is gone again already.
+        return broker.find_topic(name) or _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    except FoldlogError as error:
+        return _unknown(name, code_of(error))
+
+
+# --- what is said of them -------------------------------------------------------------------------------------------
+
+
+def _unknown(name: str | None, code: ErrorCode, topic_id: bytes = ZERO_UUID) -> MetadataResponseTopic:
+    is_internal = name is not None and is_internal_to_kafka(name)
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=is_internal)
+
+
+def _described(call: Call, request: MetadataRequest, topic: Topic, leaders: Sequence[Leader]) -> MetadataResponseTopic:
+    replicas = (call.node.settings.node_id,)
+    described = MetadataResponseTopic(
+        name=topic.name,
+        topic_id=bytes.fromhex(topic.topic_id),
+        is_internal=is_internal_to_kafka(topic.name),
+        partitions=[
+            MetadataResponsePartition(
+                error_code=code,
+                partition_index=number,
+                leader_id=leader_id,
+                leader_epoch=epoch,
+                replica_nodes=replicas,
+                isr_nodes=replicas,
+                offline_replicas=offline,
+            )
+            for code, number, leader_id, epoch, offline in leaders
+        ],
+    )
+    if request.include_topic_authorized_operations:
+        described.topic_authorized_operations = authorized_operations(
+            call.node.authorizer, call.caller.principal, ResourceType.TOPIC, topic.name
+        )
+    return described

@@ -1,0 +1,121 @@
+"""What the requests that make, grow and delete topics have in common: the rules of Kafka's controller, for one broker.
+
+Every refusal is a RefusedByBroker with Kafka's code and a sentence that says what to send instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from foldlog import limits
+from foldlog.broker.topic_names import check_user_topic_name, refuse_collision
+from foldlog.errors import FoldlogError, RefusedByBroker, TopicExists, UnknownTopic, brief_repr
+from foldlog.wire.error_codes import ErrorCode, code_of
+
+if TYPE_CHECKING:
+    from foldlog.broker.broker import Broker
+
+DEFAULT: Final = -1
+"""What a client sends for "as the broker has it"."""
+
+DUPLICATE: Final = "the topic stands in the request more than once; name it once"
+
+
+def refuse(code: ErrorCode, sentence: str) -> NoReturn:
+    raise RefusedByBroker(code, sentence)
+
+
+def told(error: FoldlogError) -> tuple[ErrorCode, str]:
+    """An error as an answer has it."""
+    if isinstance(error, UnknownTopic):
+        return code_of(
+            error
+        ), f"there is no topic {brief_repr(error.topic)}"  # its own sentence is for callers in Python
+    return code_of(error), str(error)
+
+
+def repeated(names: Iterable[str]) -> set[str]:
+    """Those that are there more than once."""
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def check_new_topic(broker: Broker, name: str) -> None:
+    """Refuse what creating it would refuse for its name, without creating it."""
+    check_user_topic_name(name)
+    known = broker.topics(include_internal=True)
+    if name in known:
+        raise TopicExists(name)
+    refuse_collision(name, known)
+
+
+def partition_count(wanted: int, default: int) -> int:
+    """How many partitions a new topic has, where its replicas are not assigned by hand."""
+    if wanted == DEFAULT:
+        return default
+    if wanted < 1:
+        refuse(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{wanted} partitions cannot be made; ask for at least 1, or -1 for the default",
+        )
+    check_partitions_max(wanted)
+    return wanted
+
+
+def check_partitions_max(count: int) -> None:
+    if count > limits.PARTITIONS_MAX:
+        refuse(
+            ErrorCode.INVALID_PARTITIONS,
+            f"a topic has at most {limits.PARTITIONS_MAX} partitions, not {count}; ask for fewer",
+        )
+
+
+def check_replication_factor(wanted: int) -> None:
+    if wanted == DEFAULT or wanted == 1:
+        return
+    if wanted < 1:
+        sentence = f"a replication factor of {wanted} is none; it is 1 here, or -1 for the default"
+    else:
+        sentence = f"{wanted} replicas need as many brokers, and there is one; use a replication factor of 1 or -1"
+    refuse(ErrorCode.INVALID_REPLICATION_FACTOR, sentence)
+
+
+def check_assignment(partition: int, broker_ids: Sequence[int], node_id: int) -> None:
+    """Where somebody places replicas by hand, each partition has to be placed on the one broker, once."""
+    if not broker_ids:
+        sentence = f"partition {partition} is assigned to no broker; assign it to {node_id}"
+    elif any(broker_id != node_id for broker_id in broker_ids):
+        other = next(broker_id for broker_id in broker_ids if broker_id != node_id)
+        sentence = f"partition {partition} is assigned to broker {other}, and there is only broker {node_id}"
+    elif len(broker_ids) > 1:
+        sentence = f"partition {partition} is assigned to broker {node_id} more than once"
+    else:
+        return
+    refuse(ErrorCode.INVALID_REPLICA_ASSIGNMENT, sentence)
+
+
+def assigned_partition_count(assignments: Iterable[tuple[int, Sequence[int]]], node_id: int) -> int:
+    """How many partitions a new topic has whose replicas are assigned by hand: 0 to the last, each once."""
+    numbers: list[int] = []
+    for number, broker_ids in assignments:
+        check_assignment(number, broker_ids, node_id)
+        numbers.append(number)
+    if sorted(numbers) != list(range(len(numbers))):
+        refuse(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "the assigned partitions have to be numbered from 0, without gap or repetition",
+        )
+    check_partitions_max(len(numbers))
+    return len(numbers)
+
+
+def refuse_too_many(counts: Iterable[int]) -> None:
+    """A request that would keep the broker busy for minutes. Kafka has the same bound."""
+    total = sum(counts)
+    if total > limits.PARTITIONS_PER_REQUEST_MAX:
+        refuse(
+            ErrorCode.POLICY_VIOLATION,
+            f"the request makes {total} partitions, and at most {limits.PARTITIONS_PER_REQUEST_MAX} are made by one;"
+            " send several",
+        )
