@@ -33,8 +33,8 @@ _INT16: Final = struct.Struct(">h")
 _LENGTH_BYTES: Final = 4
 _HEADER_BYTES_MIN: Final = 8
 _FETCH_KEY: Final = 1
-_PARKED_KEYS: Final = frozenset({_FETCH_KEY, 11, 14})
-"""Fetch, JoinGroup and SyncGroup wait for something to happen; nobody has to wait for them before leaving."""
+_PARKED_KEYS: Final = frozenset({11, 14})
+"""JoinGroup and SyncGroup wait for other members; a broker that leaves does not."""
 
 _WRITE_HIGH_BYTES: Final = 256 << 10
 """Answers that the client has not taken; above, no more of its requests are looked at."""

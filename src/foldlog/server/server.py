@@ -53,6 +53,7 @@ class Server:
         self._thread = threading.Thread(target=self._run, name="foldlog-server", daemon=True)
         self._listeners: list[asyncio.Server] = []
         self._http: HttpServer | None = None
+        self._node: Node | None = None
         self.metrics = Metrics()
         self.endpoints: list[Endpoint] = []
         self.addresses: list[tuple[str, int]] = []
@@ -81,6 +82,11 @@ class Server:
     def metrics_address(self) -> tuple[str, int] | None:
         """Where /metrics and /healthz are, if they are served."""
         return None if self._http is None else (self._http.host, self._http.port)
+
+    @property
+    def memory_used_bytes(self) -> int:
+        """What connections hold now; see queued.max.request.bytes."""
+        return 0 if self._node is None else self._node.memory.used_bytes
 
     @property
     def is_alive(self) -> bool:
@@ -120,7 +126,7 @@ class Server:
             self._loop.close()
 
     async def _serve(self) -> None:
-        node = Node(self._broker, self._settings, self.metrics, self._loop, self._authorizer)
+        node = self._node = Node(self._broker, self._settings, self.metrics, self._loop, self._authorizer)
         try:
             try:
                 await self._listen(node)
