@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from foldlog.errors import InvalidProducerEpoch, OutOfOrderSequence, StorageFull
+from foldlog.errors import InvalidProducerEpoch, LogClosed, OutOfOrderSequence, StorageError, StorageFull
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Appended
-from foldlog.log.producer_state import EXPIRATION_MS, ProducerState
+from foldlog.log.producer_state import EXPIRATION_MS, ProducerInfo, ProducerState
 from foldlog.records.loops import BatchBuilder, walk
 from foldlog.testing.faulty_files import Fault, FaultyFiles
 from log.small_partition import PATH, SmallPartition, read_all
@@ -141,3 +141,32 @@ def test_a_log_without_such_producers_writes_no_snapshots() -> None:
         small.write(b"plain")
     small.close()
     assert small.names(".snapshot") == []
+
+
+def test_producers_are_described_with_the_last_batch_of_each() -> None:
+    small = SmallPartition()
+    assert small.partition.producers_info() == []
+    small.clock.set_wall(5_000)
+    send(small, 0, b"a", b"b", producer_id=9, epoch=2)
+    small.clock.set_wall(6_000)
+    send(small, 0, b"c", producer_id=7)
+    send(small, 1, b"d", producer_id=7)
+    assert small.partition.producers_info() == [ProducerInfo(7, 0, 1, 6_000), ProducerInfo(9, 2, 1, 5_000)]
+    small.close()
+    with pytest.raises(LogClosed):
+        small.partition.producers_info()
+    partition = small.reopen()
+    known = [(info.producer_id, info.producer_epoch, info.last_sequence) for info in partition.producers_info()]
+    assert known == [(7, 0, 1), (9, 2, 1)]
+
+
+def test_a_state_that_cannot_be_read_is_an_error_of_ours() -> None:
+    small = SmallPartition()
+    send(small, 0, b"a")
+    small.close()
+    small.reopen()
+    name = small.names(".snapshot")[-1]
+    small.files.unlink(f"{PATH}/{name}")
+    small.files.make_directory(f"{PATH}/{name}")
+    with pytest.raises(StorageError, match="cannot be read"):
+        small.partition.producers_info()

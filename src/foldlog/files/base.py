@@ -26,6 +26,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the operating system says of a disk, a quota or a file that takes no more."""
 
 Buffer = bytes | bytearray | memoryview
+Into = bytearray | memoryview | None
+"""Memory to read into, if the caller has some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +166,7 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
     files.sync_directory(path.rpartition("/")[0] or ".")
 
 
-def read_view(
-    file: File, position: int, length: int, into: bytearray | memoryview | None = None, *, nowait: bool = False
-) -> memoryview:
+def read_view(file: File, position: int, length: int, into: Into = None, *, nowait: bool = False) -> memoryview:
     """Up to `length` bytes, in `into` as far as that is large enough, else in memory of their own."""
     if into is None or length > len(into):
         if not nowait:

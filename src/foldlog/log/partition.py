@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from foldlog.clock import Clock
 from foldlog.errors import StorageError
-from foldlog.files.base import Buffer, Files, storage_error
+from foldlog.files.base import Buffer, Files, Into, storage_error
 from foldlog.limits import POSITION_MAX, READ_CHUNK_BYTES
 from foldlog.log.admission import admit
 from foldlog.log.checkpoint import Slot
@@ -26,6 +26,7 @@ from foldlog.log.core import PartitionCore, name_added
 from foldlog.log.creation import create_partition, create_segment
 from foldlog.log.durability import Durability, Tail
 from foldlog.log.epochs import Epochs
+from foldlog.log.latest import latest_record
 from foldlog.log.producer_state import ProducerInfo, ProducerState
 from foldlog.log.producers import Producers
 from foldlog.log.reading import Slice, first_at_time, read_batches
@@ -366,14 +367,7 @@ class Partition:
 
     # Reading
 
-    def read(
-        self,
-        offset: int,
-        max_bytes: int = READ_CHUNK_BYTES,
-        into: bytearray | memoryview | None = None,
-        *,
-        nowait: bool = False,
-    ) -> Slice:
+    def read(self, offset: int, max_bytes: int = READ_CHUNK_BYTES, into: Into = None, *, nowait: bool = False) -> Slice:
         """Whole verified batches below the high watermark, from the one that holds `offset` on; at least one, if any.
 
         With `into`, the data stand there, until the next read into it. `nowait`: BlockingIOError where the disk would
@@ -385,6 +379,11 @@ class Partition:
     def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none."""
         return self._core.with_view(lambda view: first_at_time(view, self.log_start_offset, timestamp_ms))
+
+    def max_timestamp_offset(self) -> tuple[int, int] | None:
+        """(offset, timestamp) of the readable record with the largest timestamp, of equals the first; None if none has
+        a timestamp."""
+        return self._core.with_view(lambda view: latest_record(view, self.log_start_offset))
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` after each move of the high watermark or the log start, on any thread."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from foldlog.errors import CorruptLog
+from foldlog.files.base import Into
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.segment import Segment
 from foldlog.records.loops import BatchHeader, check_epochs, offset_at_time
@@ -38,9 +39,7 @@ def _base_offset(segment: Segment) -> int:
     return segment.base_offset
 
 
-def read_batches(
-    view: View, offset: int, max_bytes: int, into: bytearray | memoryview | None = None, nowait: bool = False
-) -> Slice:
+def read_batches(view: View, offset: int, max_bytes: int, into: Into = None, nowait: bool = False) -> Slice:
     """The batch that holds `offset` (or the next, where compaction left a gap) and those after it in its segment.
 
     At most `max_bytes`, but at least one batch if there is any below the view's end. CRC, contiguous offsets and

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from foldlog.errors import CorruptLog, StorageError
-from foldlog.files.base import File, Files, read_file, read_view, would_block
+from foldlog.files.base import File, Files, Into, read_file, read_view, would_block
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.offset_index import OffsetIndex
 from foldlog.log.open_files import OPEN_FILES
@@ -29,7 +29,8 @@ ANY_OFFSET = (1 << 63) - 1
 NO_TIMESTAMP = -1
 _FIND_BYTES = 1 << 12
 _HEAD = struct.Struct(">qi4xb6xi")  # base offset, length, (epoch), magic, (CRC, attributes), last offset delta
-_FROM_THE_START = (0, -1)
+_Hint = tuple[int, int]
+_FROM_THE_START: _Hint = (0, -1)
 _NO_INDEX_BYTES = 1 << 16  # a look-up that walked further than this had no useful index
 
 
@@ -299,7 +300,7 @@ class Segment:
         max_bytes: int,
         gaps_below: int,
         end_offset: int = ANY_OFFSET,
-        into: bytearray | memoryview | None = None,
+        into: Into = None,
         nowait: bool = False,
     ) -> Found:
         """The batch that holds `offset` (or the first after it) and what follows in at most about `max_bytes`.
@@ -323,14 +324,7 @@ class Segment:
             return found
 
     def _locate(
-        self,
-        offset: int,
-        max_bytes: int,
-        gaps_below: int,
-        end_offset: int,
-        hint: tuple[int, int],
-        into: bytearray | memoryview | None,
-        nowait: bool,
+        self, offset: int, max_bytes: int, gaps_below: int, end_offset: int, hint: _Hint, into: Into, nowait: bool
     ) -> Found:
         log, end = self.log(), self.size
         entry_position, hinted = hint
@@ -377,7 +371,7 @@ class Segment:
                 return behind
         raise _IndexWrong
 
-    def _hint(self, offset: int) -> tuple[int, int]:
+    def _hint(self, offset: int) -> _Hint:
         """Where to look from, and the last offset of the batch that should be there (-1: the segment's start)."""
         entry = self.offset_index.floor(min(offset - self.base_offset, 0xFFFFFFFF))
         return (entry[1], self.base_offset + entry[0]) if entry else _FROM_THE_START
@@ -406,6 +400,11 @@ class Segment:
 
     def largest_timestamp(self) -> int:
         """The latest timestamp in the segment, NO_TIMESTAMP if it has none. Verified against the log."""
+        latest = self.latest()
+        return latest[0] if latest is not None else NO_TIMESTAMP
+
+    def latest(self) -> tuple[int, int] | None:
+        """(that timestamp, the last offset of the first batch that has it); None if the segment is empty."""
         largest = self._largest
         if largest is None and self.size:
             with self._index_lock:  # or the first append could come between, and be forgotten
@@ -416,7 +415,7 @@ class Segment:
                     else:
                         self.rebuild_indexes()
                 largest = self._largest
-        return largest[0] if largest is not None else NO_TIMESTAMP
+        return (largest[0], self.base_offset + largest[1]) if largest is not None else None
 
     def _look_behind(self, entry: tuple[int, int]) -> None:
         """A right entry need not be the last there was: a crash can lose the end of an index. Look at what follows."""

@@ -28,3 +28,8 @@ class TimeIndex(SparseIndex):
         """The last entry earlier than `timestamp_ms`: nothing up to its offset is that late."""
         at = bisect_left(self._first, timestamp_ms)
         return self[at - 1] if at else None
+
+    def below(self, relative_offset: int) -> tuple[int, int] | None:
+        """The last entry of a batch below `relative_offset`."""
+        at = bisect_left(self._second, relative_offset)
+        return self[at - 1] if at else None
