@@ -24,7 +24,9 @@ Chunk = bytes | bytearray | memoryview
 AnyMessage = TypeVar("AnyMessage", bound=ApiMessage)
 
 Decoder = Callable[[Records, int, int], AnyMessage]
-"""(buffer, position, end) to the message that takes exactly these bytes. Records are views into the buffer."""
+"""(buffer, position, end) to the message that takes these bytes. Records are views into the buffer.
+
+A response takes all of them. What follows a request is passed over, as Kafka's brokers do."""
 
 Encoder = Callable[[AnyMessage, bytearray, list[Chunk]], bytearray]
 """(message, out, chunks): appends to `out`. Before records that are not copied it moves `out` and then the records to
@@ -60,7 +62,7 @@ def _compiled(source: SourceText, name: str, what: str) -> Callable[..., Any]:
 
 
 def decode(cls: type[AnyMessage], version: int, data: Records) -> AnyMessage:
-    """The message that these bytes are, all of them. Its records are views into them: keep the buffer as it is."""
+    """The message that these bytes are. Its records are views into them: keep the buffer as it is."""
     return decoder(cls, version)(data, 0, len(data))
 
 
