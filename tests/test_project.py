@@ -68,7 +68,7 @@ def test_embedded_use_imports_nothing_heavy(place: str, tmp_path: Path) -> None:
 
 
 def test_the_base_install_is_four_packages() -> None:
-    assert names(project()["dependencies"]) == {"crc32c", "cramjam", "kio", "uvloop"}
+    assert names(project()["dependencies"]) == {"crc32c", "cramjam", "h11", "uvloop"}
 
 
 def test_the_extras_are_the_documented_ones() -> None:

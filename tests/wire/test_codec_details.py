@@ -174,6 +174,16 @@ def test_a_negative_length_other_than_null_is_refused() -> None:
         decode(MetadataRequest, 1, struct.pack(">i", -2) + data[4:])
 
 
+@pytest.mark.parametrize("version", [7, 9])
+@pytest.mark.parametrize(("field", "value"), [("transactional_id", b"tx"), ("name", b"orders"), ("records", b"batch")])
+def test_a_length_beyond_the_message_is_refused_whatever_comes_after_it(version: int, field: str, value: bytes) -> None:
+    topic = TopicProduceData(name="orders", partition_data=[PartitionProduceData(records=b"batch")])
+    data = bytearray(encode(ProduceRequest(transactional_id="tx", topic_data=[topic]), version))
+    data[data.index(value) - 1] = 100
+    with pytest.raises(MalformedBytes, match=f"{field} is longer than what is left"):
+        decoder(ProduceRequest, version)(data + bytes(200), 0, len(data))
+
+
 def test_a_string_that_is_not_utf_8_is_refused() -> None:
     for version in (0, 4):
         data = encode(HeartbeatRequest(group_id="x"), version).replace(b"x", b"\xff")
