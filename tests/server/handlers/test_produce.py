@@ -1,0 +1,203 @@
+"""Produce: what each acks means, who is refused and with which code, duplicates, and batches that stay as they are."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from foldlog.broker.broker import Broker
+from foldlog.files.posix import PosixFiles
+from foldlog.log.partition import Partition
+from foldlog.records.loops import BatchBuilder
+from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.server import Server
+from foldlog.server.settings import ServerSettings
+from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
+from foldlog.testing.faulty_files import Operation as Doing
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from server.conftest import Connect
+from server.raw_client import RawClient, batch, fetch, produce, produced
+
+
+def partition_of(broker: Broker, number: int = 0, topic: str = "orders") -> Partition:
+    partition = broker.partition(topic, number)
+    assert isinstance(partition, Partition)
+    return partition
+
+
+def idempotent(producer_id: int, epoch: int, sequence: int, *values: bytes) -> bytes:
+    builder = BatchBuilder(1 << 20)
+    for value in values:
+        builder.append(5, None, value)
+    return bytes(builder.build(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_every_version_appends_and_says_where(connect: Connect, broker: Broker, version: int) -> None:
+    topic_id = bytes.fromhex(broker.topic("orders").topic_id)
+    data = [PartitionProduceData(index=1, records=batch(b"one", b"two"))]
+    topic = TopicProduceData(name="orders", topic_id=topic_id, partition_data=data)
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
+    client = connect()
+    for expected in (0, 2):
+        answer = client.ask(request, version)
+        only = answer.responses[0].partition_responses[0]
+        assert (only.index, only.error_code, only.base_offset, only.log_append_time_ms) == (1, 0, expected, -1)
+        if version >= 13:
+            assert answer.responses[0].topic_id == topic_id
+        else:
+            assert answer.responses[0].name == "orders"
+
+
+def test_acks_all_answers_when_it_is_durable(connect: Connect, broker: Broker) -> None:
+    assert produced(connect().ask(produce(batch(b"one")), 9)) == (0, 0)
+    assert partition_of(broker).durable_offset == 1
+
+
+def test_acks_one_becomes_visible_by_itself(connect: Connect) -> None:
+    client = connect()
+    client.ask(produce(batch(b"one"), acks=1), 9)
+    assert client.ask(fetch(0, max_wait_ms=20_000), 11).responses[0].partitions[0].records
+
+
+def test_batches_are_stored_as_they_were_sent_but_for_offset_and_epoch(connect: Connect, broker: Broker) -> None:
+    client = connect()
+    for codec in range(5):
+        sent = batch(*[b"value %d" % n for n in range(50)], compression=codec)
+        _, offset = produced(client.ask(produce(sent), 9))
+        stored = bytes(partition_of(broker).read(offset).data)
+        assert stored[8:12] + stored[16:] == sent[8:12] + sent[16:], codec
+
+
+def test_a_large_compressed_batch_keeps_its_place_between_small_ones(connect: Connect, broker: Broker) -> None:
+    client = connect()
+    large = batch(*[b"%d" % n * 50 for n in range(5000)], compression=2)
+    assert len(large) > 16 << 10
+    client.socket.sendall(
+        client.frame(produce(batch(b"first")), 9)
+        + client.frame(produce(large), 9)
+        + client.frame(produce(batch(b"last")), 9)
+    )
+    offsets = [produced(client.receive(ProduceResponse, 9)[1])[1] for _ in range(3)]
+    assert offsets == [0, 1, 5001]
+
+
+def test_several_partitions_are_answered_each_for_itself(connect: Connect) -> None:
+    data = [
+        PartitionProduceData(index=0, records=batch(b"one")),
+        PartitionProduceData(index=9, records=batch(b"one")),
+        PartitionProduceData(index=1, records=batch(b"one")[:-1]),
+        PartitionProduceData(index=2, records=batch(b"one")),
+    ]
+    topics = [
+        TopicProduceData(name="orders", partition_data=data),
+        TopicProduceData(name="nowhere", partition_data=data[:1]),
+        TopicProduceData(name="__consumer_offsets", partition_data=data[:1]),
+    ]
+    answer = connect().ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9)
+    assert [[(one.index, one.error_code) for one in topic.partition_responses] for topic in answer.responses] == [
+        [
+            (0, 0),
+            (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (1, ErrorCode.CORRUPT_MESSAGE),
+            (2, 0),
+        ],
+        [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)],
+        [(0, ErrorCode.INVALID_TOPIC_EXCEPTION)],
+    ]
+
+
+def test_what_no_partition_takes_is_refused_with_kafkas_codes(connect: Connect, broker: Broker) -> None:
+    broker.create_topic("state", 1, {"cleanup.policy": "compact"})
+    broker.create_topic("small", 1, {"max.message.bytes": 100})
+    client = connect()
+    assert produced(client.ask(produce(batch(b"x", key=None), topic="state"), 9))[0] == ErrorCode.INVALID_RECORD
+    assert produced(client.ask(produce(batch(b"x" * 200), topic="small"), 9))[0] == ErrorCode.MESSAGE_TOO_LARGE
+    assert produced(client.ask(produce(batch(b"x"), acks=2), 9))[0] == ErrorCode.INVALID_REQUIRED_ACKS
+    transactional = produce(batch(b"x"))
+    transactional.transactional_id = "tx"
+    assert produced(client.ask(transactional, 9))[0] == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    unknown = TopicProduceData(topic_id=b"\1" * 16, partition_data=[PartitionProduceData(records=batch(b"x"))])
+    answer = client.ask(ProduceRequest(acks=1, topic_data=[unknown]), 13)
+    assert produced(answer)[0] == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_duplicate_is_answered_with_the_original_offset(connect: Connect, broker: Broker) -> None:
+    client = connect()
+    first, second = idempotent(7, 0, 0, b"a", b"b"), idempotent(7, 0, 2, b"c")
+    assert produced(client.ask(produce(first), 9)) == (0, 0)
+    assert produced(client.ask(produce(second), 9)) == (0, 2)
+    assert produced(client.ask(produce(first), 9)) == (0, 0)
+    assert produced(client.ask(produce(second), 9)) == (0, 2)
+    assert produced(client.ask(produce(idempotent(7, 0, 9, b"x")), 9))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produced(client.ask(produce(idempotent(7, 1, 0, b"d")), 9)) == (0, 3)
+    assert produced(client.ask(produce(idempotent(7, 0, 3, b"e")), 9))[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert partition_of(broker).log_end_offset == 4
+
+
+def test_a_full_or_failing_disk_is_an_error_of_that_partition_alone(tmp_path: Path) -> None:
+    files = FaultyFiles(PosixFiles())
+    with Broker.open(str(tmp_path / "data"), files=files) as broker:
+        broker.create_topic("orders", 2)
+        with Server.start(broker, ServerSettings.parse({"listeners": "127.0.0.1:0"})) as server:
+            client = RawClient(server.addresses[0])
+            assert produced(client.ask(produce(batch(b"one")), 9)) == (0, 0)
+            files.fault = Fault(lambda doing: errno.EIO if doing.kind is Kind.SYNC and "orders-0" in doing.path else 0)
+            code, offset = produced(client.ask(produce(batch(b"two")), 9))
+            assert (code, offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+            assert produced(client.ask(produce(batch(b"three")), 9))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+            assert produced(client.ask(produce(batch(b"one"), partition=1), 9)) == (0, 0)
+            client.close()
+
+
+class DenyTopics:
+    """May do everything but write to and read from topics."""
+
+    def allows(self, principal: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+        return kind is not ResourceType.TOPIC
+
+
+def test_the_authorizer_is_asked(broker: Broker) -> None:
+    settings = ServerSettings.parse({"listeners": "127.0.0.1:0"})
+    with Server.start(broker, settings, authorizer=DenyTopics()) as server:
+        client = RawClient(server.addresses[0])
+        assert produced(client.ask(produce(batch(b"one")), 9))[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        answer = client.ask(fetch(0), 11)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        client.close()
+
+
+def test_a_topic_deleted_and_made_again_is_another_for_those_who_name_it_by_id(
+    connect: Connect, broker: Broker
+) -> None:
+    old_id = bytes.fromhex(broker.topic("orders").topic_id)
+    broker.delete_topic("orders")
+    broker.create_topic("orders", 1)
+    topic = TopicProduceData(topic_id=old_id, partition_data=[PartitionProduceData(records=batch(b"x"))])
+    answer = connect().ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 13)
+    assert produced(answer)[0] == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_sync_that_takes_longer_than_the_client_waits_is_a_timeout(tmp_path: Path) -> None:
+    gate = threading.Event()
+    files = FaultyFiles(PosixFiles())
+
+    def wait_at_sync(doing: Doing) -> int:
+        if doing.kind is Kind.SYNC and "orders-0" in doing.path:
+            gate.wait()
+        return 0
+
+    with Broker.open(str(tmp_path / "data"), files=files) as broker:
+        broker.create_topic("orders", 1)
+        with Server.start(broker, ServerSettings.parse({"listeners": "127.0.0.1:0"})) as server:
+            client = RawClient(server.addresses[0])
+            client.ask(produce(batch(b"one")), 9)
+            files.fault = Fault(wait_at_sync)
+            code, _ = produced(client.ask(produce(batch(b"two"), timeout_ms=50), 9))
+            gate.set()
+            assert code == ErrorCode.REQUEST_TIMED_OUT
+            client.close()
