@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from foldlog.broker.bookmarks import TopicPartition
+from foldlog import limits
+from foldlog.broker.bookmarks import CommittedOffsets, TopicPartition
 from foldlog.broker.catalog import Topic
 from foldlog.broker.data_directory import address_text, cannot_open, check_path
 from foldlog.broker.group_calls import GroupCalls
+from foldlog.broker.group_messages import GroupSettings
 from foldlog.broker.group_store import GroupStore
 from foldlog.broker.maintenance import Job, plan_compaction, plan_retention
 from foldlog.broker.open_partitions import AnyPartition
@@ -56,7 +58,15 @@ class Broker(GroupCalls):
     Opening looks at names only: a partition is opened, and recovered if need be, when it is first asked for.
     """
 
-    def __init__(self, storage: Storage, clock: Clock, *, background: bool) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        *,
+        background: bool,
+        group_settings: GroupSettings | None = None,
+        offsets: CommittedOffsets | None = None,
+    ) -> None:
         """Use `Broker.open`."""
         self.path = storage.path
         self.clock = clock
@@ -66,7 +76,7 @@ class Broker(GroupCalls):
         self._closed = False
         self._closing = threading.Lock()
         self._written = storage if isinstance(storage, WrittenStorage) else None
-        self._groups = GroupStore(storage, clock, self._written)
+        self._groups = GroupStore(storage, clock, self._written, group_settings, offsets)
         self._upkeep: Upkeep | None = None
         if self._written is not None:
             self._upkeep = Upkeep(self._written, clock, self._written.checkpoint, self._groups, background=background)
@@ -84,11 +94,16 @@ class Broker(GroupCalls):
         clock: Clock | None = None,
         mode: str = "w",
         background: bool = True,
+        topic_defaults: Mapping[str, object] | None = None,
+        group_settings: GroupSettings | None = None,
+        offsets_retention_ms: int = limits.OFFSETS_RETENTION_MS,
+        offset_metadata_bytes_max: int = limits.OFFSET_METADATA_BYTES_MAX,
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 
         With mode "w" it is made if it is not there; DirectoryLocked names the pid of another writer. `background`
-        false: retention, compaction and the like run only on request and by `run_due`.
+        false: retention, compaction and the like run only on request and by `run_due`. `topic_defaults` are topic
+        settings for topics that do not set them; they are not stored, so the next writer brings its own.
         """
         if mode not in ("r", "w"):
             raise InvalidArgument(
@@ -99,6 +114,13 @@ class Broker(GroupCalls):
             raise InvalidArgument(f"background={brief_repr(background)} is neither True nor False")
         if clock is not None and not (hasattr(clock, "now_ms") and hasattr(clock, "monotonic_ms")):
             raise InvalidArgument(f"clock={brief_repr(clock)} is not a Clock: it has no now_ms() and monotonic_ms()")
+        for name, value in (
+            ("offsets_retention_ms", offsets_retention_ms),
+            ("offset_metadata_bytes_max", offset_metadata_bytes_max),
+        ):
+            if type(value) is not int or value < 0:
+                raise InvalidArgument(f"{name}={brief_repr(value)} is not allowed; it is an integer from 0 on")
+        defaults = TopicConfig.parse({} if topic_defaults is None else topic_defaults).settings
         if files is None:
             files = MemoryFiles() if path == MEMORY_PATH else PosixFiles()
         clock = clock or SystemClock()
@@ -106,10 +128,14 @@ class Broker(GroupCalls):
         path = path.rstrip("/") or "/"
         storage: Storage
         try:
-            storage = WrittenStorage(files, path, clock) if mode == "w" else FollowedStorage(files, path, clock)
+            if mode == "w":
+                storage = WrittenStorage(files, path, clock, defaults)
+            else:
+                storage = FollowedStorage(files, path, clock)
         except OSError as error:
             raise cannot_open(path, mode, error) from error
-        return cls(storage, clock, background=background)
+        offsets = CommittedOffsets(offset_metadata_bytes_max, offsets_retention_ms)
+        return cls(storage, clock, background=background, group_settings=group_settings, offsets=offsets)
 
     @property
     def read_only(self) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, Final
 import crc32c
 
 from foldlog.broker.topic_config import TopicConfig
-from foldlog.broker.topic_names import check_topic_name
+from foldlog.broker.topic_names import OFFSETS_TOPIC, check_topic_name
 from foldlog.errors import CorruptLog, FoldlogError
 from foldlog.files.base import Files, read_file, replace_file
 
@@ -70,6 +70,10 @@ class Topic:
     def configured(self, config: TopicConfig) -> Topic:
         return replace(self, config=config)
 
+    def with_defaults(self, defaults: Mapping[str, str]) -> Topic:
+        """Over the settings of the broker. Not the log's own topic: that is what it has to be, whatever others are."""
+        return self if self.name == OFFSETS_TOPIC else self.configured(self.config.with_defaults(defaults))
+
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
@@ -81,6 +85,10 @@ class Catalog:
     @classmethod
     def empty(cls) -> Catalog:
         return cls(str(uuid.uuid4()), {})
+
+    def with_defaults(self, defaults: Mapping[str, str]) -> Catalog:
+        """Every topic over the settings of the broker, which are not stored: they are the process's."""
+        return replace(self, topics={name: topic.with_defaults(defaults) for name, topic in self.topics.items()})
 
     def with_topic(self, topic: Topic) -> Catalog:
         """The topic added, or in place of the one of its name."""

@@ -23,7 +23,7 @@ from foldlog.broker.bookmarks import (
     partition_for_group,
 )
 from foldlog.broker.group_errors import GroupErrorCode, raise_for
-from foldlog.broker.group_messages import check_group_name
+from foldlog.broker.group_messages import GroupSettings, check_group_name
 from foldlog.broker.groups import GroupCoordinator
 from foldlog.broker.offsets_format import decode_key
 from foldlog.broker.topic_names import OFFSETS_TOPIC
@@ -80,14 +80,21 @@ class GroupStore:
     how many milliseconds `tick` has to be called.
     """
 
-    def __init__(self, home: OffsetsHome, clock: Clock, writer: OffsetsWriter | None) -> None:
+    def __init__(
+        self,
+        home: OffsetsHome,
+        clock: Clock,
+        writer: OffsetsWriter | None,
+        settings: GroupSettings | None = None,
+        offsets: CommittedOffsets | None = None,
+    ) -> None:
         self.lock = threading.RLock()
         self._home = home
         self._clock = clock
         self._writer = writer
         self.on_deadline: Callable[[float], None] = lambda in_ms: None
-        self._coordinator = GroupCoordinator(clock)
-        self._offsets = CommittedOffsets()
+        self._coordinator = GroupCoordinator(clock, settings)
+        self._offsets = CommittedOffsets() if offsets is None else offsets
         self._read_to: dict[int, int] = {}
         self._loaded = False
         self._closed = False

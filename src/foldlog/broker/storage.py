@@ -107,7 +107,7 @@ class Storage(ABC):
 class WrittenStorage(Storage):
     """The directory's one writer."""
 
-    def __init__(self, files: Files, path: str, clock: Clock) -> None:
+    def __init__(self, files: Files, path: str, clock: Clock, topic_defaults: Mapping[str, str]) -> None:
         super().__init__(files, path)
         self._clock = clock
         self.on_open: Callable[[Key, Partition], None] = lambda key, partition: None
@@ -116,7 +116,7 @@ class WrittenStorage(Storage):
         self._lock = opened.lock
         try:
             self.checkpoint = Checkpoint.open(files, f"{path}/{CHECKPOINT_NAME}", write=True)
-            self.changes = TopicChanges(files, path, opened.catalog, self.checkpoint, self.report)
+            self.changes = TopicChanges(files, path, opened.catalog, self.checkpoint, self.report, topic_defaults)
         except BaseException:
             opened.lock.release()
             raise

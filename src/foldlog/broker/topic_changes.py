@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from foldlog import limits
 from foldlog.broker import catalog as catalogs
@@ -25,7 +25,7 @@ from foldlog.log.partition import Partition
 
 class TopicChanges:
     """The catalog of a directory this process writes. One change at a time; `catalog` may be read by any thread,
-    and is always what is durable.
+    and is always what is durable, over the `defaults` that this process has for topics.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class TopicChanges:
         catalog: Catalog,
         checkpoint: Checkpoint,
         report: Callable[[str, Exception], None],
+        defaults: Mapping[str, str],
     ) -> None:
         self._files = files
         self._path = path
@@ -42,7 +43,8 @@ class TopicChanges:
         self._report = report
         self._directories = TopicDirectories(files, path)
         self._changing = threading.Lock()
-        self.catalog = catalog
+        self._defaults = defaults
+        self.catalog = catalog.with_defaults(defaults)
         if catalog.slot_count():
             checkpoint.reserve(catalog.slot_count() - 1)
 
@@ -54,7 +56,7 @@ class TopicChanges:
             if name in self.catalog.topics:
                 raise TopicExists(name)
             refuse_collision(name, self.catalog.topics)
-            topic = Topic(name, _new_topic_id(), config, self._claim_slots(partitions))
+            topic = Topic(name, _new_topic_id(), config, self._claim_slots(partitions)).with_defaults(self._defaults)
             self._directories.make(name, topic.topic_id, range(partitions), self.catalog.topics)
             self._commit(self.catalog.with_topic(topic))
             return topic
@@ -85,7 +87,7 @@ class TopicChanges:
         return, and in force for what is appended from then on."""
         with self._changing:
             topic = self._known(name)
-            changed = topic.configured(decide(topic.config))
+            changed = topic.configured(decide(topic.config)).with_defaults(self._defaults)
             self._commit(self.catalog.with_topic(changed))
             for partition in partitions.each_open(keys_of(changed)):
                 if isinstance(partition, Partition):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -237,11 +237,14 @@ TOPIC_SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(dict(sorted((_IN
 """Every topic setting, by Kafka's name."""
 
 _NEAREST_CUTOFF: Final = 0.5
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """A topic's explicit settings, in canonical text, and the partition settings that follow. Immutable.
+
+    `defaults` are the broker's, in force where the topic sets nothing itself; what neither sets is built in.
 
     >>> TopicConfig.parse({"retention.ms": 1000}).log.retention_ms
     1000
@@ -249,6 +252,7 @@ class TopicConfig:
 
     settings: Mapping[str, str]
     log: LogConfig
+    defaults: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
     @classmethod
     def parse(cls, settings: Mapping[str, object]) -> TopicConfig:
@@ -257,10 +261,7 @@ class TopicConfig:
         if not settings:
             return DEFAULT_CONFIG
         texts = {name: _parse_setting(name, settings[name]) for name in sorted(settings, key=str)}
-        fields: dict[str, Any] = {}
-        for name, text in texts.items():
-            fields.update(TOPIC_SETTINGS[name].fields(text))
-        return cls(MappingProxyType(texts), LogConfig(**fields))
+        return cls(MappingProxyType(texts), _log_config(texts))
 
     def with_changes(self, changes: Mapping[str, object | None]) -> TopicConfig:
         """These settings with some replaced; None puts one back to its default."""
@@ -269,15 +270,29 @@ class TopicConfig:
             _setting(name)
         merged: dict[str, object] = {name: text for name, text in self.settings.items() if name not in changes}
         merged.update({name: value for name, value in changes.items() if value is not None})
-        return TopicConfig.parse(merged)
+        return TopicConfig.parse(merged).with_defaults(self.defaults)
+
+    def with_defaults(self, defaults: Mapping[str, str]) -> TopicConfig:
+        """The same settings over the defaults of a broker, which are the `settings` of a TopicConfig."""
+        if defaults == self.defaults:
+            return self
+        return TopicConfig(self.settings, _log_config({**defaults, **self.settings}), defaults)
 
     def effective(self) -> dict[str, str]:
         """Every setting with its value, default or explicit, as Kafka prints it."""
-        return {name: self.settings.get(name, setting.default) for name, setting in TOPIC_SETTINGS.items()}
+        in_force = {**self.defaults, **self.settings}
+        return {name: in_force.get(name, setting.default) for name, setting in TOPIC_SETTINGS.items()}
 
 
-DEFAULT_CONFIG: Final = TopicConfig(MappingProxyType({}), LogConfig())
+DEFAULT_CONFIG: Final = TopicConfig(_NOTHING, LogConfig())
 """What a topic has that sets nothing: one object, as most topics set nothing."""
+
+
+def _log_config(texts: Mapping[str, str]) -> LogConfig:
+    fields: dict[str, Any] = {}
+    for name, text in texts.items():
+        fields.update(TOPIC_SETTINGS[name].fields(text))
+    return LogConfig(**fields)
 
 
 def _require_mapping(settings: object) -> None:
