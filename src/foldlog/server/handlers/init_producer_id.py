@@ -25,13 +25,19 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
     error = _refuse(call, request)
     if error is ErrorCode.NONE:
         try:
-            # Every so often it reserves the next ids on disk.
-            producer_id = await call.node.run(call.node.broker.allocate_producer_id)
-            return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+            return InitProducerIdResponse(producer_id=await _new_id(call), producer_epoch=0)
         except FoldlogError as failed:
             logger.warning("there is no producer id for now: %s", failed)
             error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # what Kafka has for it: producers ask again
     return InitProducerIdResponse(error_code=error, producer_id=_NONE, producer_epoch=_NONE)
+
+
+async def _new_id(call: Call) -> int:
+    broker = call.node.broker
+    try:
+        return broker.allocate_producer_id(nowait=True)
+    except BlockingIOError:  # the next thousand have to be reserved on disk
+        return await call.node.run(broker.allocate_producer_id)
 
 
 def _refuse(call: Call, request: InitProducerIdRequest) -> ErrorCode:

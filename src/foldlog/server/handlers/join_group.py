@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import struct
 from functools import partial
 from typing import Final
 
@@ -102,5 +103,4 @@ def as_java_prints(host: str) -> str:
     if isinstance(address, ipaddress.IPv4Address):
         return f"/{address}"
     scope = "" if address.scope_id is None else f"%{address.scope_id}"
-    words = address.exploded.partition("%")[0].split(":")
-    return "/" + ":".join(f"{int(word, 16):x}" for word in words) + scope
+    return "/" + ":".join(f"{word:x}" for word in struct.unpack(">8H", address.packed)) + scope

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
-from foldlog.errors import FoldlogError, MetadataTooLarge, UnknownPartition, UnknownTopic
+from foldlog.errors import FoldlogError, UnknownPartition, UnknownTopic
 from foldlog.server import partition_checks
 from foldlog.server.authorizer import Operation
 from foldlog.server.call import Call, Later
@@ -95,7 +95,7 @@ def _refuse(call: Call, topic: str, partition: OffsetCommitRequestPartition, off
 def _begin(
     call: Call, request: OffsetCommitRequest, asked: list[_Asked], later: Later, response: OffsetCommitResponse
 ) -> None:
-    """Append the commit, with the lock of the groups. What cannot be committed (any more) is taken out first."""
+    """Append the commit, with the lock of the groups."""
     node = call.node
     while True:
         try:
@@ -109,12 +109,8 @@ def _begin(
             )
             return
         except (UnknownTopic, UnknownPartition) as gone:
-            # Deleted since it was looked up. All its partitions go, so this ends.
+            # Deleted since it was looked up. All its partitions are taken out, so this ends.
             _fill([partition for partition in asked if partition.key[0] == gone.topic], _unknown(call))
-        except MetadataTooLarge as large:
-            # The log was opened with a smaller limit than the server's.
-            over = [partition for partition in asked if _metadata_bytes(partition.offset) > large.limit_bytes]
-            _fill(over, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         asked = _accepted(asked)
 
 
