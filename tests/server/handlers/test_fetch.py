@@ -24,10 +24,9 @@ def fill(broker: Broker, partition: int = 0, batches: int = 10, size_bytes: int 
     target = broker.partition("orders", partition)
     assert isinstance(target, Partition)
     for number in range(batches):
-        data = batch(b"%d" % number + b"x" * size_bytes)
-        target.append(data)
+        target.append(batch(b"%d" % number + b"x" * size_bytes))
         target.sync()
-    return len(data)
+    return len(batch(b"0" + b"x" * size_bytes))
 
 
 def only(answer: FetchResponse) -> PartitionData:
