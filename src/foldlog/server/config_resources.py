@@ -12,7 +12,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.topic_config import TOPIC_SETTINGS, Setting, TopicConfig
-from foldlog.broker.topic_names import OFFSETS_TOPIC
 from foldlog.server.broker_settings import BROKER_SETTINGS, SYNONYMS, text_of
 
 if TYPE_CHECKING:
@@ -79,13 +78,12 @@ class ConfigRow(NamedTuple):
 # --- topics -----------------------------------------------------------------------------------------------------------
 
 
-def topic_rows(settings: ServerSettings, topic: str, config: TopicConfig) -> list[ConfigRow]:
-    """Every setting of a topic. The log keeps its own topic as it needs it: the broker's defaults are not for that."""
-    has_broker_defaults = topic != OFFSETS_TOPIC
+def topic_rows(settings: ServerSettings, config: TopicConfig) -> list[ConfigRow]:
+    """Every setting of a topic."""
     return [
         ConfigRow(
             name,
-            list(_topic_synonyms(settings, config, name, setting, has_broker_defaults)),
+            list(_topic_synonyms(settings, config, name, setting)),
             ConfigType[setting.kafka_type],
             setting.doc,
             is_read_only=False,
@@ -94,15 +92,13 @@ def topic_rows(settings: ServerSettings, topic: str, config: TopicConfig) -> lis
     ]
 
 
-def _topic_synonyms(
-    settings: ServerSettings, config: TopicConfig, name: str, setting: Setting, has_broker_defaults: bool
-) -> Iterator[Synonym]:
+def _topic_synonyms(settings: ServerSettings, config: TopicConfig, name: str, setting: Setting) -> Iterator[Synonym]:
     own = config.settings.get(name)
     if own is not None:
         yield Synonym(name, own, ConfigSource.DYNAMIC_TOPIC_CONFIG)
     behind = SYNONYMS.get(name, ())
-    broker_default = settings.topic_defaults.get(name)
-    if broker_default is not None and has_broker_defaults:
+    broker_default = config.defaults.get(name)
+    if broker_default is not None:
         given = next((synonym for synonym in behind if synonym in settings.given), behind[0] if behind else name)
         yield Synonym(given, broker_default, ConfigSource.STATIC_BROKER_CONFIG)
     # Kafka shows the built-in value under the name of the broker setting that has one.

@@ -49,7 +49,6 @@ class _Plan(NamedTuple):
 
     name: str
     partitions: int
-    settings: dict[str, str]
     config: TopicConfig
 
 
@@ -101,7 +100,7 @@ def _plan(settings: ServerSettings, topic: CreatableTopic) -> _Plan:
     else:
         check_replication_factor(topic.replication_factor)
         partitions = partition_count(topic.num_partitions, settings.num_partitions)
-    return _Plan(topic.name, partitions, given, TopicConfig.parse(given))
+    return _Plan(topic.name, partitions, TopicConfig.parse(given).with_defaults(settings.topic_defaults))
 
 
 def _create_all(broker: Broker, plans: list[_Plan], validate_only: bool) -> list[bytes | FoldlogError]:
@@ -113,7 +112,7 @@ def _create_all(broker: Broker, plans: list[_Plan], validate_only: bool) -> list
                 check_new_topic(broker, plan.name)
                 outcomes.append(ZERO_UUID)
             else:
-                topic = broker.create_topic(plan.name, plan.partitions, plan.settings)
+                topic = broker.create_topic(plan.name, plan.partitions, plan.config.settings)
                 outcomes.append(bytes.fromhex(topic.topic_id))
         except FoldlogError as error:
             outcomes.append(error)
@@ -134,6 +133,6 @@ def _made(call: Call, plan: _Plan, topic_id: bytes) -> CreatableTopicResult:
     result.replication_factor = _REPLICAS
     result.configs = [
         CreatableTopicConfigs(name=row.name, value=row.value, read_only=row.is_read_only, config_source=row.source)
-        for row in topic_rows(call.node.settings, plan.name, plan.config)
+        for row in topic_rows(call.node.settings, plan.config)
     ]
     return result

@@ -51,7 +51,7 @@ def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the settings of topic {brief_repr(name)} are not for you to see"
             )
         check_topic_name(name)
-        return topic_rows(node.settings, name, node.broker.topic(name).config)
+        return topic_rows(node.settings, node.broker.topic(name).config)
     if resource.resource_type not in (ConfigResource.BROKER, ConfigResource.BROKER_LOGGER):
         refuse(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here")
     if not call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):

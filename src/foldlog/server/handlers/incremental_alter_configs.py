@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from foldlog.broker.topic_config import TOPIC_SETTINGS, TopicConfig
 from foldlog.errors import InvalidConfig, brief_repr
 from foldlog.server.call import Call
 from foldlog.server.config_changes import Change, carry_out
-from foldlog.server.config_resources import topic_rows
 from foldlog.server.topic_admin import refuse, repeated
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.incremental_alter_configs import (
@@ -23,9 +21,6 @@ from foldlog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-
-if TYPE_CHECKING:
-    from foldlog.server.settings import ServerSettings
 
 
 class _Operation(IntEnum):
@@ -38,8 +33,7 @@ class _Operation(IntEnum):
 
 
 async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    settings = call.node.settings
-    changes = [Change(one.resource_type, one.resource_name, _changing(settings, one)) for one in request.resources]
+    changes = [Change(one.resource_type, one.resource_name, _changing(one)) for one in request.resources]
     outcomes = await carry_out(call, changes, request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
@@ -51,12 +45,12 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
     )
 
 
-def _changing(settings: ServerSettings, resource: AlterConfigsResource) -> Callable[[TopicConfig], TopicConfig]:
+def _changing(resource: AlterConfigsResource) -> Callable[[TopicConfig], TopicConfig]:
     def decide(config: TopicConfig) -> TopicConfig:
         twice = repeated(given.name for given in resource.configs)
         if twice:
             refuse(ErrorCode.INVALID_REQUEST, f"{brief_repr(min(twice))} is changed more than once; change it once")
-        in_force = {row.name: row.value or "" for row in topic_rows(settings, resource.resource_name, config)}
+        in_force = config.effective()
         return config.with_changes({given.name: _new_value(given, in_force) for given in resource.configs})
 
     return decide
