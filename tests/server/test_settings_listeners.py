@@ -1,0 +1,154 @@
+"""Where a broker listens and what its clients are told: every way to write it, and everything that is refused.
+
+The refusals matter most: without security, an address that other machines reach has to be asked for by name.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from foldlog.errors import InvalidConfig
+from foldlog.server.listeners import Listener, is_loopback, parse_listener
+from foldlog.server.settings import ServerSettings
+
+
+def refusal(**properties: object) -> str:
+    with pytest.raises(InvalidConfig) as caught:
+        parse(**properties)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def parse(**properties: object) -> ServerSettings:
+    return ServerSettings.parse({name.replace("_", "."): value for name, value in properties.items()})
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "host", "port"),
+    [
+        ("127.0.0.1:9092", "", "127.0.0.1", 9092),
+        ("localhost:9092", "", "127.0.0.1", 9092),
+        ("LOCALHOST:0", "", "127.0.0.1", 0),
+        ("[::1]:9092", "", "::1", 9092),
+        ("[fe80::1%eth0]:9092", "", "fe80::1%eth0", 9092),
+        (":9092", "", "", 9092),
+        ("PLAINTEXT://:65535", "PLAINTEXT", "", 65535),
+        ("plaintext://broker-1.example.com:9092", "PLAINTEXT", "broker-1.example.com", 9092),
+        ("  PLAINTEXT://[::]:9092 ", "PLAINTEXT", "::", 9092),
+    ],
+)
+def test_a_listener_is_written_as_kafka_writes_it_or_shorter(text: str, name: str, host: str, port: int) -> None:
+    assert parse_listener(text, "listeners")[:3] == (name, host, port)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "9092", "host", "host:", "host:x", "host:65536", "host:-1", "::1:9092", "[::1]", "[::1:9092", "[1.2.3.4]:1",
+     "a b:1", "http://", "//host:1", "host:9092/path", "-host:1", "[:::]:1", "héte:1", "host:٣"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused_and_shown(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"is no address; it is HOST:PORT"):
+        parse_listener(text, "listeners")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [("127.0.0.1", True), ("127.8.9.10", True), ("::1", True), ("0:0:0:0:0:0:0:1", True), ("localhost", True),
+     ("::ffff:127.0.0.1", True), ("", False), ("0.0.0.0", False), ("::", False), ("10.0.0.1", False),
+     ("127.example.com", False), ("localhost.example.com", False), ("::ffff:10.0.0.1", False), ("fe80::1", False)],
+)  # fmt: skip
+def test_loopback_is_told_from_what_only_looks_like_it(host: str, is_local: bool) -> None:
+    assert is_loopback(host) == is_local
+
+
+def test_listeners_without_a_name_get_one_each() -> None:
+    settings = parse(listen=["127.0.0.1:0", "[::1]:0", "127.0.0.1:0"])
+    assert [listener.name for listener in settings.listeners] == ["PLAINTEXT", "PLAINTEXT_2", "PLAINTEXT_3"]
+    assert str(settings.listeners[1]) == "PLAINTEXT_2://[::1]:0"
+
+
+def test_a_name_needs_a_protocol_and_only_plaintext_is_served() -> None:
+    settings = parse(
+        listeners="INTERNAL://127.0.0.1:9092,external://127.0.0.1:9093",
+        listener_security_protocol_map="INTERNAL:PLAINTEXT, EXTERNAL:PLAINTEXT",
+    )
+    assert [listener.name for listener in settings.listeners] == ["INTERNAL", "EXTERNAL"]
+    assert "listener.security.protocol.map=INTERNAL:PLAINTEXT" in refusal(listeners="INTERNAL://127.0.0.1:9092")
+    assert "asks for SSL, which is not served yet" in refusal(listeners="SSL://127.0.0.1:9092")
+    assert "SASL_SSL, which is not served yet" in refusal(
+        listeners="OUT://127.0.0.1:1", listener_security_protocol_map="OUT:SASL_SSL"
+    )
+    assert "is not NAME:PROTOCOL" in refusal(listener_security_protocol_map="OUT:TLS")
+    assert "is not NAME:PROTOCOL" in refusal(listener_security_protocol_map="OUT")
+
+
+def test_plaintext_can_be_mapped_away_and_is_refused_then() -> None:
+    text = refusal(listeners="PLAINTEXT://127.0.0.1:1", listener_security_protocol_map="PLAINTEXT:SSL")
+    assert "asks for SSL" in text
+
+
+def test_two_listeners_cannot_share_a_name_or_an_address() -> None:
+    assert "names PLAINTEXT twice" in refusal(listeners="PLAINTEXT://127.0.0.1:1,PLAINTEXT://[::1]:1")
+    assert "127.0.0.1:1 twice" in refusal(listeners="127.0.0.1:1,localhost:1")
+    assert "listeners is empty" in refusal(listeners=" , ")
+    assert "listeners is empty" in refusal(listeners="CONTROLLER://:9093", controller_listener_names="CONTROLLER")
+
+
+@pytest.mark.parametrize("address", [":9092", "0.0.0.0:0", "[::]:9092", "10.1.2.3:9092", "broker.example.com:9092"])
+def test_a_listener_that_other_machines_reach_is_refused_and_says_why(address: str) -> None:
+    text = refusal(listen=address)
+    assert "no authentication and no encryption yet" in text
+    assert "read, write and delete everything" in text
+    assert "--insecure" in text
+    told = parse(listen=address, advertise="broker.example.com:9092", foldlog_insecure=True)
+    assert told.advertised(told.listeners[0], 5000).address == "broker.example.com:9092"
+
+
+def test_one_exposed_listener_among_others_is_refused() -> None:
+    assert "10.1.2.3:9092" in refusal(listen="127.0.0.1:9092,10.1.2.3:9092")
+
+
+def test_metrics_beyond_loopback_are_refused_likewise() -> None:
+    assert "--insecure" in refusal(foldlog_metrics="0.0.0.0:9464")
+    assert "is no address" in refusal(foldlog_metrics="9464")
+    settings = parse(foldlog_metrics="localhost:9464")
+    assert settings.metrics == Listener("", "127.0.0.1", 9464)
+    assert parse(foldlog_metrics="0.0.0.0:9464", foldlog_insecure="true").metrics is not None
+    assert parse(foldlog_metrics="").metrics is None
+
+
+def test_every_interface_is_no_address_to_tell_clients() -> None:
+    for address in (":9092", "0.0.0.0:9092", "[::]:9092"):
+        assert "--advertise" in refusal(listen=address, foldlog_insecure=True)
+        text = refusal(listen=address, foldlog_insecure=True, advertise="0.0.0.0:9092")
+        assert "no client can connect to" in text
+
+
+def test_clients_are_told_the_address_that_is_listened_on_unless_another_is_given() -> None:
+    settings = parse(listen="localhost:0,[::1]:0", advertise="PLAINTEXT_2://proxy:19092")
+    first, second = settings.listeners
+    assert settings.advertised(first, 5000).address == "127.0.0.1:5000"
+    assert settings.advertised(second, 5001).address == "proxy:19092"
+
+
+def test_an_advertised_port_of_zero_is_the_port_that_was_chosen() -> None:
+    settings = parse(listen="127.0.0.1:0", advertise="broker:0")
+    assert settings.advertised(settings.listeners[0], 5000).address == "broker:5000"
+
+
+def test_advertised_addresses_without_a_name_go_to_the_listeners_in_order() -> None:
+    settings = parse(listen="127.0.0.1:1,127.0.0.1:2", advertise=["a:10", "b:20"])
+    assert [settings.advertised(listener, 0).address for listener in settings.listeners] == ["a:10", "b:20"]
+
+
+def test_an_advertised_address_needs_its_listener() -> None:
+    assert "there is no listener for it" in refusal(advertise="a:1,b:2")
+    assert "nothing says what that is" in refusal(advertise="OTHER://a:1")
+    assert "two addresses" in refusal(advertise="a:1,PLAINTEXT://b:2")
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("10.0.0.1", "10.0.0.1")]
+)
+def test_processes_of_the_machine_have_an_address_too(host: str, local: str) -> None:
+    assert Listener("PLAINTEXT", host, 1).local_host == local
