@@ -36,6 +36,7 @@ class Reading:
         self._nowait = nowait
         self._room_bytes = limit_bytes
         self.size_bytes = 0
+        self.records = 0  # by their offsets: where a topic is compacted, fewer are left of them
         self.is_final = False  # an error, which nobody wants to wait for
         self.answers: list[PartitionData] = []
         self.waits: list[tuple[Partition, int]] = []  # with the high watermark that was seen
@@ -105,6 +106,7 @@ class Reading:
         self._buffers.used(data, wanted_bytes + _INDEX_INTERVAL_BYTES)
         answer.records = data
         self.size_bytes += len(data)
+        self.records += found.next_offset - offset
         self._room_bytes -= len(data)
         return answer
 
@@ -206,7 +208,7 @@ class Fetching:
         self._forget()
         self._waits = reading.waits
         if self._timer is None:
-            self._timer = self._node.loop.call_at(self._until, self._look_again)
+            self._timer = self._node.loop.call_at(self._until, self._time_is_up)
         for partition, _ in self._waits:
             self._node.arrivals.wait(partition, self)
         if self._min_bytes > 1:
@@ -221,6 +223,10 @@ class Fetching:
     def moved(self) -> None:
         if self._min_bytes <= 1 or self._node.is_leaving or self._waited_bytes() >= self._enough_bytes:
             self._look_again()
+
+    def _time_is_up(self) -> None:
+        self._until = 0.0  # uvloop's timers are up to a millisecond early: the clock must not be asked again
+        self._look_again()
 
     def _look_again(self) -> None:
         if self._is_reading or self._later is None or self._later.done():
@@ -245,5 +251,5 @@ class Fetching:
 
     def _response(self, reading: Reading) -> FetchResponse:
         if reading.size_bytes:
-            self._node.metrics.fetched(reading.size_bytes)
+            self._node.metrics.fetched(reading.size_bytes, reading.records)
         return self._context.response(reading.answers)
