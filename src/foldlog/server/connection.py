@@ -18,6 +18,7 @@ from foldlog.server.authorizer import ANONYMOUS
 from foldlog.server.buffers import FrameBuffer, ReadBuffers
 from foldlog.server.call import Call, Caller, Disconnect, Endpoint, Later, Reply
 from foldlog.server.dispatch import describe, route
+from foldlog.server.failures import has_error
 from foldlog.server.refusals import refusal
 from foldlog.wire.codec import Chunk
 from foldlog.wire.frames import RequestHeader, encode_response, parse_request_header
@@ -46,12 +47,13 @@ _NO_HEADER: Final = RequestHeader(-1, -1, -1, None)
 class _Exchange:
     """A request under way. `chunks` is its answer, encoded; None while it is not known."""
 
-    __slots__ = ("began", "chunks", "header", "later")
+    __slots__ = ("began", "chunks", "has_error", "header", "later")
 
     def __init__(self, header: RequestHeader, began: float) -> None:
         self.header = header
         self.began = began
         self.chunks: list[Chunk] | None = None
+        self.has_error = False
         self.later: Later | None = None
 
 
@@ -303,6 +305,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if not isinstance(message, Response):
                 raise TypeError(f"{type(message).__name__} is not a response")
+            exchange.has_error = has_error(message)
             exchange.chunks = encode_response(message, header.api_version, header.correlation_id)
         except Exception as error:  # noqa: BLE001  as above
             self._fail(describe(*header[:2]), error)
@@ -319,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
             out += exchange.chunks or ()
             if exchange.header.api_key == _FETCH_KEY:
                 self._fetching = False
-            self._node.metrics.request_done(exchange.header.api_key, now - exchange.began)
+            self._node.metrics.request_done(exchange.header.api_key, now - exchange.began, exchange.has_error)
         if out and not self._transport.is_closing():
             self._node.metrics.bytes_out += sum(map(len, out))
             self._last_active = now

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from foldlog.errors import FoldlogError, InvalidArgument, MalformedBytes
+from foldlog.errors import FoldlogError, MalformedBytes
 from foldlog.limits import HTTP_BODY_BYTES_MAX, HTTP_CONNECTIONS_MAX, HTTP_HEADER_BYTES_MAX, HTTP_STALL_MS
+from foldlog.server.binding import bind
 from foldlog.server.http_routes import Request, Response, Route, Routes
 from foldlog.server.listeners import Listener, address_text, refuse_exposed
 from foldlog.server.status_pages import StatusPages
@@ -54,12 +55,13 @@ async def start_http(
     node: Node, host: str, port: int, *, routes: Sequence[Route] = (), limits: HttpLimits | None = None
 ) -> HttpServer:
     """Serve the status pages and `routes` on `host`; port 0 picks one. InvalidConfig for an address that other
-    machines reach, unless foldlog.insecure says so; InvalidArgument if it is taken or not one of this machine."""
+    machines reach, unless foldlog.insecure says so; AddressUnavailable if it is taken."""
+    listener = Listener("HTTP", host, port)
     if not node.settings.insecure:
-        refuse_exposed(Listener("HTTP", host, port), "the HTTP listener")
+        refuse_exposed(listener, "the HTTP listener")
     pages = StatusPages(node)
     server = HttpServer(Routes([*pages.routes(), *routes]), node.clock, limits or HttpLimits())
-    await server.listen(host, port)
+    await server.listen(listener)
     return server
 
 
@@ -71,23 +73,14 @@ class HttpServer:
         self._clock = clock
         self._limits = limits
         self._server: asyncio.Server | None = None
+        self.host, self.port = "", 0  # where processes of this machine reach it
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def listen(self, host: str, port: int) -> None:
+    async def listen(self, listener: Listener) -> None:
         """See `start_http`."""
-        try:
-            self._server = await asyncio.start_server(self._accept, host or "0.0.0.0", port)
-        except OSError as error:
-            raise InvalidArgument(
-                f"cannot serve HTTP on {address_text(host, port)} ({error.strerror or error});"
-                " choose another port, or 0 for any that is free"
-            ) from error
-
-    @property
-    def port(self) -> int:
-        """Where it listens; 0 once it is closed."""
-        sockets = self._server.sockets if self._server is not None else ()
-        return int(sockets[0].getsockname()[1]) if sockets else 0
+        bound = bind(listener)
+        self.host, self.port = listener.local_host, bound.getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, sock=bound)
 
     async def close(self) -> None:
         """Listen no more and cut off who is connected: a scrape comes again, and a stream has no end to wait for."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,12 +12,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from foldlog.broker.broker import Broker
-from foldlog.errors import AddressUnavailable, ReadOnly
+from foldlog.errors import ReadOnly
 from foldlog.server.authorizer import Authorizer
+from foldlog.server.binding import bind
 from foldlog.server.call import Endpoint
 from foldlog.server.connection import Connection
 from foldlog.server.connections import SWEEP_S
-from foldlog.server.listeners import Listener, address_text
+from foldlog.server.listeners import address_text
 from foldlog.server.metrics import Metrics
 from foldlog.server.node import Node
 from foldlog.server.settings import ServerSettings
@@ -141,7 +140,7 @@ class Server:
 
     async def _listen(self, node: Node) -> None:
         for listener in self._settings.listeners:
-            bound = _bind(listener)
+            bound = bind(listener)
             port = bound.getsockname()[1]
             told = self._settings.advertised(listener, port)
             endpoint = Endpoint(told.name, told.host, told.port)
@@ -166,8 +165,6 @@ class Server:
     async def _leave(self, node: Node) -> None:
         for accepting in self._listeners:
             accepting.close()
-        if self._http is not None:
-            await self._http.close()
         node.is_leaving = True
         node.connections.stop_taking()
         node.arrivals.wake_all()
@@ -176,6 +173,8 @@ class Server:
         await _until(lambda: not len(node.connections), _FLUSH_S)
         node.connections.abort()
         await _until(lambda: not len(node.connections), _FLUSH_S)
+        if self._http is not None:
+            await self._http.close()  # last: until then /healthz says that the broker is leaving
 
 
 async def _until(is_so: Callable[[], bool], timeout_s: float) -> None:
@@ -192,31 +191,3 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:  # it has no build for every platform
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-def _bind(listener: Listener) -> socket.socket:
-    """A socket that listens there, or the reason why not in one sentence."""
-    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
-    try:
-        where = socket.getaddrinfo(listener.host or "0.0.0.0", listener.port, family, socket.SOCK_STREAM)[0][4]
-    except socket.gaierror as error:
-        raise AddressUnavailable(listener.address, f"there is no such host ({error.strerror})") from None
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(where)
-        bound.listen(_BACKLOG)
-    except OSError as error:
-        bound.close()
-        raise AddressUnavailable(listener.address, _why_not(error)) from None
-    return bound
-
-
-def _why_not(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "another process listens there; stop it, choose another port, or let port 0 choose one"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return "it is not an address of this machine"
-    if error.errno == errno.EACCES:
-        return "this user may not listen there; choose a port above 1023"
-    return error.strerror or str(error)
