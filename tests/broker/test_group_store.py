@@ -15,7 +15,15 @@ from broker.small_broker import at, open_broker, write
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
 from foldlog.broker.group_errors import GroupErrorCode
-from foldlog.broker.group_messages import JoinRequest, JoinResult, SyncRequest, SyncResult
+from foldlog.broker.group_messages import (
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    JoinRequest,
+    JoinResult,
+    SyncRequest,
+    SyncResult,
+)
 from foldlog.broker.maintenance import Job
 from foldlog.broker.topic_names import OFFSETS_TOPIC
 from foldlog.errors import (
@@ -177,6 +185,68 @@ def test_a_silent_member_is_dropped_in_time_by_the_background_or_by_whoever_asks
     clock.advance(10_000)
     with pytest.raises(UnknownMember):
         broker.commit_offsets("g", {KEY: at(1)}, member_id=member, generation=generation)
+
+
+def test_once_the_lock_is_free_what_a_reply_tells_is_in_the_log(broker: Broker) -> None:
+    """A reply that waits for the lock before it leaves the process never tells what a crash would take back."""
+    broker.commit_offsets("g", {KEY: at(1)})  # the topic exists
+    log = broker.partition(OFFSETS_TOPIC, 0)
+    ends_before, ends_when_free = [log.log_end_offset], []
+
+    def leave_the_process() -> None:
+        with broker.group_lock:
+            ends_when_free.append(log.log_end_offset)
+
+    threads: list[threading.Thread] = []
+
+    def reply(result: SyncResult) -> None:
+        assert log.log_end_offset == ends_before[0], "inside the block nothing is stored yet"
+        threads.append(threading.Thread(target=leave_the_process))
+        threads[-1].start()
+
+    joined: list[JoinResult] = []
+    with broker.coordinator() as coordinator:
+        coordinator.join(JoinRequest("g", "consumer", (("range", b""),), 10_000, 10_000), joined.append)
+        member = joined[0].member_id
+        coordinator.sync(SyncRequest("g", member, 1, {member: b"mine"}), reply)
+    for thread in threads:
+        thread.join()
+    assert ends_when_free == [ends_before[0] + 1]
+    again = killed(broker)
+    with again.coordinator() as coordinator:
+        assert coordinator.heartbeat("g", member, 1) is GroupErrorCode.NONE
+
+
+def test_what_a_timer_decides_is_stored_before_the_lock_is_free() -> None:
+    clock = SimClock()
+    broker = open_broker(MemoryFiles(), clock)
+    broker.create_topic("orders")
+    join(broker)
+    log = broker.partition(OFFSETS_TOPIC, 0)
+    before = log.log_end_offset
+    clock.advance(10_000)
+    broker.run_due()
+    assert log.log_end_offset == before + 1
+    again = killed(broker)
+    assert again.describe_group("g").state is GroupState.EMPTY
+    assert again.describe_group("g").generation == 2
+
+
+def test_groups_are_listed_and_described_whether_they_have_members_or_only_offsets(broker: Broker) -> None:
+    broker.commit_offsets("only-offsets", {KEY: at(1)})
+    member, generation = join(broker, "with-member")
+    assert broker.list_groups() == [
+        GroupListing("only-offsets", "", GroupState.EMPTY),
+        GroupListing("with-member", "consumer", GroupState.STABLE),
+    ]
+    assert broker.describe_group("only-offsets") == GroupDescription("only-offsets", GroupState.EMPTY)
+    described = broker.describe_group("with-member")
+    assert (described.state, described.generation) == (GroupState.STABLE, generation)
+    assert [(one.member_id, one.assignment) for one in described.members] == [(member, b"mine")]
+    assert broker.describe_group("nobody").state is GroupState.DEAD
+    broker.commit_offsets("only-offsets", {KEY: at(2)})  # syncs what was written about the other group, too
+    with open_broker(broker._storage.files, mode="r") as reader:
+        assert reader.list_groups() == broker.list_groups()
 
 
 def test_a_group_without_members_can_be_deleted_with_its_offsets(broker: Broker) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
+from foldlog.broker.group_messages import GroupDescription, GroupListing
 from foldlog.broker.group_store import Acknowledged, GroupStore
 from foldlog.broker.groups import GroupCoordinator
 
@@ -88,8 +89,17 @@ class GroupCalls(ABC):
 
     def group_names(self) -> list[str]:
         """Every group that has members, a generation or committed offsets, in order."""
+        return [listing.group for listing in self.list_groups()]
+
+    def list_groups(self) -> list[GroupListing]:
+        """The same with state and protocol type; both of the last look of a process that only reads."""
         self._refuse_unusable()
-        return self._groups.group_names()
+        return self._groups.list_groups()
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """State, protocol and members. A group of which nothing is known is Dead."""
+        self._refuse_unusable()
+        return self._groups.describe_group(group)
 
     def delete_group(self, group: str) -> None:
         """Forget a group without members, and its offsets. Durable on return; UnknownGroup, GroupNotEmpty."""

@@ -23,7 +23,13 @@ from foldlog.broker.bookmarks import (
     partition_for_group,
 )
 from foldlog.broker.group_errors import GroupErrorCode, raise_for
-from foldlog.broker.group_messages import GroupSettings, check_group_name
+from foldlog.broker.group_messages import (
+    GroupDescription,
+    GroupListing,
+    GroupSettings,
+    GroupState,
+    check_group_name,
+)
 from foldlog.broker.groups import GroupCoordinator
 from foldlog.broker.offsets_format import decode_key
 from foldlog.broker.topic_names import OFFSETS_TOPIC
@@ -106,8 +112,9 @@ class GroupStore:
     def coordinator(self) -> Iterator[GroupCoordinator]:
         """The coordinator, for this thread alone and up to date with the clock.
 
-        What the block decides is appended when it ends. Replies run inside the block: one that leaves the process
-        should be kept until after it, so that no member hears of a generation that a crash could hand out again.
+        What the block decides is appended when it ends. Replies run inside the block, and those of timers inside
+        `tick`: one that leaves the process is to be kept until `lock` has been free, so that no member hears of a
+        generation that a crash could hand out again.
         """
         with self.lock:
             self._ready()
@@ -162,13 +169,24 @@ class GroupStore:
             self._append(group, self._offsets.plan_delete_offsets(group, partitions))
             self._settle()
 
-    def group_names(self) -> list[str]:
-        """Every group that has members, a generation or committed offsets."""
+    def list_groups(self) -> list[GroupListing]:
+        """Every group that has members, a generation or committed offsets, in order of name."""
         with self.lock:
             self._ready()
             self._take_in()
-            listed = {listing.group for listing in self._coordinator.list_groups()}
-            return sorted(listed.union(self._offsets.groups()))
+            listings = {group: GroupListing(group, "", GroupState.EMPTY) for group in self._offsets.groups()}
+            listings.update((listing.group, listing) for listing in self._coordinator.list_groups())
+        return [listings[group] for group in sorted(listings)]
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """A group that never had members and has committed offsets is Empty; one that has nothing is Dead."""
+        with self.lock:
+            self._ready()
+            self._take_in()
+            description = self._coordinator.describe(group)
+            if description.state is GroupState.DEAD and self._offsets.has_offsets(group):
+                return GroupDescription(group, GroupState.EMPTY)
+            return description
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
