@@ -85,7 +85,7 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:
         create_topics(broker, settings)
         with Server.start(broker, settings) as server:
             server.on_failure = signals.wake
-            broker.publish_address(*server.addresses[0])
+            broker.publish_address(*local_address(settings, server))
             print(ready_text(path, settings, server), flush=True)
             # A failure before on_failure was set has told nobody.
             number = signals.wait() if server.failure is None else None
@@ -132,6 +132,14 @@ def create_topics(broker: Broker, settings: ServerSettings) -> None:
                 counted(topic.partition_count, "partition"),
                 wanted.partitions,
             )
+
+
+def local_address(settings: ServerSettings, server: Server) -> tuple[str, int]:
+    """Where other processes of this machine reach it: on loopback, if it listens there."""
+    for listener, address in zip(settings.listeners, server.addresses, strict=True):
+        if listener.is_loopback:
+            return address
+    return server.addresses[0]
 
 
 def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
