@@ -23,6 +23,8 @@ from foldlog.broker.broker import Broker
 from foldlog.broker.data_directory import writer_of
 from foldlog.cli.main import main
 from foldlog.files.posix import PosixFiles
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from foldlog.wire.messages.produce import ProduceResponse
 from server.raw_client import RawClient, batch, fetch, fetched, produce, produced
 
@@ -230,6 +232,26 @@ def test_settings_come_from_flags_the_environment_and_a_file(tmp_path: Path) -> 
     assert len(warnings) == 2
     assert warnings[0].endswith("the environment variable FOLDLOG_PORT is no setting, and has no effect")
     assert warnings[1].endswith("no effect on a single broker and are passed over: num.io.threads, zookeeper.connect")
+
+
+def test_the_settings_of_logs_and_groups_are_in_force(tmp_path: Path) -> None:
+    """Seen from outside: a batch is too large, a member's session too short, a record stamped by the log."""
+    arguments = ("-X", "message.max.bytes=200", "-X", "log.message.timestamp.type=LogAppendTime",
+                 "-X", "group.min.session.timeout.ms=6000")  # fmt: skip
+    with serving(str(tmp_path), *ANY_PORT, "--create", "orders", *arguments) as broker:
+        client = connected(broker)
+        error, _ = produced(client.ask(produce(batch(b"x" * 200)), PRODUCE_VERSION))
+        assert error == ErrorCode.MESSAGE_TOO_LARGE
+        answer = client.ask(produce(batch(b"small")), PRODUCE_VERSION)
+        assert answer.responses[0].partition_responses[0].log_append_time_ms > 0
+        join = JoinGroupRequest(
+            group_id="fraud",
+            session_timeout_ms=5999,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        assert client.ask(join, 3).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+        assert broker.end() == 0
 
 
 def test_a_topic_that_exists_is_left_as_it_is(tmp_path: Path) -> None:

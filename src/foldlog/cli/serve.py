@@ -81,7 +81,13 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:
     """Serve until a signal comes; the exit code. The directory is closed so that the next start recovers nothing."""
     # A connection is a descriptor, and so is a partition: the usual soft limit is for processes with a few of either.
     raise_descriptor_limit()
-    with Broker.open(path) as broker:
+    with Broker.open(
+        path,
+        topic_defaults=settings.topic_defaults,
+        group_settings=settings.group_settings(),
+        offsets_retention_ms=settings.offsets_retention_ms,
+        offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
+    ) as broker:
         create_topics(broker, settings)
         with Server.start(broker, settings) as server:
             server.on_failure = signals.wake

@@ -19,6 +19,7 @@ from foldlog.records.batch import MAX_INT32, MAX_INT64
 LOG_FORMATS: Final = ("text", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
+_MAX_INT16: Final = (1 << 15) - 1  # a committed offset is stored with a length of 16 bits before its text
 _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
 
@@ -182,7 +183,7 @@ _SERVER_SETTINGS: Final = {
         7 * 24 * 60, 1, MAX_INT32, "How long the committed offsets of a group without members are kept."
     ),
     "offset.metadata.max.bytes": _integer(
-        limits.OFFSET_METADATA_BYTES_MAX, 0, limits.OFFSET_METADATA_BYTES_MAX, "The text beside a committed offset."
+        limits.OFFSET_METADATA_BYTES_MAX, 0, _MAX_INT16, "The text beside a committed offset."
     ),
     "socket.request.max.bytes": _integer(100 << 20, 1 << 10, MAX_INT32, "The largest request."),
     "queued.max.request.bytes": _integer(
