@@ -19,13 +19,17 @@ from foldlog import errors
 from foldlog.errors import FoldlogError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
     from foldlog.broker.bookmarks import OffsetAndMetadata
     from foldlog.client.consumer import Consumer
     from foldlog.client.handle_types import RecordMetadata, SendFuture
     from foldlog.client.log import Log
-    from foldlog.client.log import open_log as open  # noqa: A004 foldlog.open is the way in
     from foldlog.client.positions import TopicPartition
     from foldlog.client.producer import Producer
+    from foldlog.clock import Clock
+    from foldlog.files.base import Files
     from foldlog.records.loops import Record
 
 __version__ = "0.1.0"
@@ -39,8 +43,45 @@ _HOMES = {
     "RecordMetadata": ("foldlog.client.handle_types", "RecordMetadata"),
     "SendFuture": ("foldlog.client.handle_types", "SendFuture"),
     "TopicPartition": ("foldlog.client.positions", "TopicPartition"),
-    "open": ("foldlog.client.log", "open_log"),
 }
+
+
+def open(  # noqa: A001 foldlog.open is the way in
+    path: str | PathLike[str],
+    mode: str = "w",
+    *,
+    listen: bool | str | Sequence[str] = False,
+    insecure: bool = False,
+    clock: Clock | None = None,
+    files: Files | None = None,
+    background: bool = True,
+) -> Log:
+    """Open the log in the directory `path`, made if it is not there; ":memory:" for one that lives in memory.
+
+    With `mode="w"` this process becomes the directory's one writer. If another process is, and listens (`foldlog
+    serve`, or `listen` here), the log works all the same: it is read from the files, and what is written goes to that
+    process. If it does not listen, DirectoryLocked names its pid. `mode="r"` reads beside whoever writes, in any number
+    of processes.
+
+    `listen=True` lets other processes, and every Kafka client on this machine, reach this one at `log.bootstrap`, on a
+    free port; "127.0.0.1:9092" or a list of addresses says where. Where another process writes the log already,
+    `listen=True` changes nothing, and an address is refused. Addresses that other machines reach need `insecure=True`.
+
+    `background=False` runs retention and compaction only on request. `clock` and `files` are for tests.
+
+    >>> import foldlog
+    >>> with foldlog.open(":memory:") as log:
+    ...     log.topics()
+    []
+    """
+    from foldlog.client.log import open_log
+
+    log = open_log(path, mode, clock=clock, files=files, background=background)
+    if listen is not False:
+        from foldlog.server.listening import listen_on
+
+        listen_on(log, listen, insecure=insecure)
+    return log
 
 
 def __getattr__(name: str) -> Any:

@@ -201,6 +201,21 @@ class DirectoryLocked(StorageError):
         self.address = address
 
 
+class WriterUnreachable(StorageError):
+    """The process that serves the directory does not answer (any more); reading goes on. `pid` is its id, if known."""
+
+    def __init__(self, path: str, pid: int | None, address: str | None, why: str) -> None:
+        holder = f"process {pid}" if pid else "the process"
+        place = f" on {address}" if address else ""
+        super().__init__(
+            f"{holder}, which serves {path}{place}, cannot be reached: {why};"
+            " start it again with 'foldlog serve' if it has ended, and try again"
+        )
+        self.path = path
+        self.pid = pid
+        self.address = address
+
+
 class DirectoryInUse(StorageError):
     """A directory the catalog does not know stands where a partition has to be made. It was left as it is."""
 

@@ -8,6 +8,7 @@ from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
 from foldlog.broker.group_messages import check_group_name
+from foldlog.client.backend import Backend
 from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
 from foldlog.errors import GroupNotEmpty, InvalidArgument, UnknownMember, brief_repr
 from foldlog.log.compaction import CompactionReport
@@ -17,8 +18,9 @@ from foldlog.records.batch import MAX_INT64
 class Administration:
     """What a Log can do to its topics and groups. Any thread."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, remote: Backend | None = None) -> None:
+        self._read_from = broker
+        self._broker: Backend = broker if remote is None else remote
 
     @property
     def path(self) -> str:
@@ -32,8 +34,11 @@ class Administration:
 
     @property
     def broker(self) -> Broker:
-        """What the log is made of, for servers and tools that drive it directly."""
-        return self._broker
+        """What the log is made of, for servers and tools that drive it directly.
+
+        Where another process writes the log, it is what reading here is made of, and it refuses to write.
+        """
+        return self._read_from
 
     # --- topics ---------------------------------------------------------------------------------------------------
 

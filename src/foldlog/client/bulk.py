@@ -14,9 +14,9 @@ from itertools import pairwise
 from threading import Condition
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from foldlog.broker.broker import Broker
 from foldlog.broker.topic_names import refuse_user_write
 from foldlog.client.arrivals import AnyPartition
+from foldlog.client.backend import Backend, WritablePartition
 from foldlog.client.lanes import writable_partition
 from foldlog.client.partitioners import checked_partition, emptiest
 from foldlog.client.positions import Place, resolve_place
@@ -30,7 +30,6 @@ from foldlog.limits import (
     ARROW_WRITE_BYTES,
     READ_CHUNK_BYTES,
 )
-from foldlog.log.partition import Partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,7 +138,7 @@ class _Acks:
 class TableAppender:
     """Appends one table to one topic. Used once, by one thread."""
 
-    def __init__(self, broker: Broker, topic: str, compression: int, batch_bytes: int) -> None:
+    def __init__(self, broker: Backend, topic: str, compression: int, batch_bytes: int) -> None:
         refuse_user_write(topic)
         self._broker = broker
         self._topic = broker.topic(topic)
@@ -149,7 +148,7 @@ class TableAppender:
         self._batch_bytes = min(batch_bytes, config.max_message_bytes, config.segment_bytes)
         self._now_ms = broker.clock.now_ms()
         self._acks = _Acks()
-        self._unsynced: dict[int, tuple[Partition, int, int]] = {}
+        self._unsynced: dict[int, tuple[WritablePartition, int, int]] = {}
         self._unsynced_bytes = 0
         self._appended: dict[int, tuple[int, int]] = {}
         self._keyless = -1
@@ -180,7 +179,7 @@ class TableAppender:
                 )
                 yield chosen, list(_grouped((batch.buffer for batch in packed), self._write_bytes))
 
-    def _append(self, number: int, log: Partition, batches: list[bytearray]) -> None:
+    def _append(self, number: int, log: WritablePartition, batches: list[bytearray]) -> None:
         size_bytes = sum(map(len, batches))
         appended = log.append(*batches, trusted=True)
         first, _ = self._appended.get(number, (appended.base_offset, 0))
@@ -199,7 +198,7 @@ class TableAppender:
         self._unsynced_bytes = 0
         self._acks.wait_below(2 * ARROW_SYNC_BYTES)
 
-    def _partition(self, number: int) -> Partition:
+    def _partition(self, number: int) -> WritablePartition:
         return writable_partition(self._broker, self._topic.name, number)
 
     def _next_keyless(self) -> int:

@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
-from foldlog.broker.broker import Broker
+from foldlog.client.assignments import Member, not_assigned, topic_or_none
+from foldlog.client.backend import Backend, GroupMemberships
 from foldlog.client.consumer_settings import ConsumerSettings
 from foldlog.client.cursors import Cursor
-from foldlog.client.membership import Member, Memberships, not_assigned, topic_or_none
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import (
     GroupError,
@@ -34,7 +34,7 @@ class Commits(ABC):
     Belongs to the consumer's thread, but for `commit_handled`, see there.
     """
 
-    def __init__(self, broker: Broker, memberships: Memberships, settings: ConsumerSettings) -> None:
+    def __init__(self, broker: Backend, memberships: GroupMemberships, settings: ConsumerSettings) -> None:
         self._broker = broker
         self._memberships = memberships
         self._settings = settings

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
-from foldlog.broker.broker import Broker
+from foldlog.client.backend import Backend, GroupMemberships
 from foldlog.client.consumer_settings import ConsumerSettings
 from foldlog.client.consumption import Consumption
 from foldlog.client.cursors import Cursor
 from foldlog.client.forks import watch_forks
-from foldlog.client.membership import Memberships
 from foldlog.client.positions import TopicPartition, checked_count, checked_offset, checked_partitions, commit_entries
 from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, WrongProcess
 from foldlog.records.loops import Record
@@ -47,8 +46,8 @@ class Consumer:
 
     def __init__(
         self,
-        broker: Broker,
-        memberships: Memberships,
+        broker: Backend,
+        memberships: GroupMemberships,
         topics: Iterable[str] | str | None = None,
         settings: ConsumerSettings | None = None,
     ) -> None:

@@ -10,13 +10,13 @@ from contextlib import suppress
 from threading import RLock
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
-from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
 from foldlog.client.arrivals import Arrivals
+from foldlog.client.assignments import NOTHING_HELD, Held, Member, topic_or_none, weak_call
+from foldlog.client.backend import Backend, GroupMemberships
 from foldlog.client.commits import Commits
 from foldlog.client.consumer_settings import ConsumerSettings
 from foldlog.client.cursors import Cursor
-from foldlog.client.membership import NOTHING_HELD, Held, Member, Memberships, topic_or_none, weak_call
 from foldlog.client.positions import TopicPartition
 from foldlog.client.serializers import deserializer
 from foldlog.errors import (
@@ -49,7 +49,7 @@ class Consumption(Commits):
     Its lock is held while records are looked for, not while they are waited for; it comes before the group's lock.
     """
 
-    def __init__(self, broker: Broker, memberships: Memberships, settings: ConsumerSettings) -> None:
+    def __init__(self, broker: Backend, memberships: GroupMemberships, settings: ConsumerSettings) -> None:
         super().__init__(broker, memberships, settings)
         self.arrivals = Arrivals()
         self._lock = RLock()
@@ -207,6 +207,8 @@ class Consumption(Commits):
 
     def _take(self, limit: int) -> list[Record]:
         """Up to `limit` records, beginning with the partition whose turn it is."""
+        if self._member is not None and self._member.is_joining:
+            return []  # the share is being given out anew: what is handed out now, somebody else would be given too
         turns = self._turns
         taken: list[Record] = []
         fetch_bytes = max(FETCH_BYTES_MIN, min(READ_CHUNK_BYTES, CONSUMER_BUFFER_BYTES // (len(turns) or 1)))

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import deque
 from threading import Lock
 
-from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
 from foldlog.broker.topic_names import refuse_user_write, require_text
+from foldlog.client.backend import Backend, WritablePartition
 from foldlog.client.handle_types import BatchAck
 from foldlog.client.partitioners import emptiest
-from foldlog.errors import CorruptLog, InvalidArgument, ReadOnly, UnknownTopic
-from foldlog.log.partition import Partition
+from foldlog.errors import CorruptLog, InvalidArgument, UnknownTopic
 from foldlog.records.loops import BatchBuilder
 
 
@@ -39,7 +38,9 @@ class Lane:
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
         self.number = number
-        self.log: Partition | None = None  # opened for the first batch: a damaged one must not stop its neighbours
+        self.log: WritablePartition | None = (
+            None  # opened for the first batch: a damaged one must not stop its neighbours
+        )
         self.open: OpenBatch | None = None
         self.sealed: deque[OpenBatch] = deque()
         self.spare: BatchBuilder | None = None
@@ -88,7 +89,7 @@ class Route:
         if key is None and self.is_compacted:
             raise InvalidArgument(f"topic {self.topic.name!r} is compacted: every record in it needs a key")
 
-    def keyless_lane(self, broker: Broker) -> Lane:
+    def keyless_lane(self, broker: Backend) -> Lane:
         """Where keyless records go now. Starts at the emptiest partition; a damaged one is passed over."""
         if not self._usable:
             self._usable, self._turn = self._choose_usable(broker)
@@ -102,7 +103,7 @@ class Route:
         if self._usable:
             self._turn = (self._turn + 1) % len(self._usable)
 
-    def _choose_usable(self, broker: Broker) -> tuple[list[int], int]:
+    def _choose_usable(self, broker: Backend) -> tuple[list[int], int]:
         usable: list[int] = []
         ends: list[int] = []
         damaged: CorruptLog | None = None
@@ -120,7 +121,7 @@ class Route:
 class Routes:
     """The topics a producer has sent to. They follow growth, new settings and deletion whenever a batch is opened."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Backend) -> None:
         self._broker = broker
         self._routes: dict[str, Route] = {}
         self._gone: list[Lane] = []
@@ -143,7 +144,7 @@ class Routes:
             route.update(now)
         return route
 
-    def open_log(self, lane: Lane) -> Partition:
+    def open_log(self, lane: Lane) -> WritablePartition:
         """The lane's partition, opened if it is not yet."""
         if lane.log is None:
             lane.log = writable_partition(self._broker, lane.topic, lane.number)
@@ -167,10 +168,7 @@ class Routes:
             self._gone = [lane for lane in [*self._gone, *route.lanes] if lane.open is not None or lane.sealed]
 
 
-def writable_partition(broker: Broker, topic: str, number: int) -> Partition:
-    """A partition that users may append to; ReadOnly where this process does not write the log."""
+def writable_partition(broker: Backend, topic: str, number: int) -> WritablePartition:
+    """A partition that users may append to; ReadOnly where the log was opened to be read."""
     refuse_user_write(topic)
-    log = broker.partition(topic, number)
-    if isinstance(log, Partition):
-        return log
-    raise ReadOnly(f"the log in {broker.path} was opened with mode='r'; append in the process that writes it")
+    return broker.writable_partition(topic, number)

@@ -13,6 +13,7 @@ from foldlog.broker.broker import Broker
 from foldlog.broker.topic_names import require_text
 from foldlog.client.administration import Administration
 from foldlog.client.arrivals import AnyPartition, Arrivals
+from foldlog.client.backend import Listener, RemoteBackend
 from foldlog.client.consumer import Consumer
 from foldlog.client.consumer_settings import ConsumerSettings
 from foldlog.client.forks import watch_forks
@@ -26,7 +27,7 @@ from foldlog.client.producer import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_RECORDS, 
 from foldlog.client.reader import Slice
 from foldlog.client.serializers import Deserializer, Serializer, deserializer, serialized
 from foldlog.clock import Clock
-from foldlog.errors import FoldlogError, InvalidArgument, WrongProcess, brief_repr
+from foldlog.errors import DirectoryLocked, FoldlogError, InvalidArgument, WrongProcess, brief_repr
 from foldlog.files.base import Files
 from foldlog.limits import ARROW_BATCH_BYTES, PRODUCER_BUFFER_BYTES
 from foldlog.records.batch import Compression
@@ -55,19 +56,18 @@ def open_log(
     files: Files | None = None,
     background: bool = True,
 ) -> Log:
-    """Open the log in the directory `path`, made if it is not there; ":memory:" for one that lives in memory.
-
-    `mode="w"` makes this process the directory's one writer (DirectoryLocked names the pid of another);
-    `mode="r"` reads beside whoever writes, in any number of processes. `background=False` runs retention and compaction
-    only on request. `clock` and `files` are for tests.
-
-    >>> import foldlog
-    >>> with foldlog.open(":memory:") as log:
-    ...     log.topics()
-    []
-    """
+    """`foldlog.open` without its listener: see there."""
     plain = os.fspath(path) if isinstance(path, os.PathLike) else path
-    return Log(Broker.open(plain, files=files, clock=clock, mode=mode, background=background))
+    try:
+        return Log(Broker.open(plain, files=files, clock=clock, mode=mode, background=background))
+    except DirectoryLocked as error:
+        if error.address is None:
+            raise
+        # Read beside the writer, and ask it for everything else.
+        from foldlog.client.remote_broker import open_remote
+
+        followed, remote = open_remote(plain, files, clock, error.address)
+        return Log(followed, remote)
 
 
 class Log(Administration):
@@ -80,11 +80,13 @@ class Log(Administration):
     RecordMetadata(topic='orders', partition=0, offset=0, timestamp_ms=5)
     """
 
-    def __init__(self, broker: Broker) -> None:
-        """Use `foldlog.open`."""
-        super().__init__(broker)
-        self._memberships = Memberships(broker)
-        self._routes = Routes(broker)
+    def __init__(self, broker: Broker, remote: RemoteBackend | None = None) -> None:
+        """Use `foldlog.open`. With `remote`, another process writes the log, and `broker` only reads it."""
+        super().__init__(broker, remote)
+        self._remote = remote
+        self._listener: Listener | None = None
+        self._memberships = Memberships(broker) if remote is None else remote.memberships()
+        self._routes = Routes(self._broker)
         self._routing = Lock()
         self._is_forked = False
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
@@ -352,10 +354,50 @@ class Log(Administration):
             partition = 0
         return self._broker.partition(topic, partition)
 
+    # --- other processes ------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str | None:
+        """Where Kafka clients reach this log, as "host:port"; None if nobody listens.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:", listen=True) as log:
+        ...     log.bootstrap.startswith("127.0.0.1:")
+        True
+        """
+        if self._listener is not None:
+            return self._listener.bootstrap
+        return None if self._remote is None else self._remote.bootstrap
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether another process writes this log, and this one asks it to.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     log.is_remote
+        False
+        """
+        return self._remote is not None
+
+    def reached_through(self, listener: Listener) -> None:
+        """The log is served from here on; closing it stops the listener first. `foldlog.open` calls this.
+
+        >>> import foldlog
+        >>> from foldlog.server.listening import listen_on
+        >>> with foldlog.open(":memory:") as log:
+        ...     listen_on(log, True)  # calls it
+        ...     log.bootstrap is None
+        False
+        """
+        self._listener = listener
+
     # --- closing --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close producers (which flush) and consumers (which leave their groups), then the log. Closing twice is fine.
+        """Stop listening, close producers (which flush) and consumers (which leave their groups), then the log.
+
+        Closing twice is fine.
 
         Raises the first thing that went wrong, after everything was closed.
 
@@ -363,6 +405,8 @@ class Log(Administration):
         >>> log = foldlog.open(":memory:")
         >>> log.close()
         """
+        if self._listener is not None and not self._is_forked:
+            self._listener.stop()
         faults: list[FoldlogError] = []
         users: list[Producer | Consumer] = [*self._producers, *self._consumers]
         for open_one in users:

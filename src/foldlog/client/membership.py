@@ -11,15 +11,12 @@ for `Member`, so the consumer needs no lock.
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from functools import partial
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
-from foldlog.broker.catalog import Topic
 from foldlog.broker.group_errors import GroupErrorCode, exception_for
 from foldlog.broker.group_messages import (
     NO_GENERATION,
@@ -32,68 +29,22 @@ from foldlog.broker.group_messages import (
     SyncResult,
 )
 from foldlog.broker.groups import GroupCoordinator
-from foldlog.client.assignors import ASSIGNORS
-from foldlog.client.consumer_protocol import (
-    PROTOCOL_TYPE,
-    Assignment,
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_sticky_user_data,
-    encode_subscription,
+from foldlog.client.assignments import (
+    NOTHING_HELD,
+    Member,
+    commit_as_member,
+    counts_of,
+    offered_protocols,
+    shares,
+    subscriptions_of,
+    take_share,
 )
+from foldlog.client.consumer_protocol import PROTOCOL_TYPE
 from foldlog.client.positions import TopicPartition
-from foldlog.errors import (
-    CorruptLog,
-    FoldlogError,
-    GroupError,
-    IllegalGeneration,
-    LogClosed,
-    MalformedBytes,
-    NotAssigned,
-    RebalanceInProgress,
-    UnknownMember,
-    UnknownTopic,
-)
+from foldlog.errors import FoldlogError, GroupError, LogClosed
 
 EMBEDDED_HOST = "embedded"
 """What members of this kind give as their host. After a crash they are found by it: they died with the process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a member holds in one generation. `since` tells from which generation on it has held it without a break."""
-
-    member_id: str
-    generation: int
-    since: Mapping[TopicPartition, int]
-
-
-NOTHING_HELD = Held(NO_MEMBER, NO_GENERATION, {})
-
-
-@dataclass(eq=False, slots=True)
-class Member:
-    """One consumer's place in its group. Written inside `broker.coordinator()`, `held` read by anybody."""
-
-    group: str
-    topics: tuple[str, ...]
-    assignors: tuple[str, ...]
-    instance_id: str | None
-    max_poll_interval_ms: int
-    wake: Callable[[], None]
-    before_rebalance: Callable[[], None]
-    """Commits what was dealt with; called on the thread that starts a rebalance, before it does."""
-    held: Held = NOTHING_HELD
-    starts: dict[TopicPartition, int] = field(default_factory=dict)
-    """The high watermark of each partition when it was given to this member: where "latest" is."""
-    refusal: FoldlogError | None = None
-    member_id: str = NO_MEMBER
-    generation: int = NO_GENERATION
-    is_joining: bool = False
-    counts: dict[str, int] = field(default_factory=dict)
-    """Partitions of its topics when it last was given some: later ones are read from their start."""
 
 
 class Memberships:
@@ -160,30 +111,12 @@ class Memberships:
                 # It was silent for too long; somebody else has had its partitions.
                 member.member_id, member.generation, member.is_joining = NO_MEMBER, NO_GENERATION, False
                 member.held = NOTHING_HELD
-        if code is not GroupErrorCode.NONE or self._counts_of(member.topics) != member.counts:
+        if code is not GroupErrorCode.NONE or counts_of(self._broker, member.topics) != member.counts:
             self._rebalance(member)
 
     def commit(self, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Durable on return. NotAssigned, and nothing committed, if one of the partitions is not the member's."""
-        while True:
-            held = member.held
-            lost = [partition for partition in offsets if partition not in held.since]
-            if lost:
-                raise not_assigned(lost, member.group)
-            try:
-                # The coordinator accepts it only in the generation in which the member holds them all.
-                self._broker.commit_offsets(
-                    member.group,
-                    dict(offsets.items()),
-                    member_id=held.member_id,
-                    generation=held.generation,
-                    instance_id=member.instance_id,
-                )
-            except (IllegalGeneration, RebalanceInProgress, UnknownMember):
-                if member.held is held:
-                    raise
-            else:
-                return
+        commit_as_member(self._broker, member, offsets)
 
     # --- joining --------------------------------------------------------------------------------------------------
 
@@ -237,49 +170,17 @@ class Memberships:
         member.generation = result.generation
         assignments: dict[str, bytes] = {}
         if result.is_leader and not result.skip_assignment:
-            assignments = self._assign(member.group, result)
+            assignments = shares(self._broker, result.protocol, subscriptions_of(result.members))
         request = SyncRequest(
             member.group, member.member_id, member.generation, assignments, member.instance_id, PROTOCOL_TYPE
         )
         coordinator.sync(request, partial(self._synced, member, result.generation))
 
-    def _assign(self, group: str, joined: JoinResult) -> dict[str, bytes]:
-        """The leader's task: who reads what."""
-        subscriptions: dict[str, Subscription] = {}
-        for one in joined.members:
-            try:
-                wanted = decode_subscription(one.metadata)
-            except MalformedBytes:
-                wanted = Subscription(())  # a member of another make that we cannot understand gets nothing
-            subscriptions[one.member_id] = replace(wanted, group_instance_id=one.group_instance_id)
-        counts = self._counts_of(topic for wanted in subscriptions.values() for topic in wanted.topics)
-        assigned = ASSIGNORS[joined.protocol or ""](subscriptions, counts)
-        return {
-            member_id: encode_assignment(Assignment(tuple(partitions))) for member_id, partitions in assigned.items()
-        }
-
     def _synced(self, member: Member, generation: int, result: SyncResult) -> None:
         if result.error is not GroupErrorCode.NONE:
             self._refused(member, result.error)
             return
-        before = member.held.since if member.held.member_id == member.member_id else {}
-        since: dict[TopicPartition, int] = {}
-        for topic, number in decode_assignment(result.assignment).partitions:
-            partition = TopicPartition(topic, number)
-            since[partition] = before.get(partition, generation)
-            if partition not in before:
-                self._note_start(member, partition)
-        member.counts = self._counts_of(member.topics)
-        member.held = Held(member.member_id, generation, since)
-        member.wake()
-
-    def _note_start(self, member: Member, partition: TopicPartition) -> None:
-        try:
-            log = self._broker.partition(*partition)
-        except (CorruptLog, UnknownTopic):
-            return  # the consumer meets it when it begins to read, and says so
-        appeared_later = partition.partition >= member.counts.get(partition.topic, partition.partition + 1)
-        member.starts[partition] = log.log_start_offset if appeared_later else log.high_watermark
+        take_share(self._broker, member, generation, result.assignment)
 
     def _refused(self, member: Member, code: GroupErrorCode) -> None:
         if code is GroupErrorCode.UNKNOWN_MEMBER_ID:
@@ -314,40 +215,12 @@ class Memberships:
         else:
             coordinator.leave(member.group, [identity])
 
-    def _counts_of(self, topics: Iterable[str]) -> dict[str, int]:
-        known = [topic_or_none(self._broker, name) for name in topics]
-        return {topic.name: topic.partition_count for topic in known if topic is not None}
-
-
-def topic_or_none(broker: Broker, name: str) -> Topic | None:
-    """The topic, unless it was deleted."""
-    try:
-        return broker.topic(name)
-    except UnknownTopic:
-        return None
-
-
-def not_assigned(partitions: Iterable[TopicPartition], group: str) -> NotAssigned:
-    names = ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))
-    return NotAssigned(
-        f"{names} is not assigned to this member of group {group!r} (any more), so nothing can be committed there;"
-        " whoever reads it now goes on from the last commit"
-    )
-
 
 def _join_request(member: Member) -> JoinRequest:
-    held = member.held
-    owned = tuple(held.since)
-    subscription = Subscription(
-        member.topics,
-        owned,
-        held.generation,
-        encode_sticky_user_data(owned, held.generation) if owned else None,
-    )
     return JoinRequest(
         member.group,
         PROTOCOL_TYPE,
-        tuple((assignor, encode_subscription(subscription)) for assignor in member.assignors),
+        offered_protocols(member),
         # Members here need no heartbeats to prove that their process lives; what can fall silent is their polling.
         session_timeout_ms=member.max_poll_interval_ms,
         rebalance_timeout_ms=member.max_poll_interval_ms,
@@ -361,15 +234,3 @@ def _join_request(member: Member) -> JoinRequest:
 
 def _error(code: GroupErrorCode, group: str) -> FoldlogError:
     return exception_for(code, group) or GroupError(f"group {group!r} answered {code.name}")
-
-
-def weak_call(method: Callable[[], None]) -> Callable[[], None]:
-    """`method` without keeping its object alive: a dropped consumer must not live on in its group."""
-    weak = weakref.WeakMethod(method)
-
-    def call() -> None:
-        alive = weak()
-        if alive is not None:
-            alive()
-
-    return call

@@ -15,7 +15,7 @@ from threading import Condition, Lock
 from types import TracebackType
 from typing import Any
 
-from foldlog.broker.broker import Broker
+from foldlog.client.backend import Backend
 from foldlog.client.forks import watch_forks
 from foldlog.client.handle_types import BatchAck, SendFuture
 from foldlog.client.lanes import Lane, OpenBatch, Route, Routes
@@ -34,6 +34,7 @@ from foldlog.client.positions import checked_count, checked_timeout_ms
 from foldlog.client.serializers import Serializer, serialized, serializer
 from foldlog.errors import FoldlogError, InvalidArgument, InvalidTopicName, LogClosed, WrongProcess
 from foldlog.limits import PRODUCER_BUFFER_BYTES
+from foldlog.log.partition import Appended, Partition
 from foldlog.records.batch import Compression
 from foldlog.records.loops import murmur2
 
@@ -66,7 +67,7 @@ class Producer:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Backend,
         *,
         linger_ms: float = DEFAULT_LINGER_MS,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
@@ -377,13 +378,26 @@ class Producer:
         """Write one batch; the answer says what is to be done about its futures."""
         try:
             log = self._routes.open_log(lane)
-            appended = log.append(batch.builder.build(self._compression), trusted=True)
-            batch.ack.written(appended.base_offset, appended.append_time_ms)
+            data = batch.builder.build(self._compression)
+            acknowledge: Callable[[], None]
+            if isinstance(log, Partition):
+                appended = log.append(data, trusted=True)
+                batch.ack.written(appended.base_offset, appended.append_time_ms)
+                acknowledge = partial(log.on_acknowledged, appended.next_offset, partial(self._settle, batch))
+            else:
+                log.begin_append(data, partial(self._answered, batch))
+                acknowledge = _is_told
             batch.builder.clear()
             lane.spare = batch.builder
         except Exception as error:  # noqa: BLE001 a future must resolve, whatever it is
             return partial(self._settle, batch, self._why(lane, error))
-        return partial(log.on_acknowledged, appended.next_offset, partial(self._settle, batch))
+        return acknowledge
+
+    def _answered(self, batch: OpenBatch, appended: Appended | None, error: FoldlogError | None) -> None:
+        """Another process has written the batch, and it is durable; or it has failed. Runs on the thread that heard."""
+        if appended is not None:
+            batch.ack.written(appended.base_offset, appended.append_time_ms)
+        self._settle(batch, error)
 
     def _settle(self, batch: OpenBatch, error: BaseException | None) -> None:
         """The batch is durable or has failed. Runs on a syncer thread, or on the one that wrote it."""
@@ -409,3 +423,7 @@ class Producer:
             except FoldlogError as better:
                 return better
         return error
+
+
+def _is_told() -> None:
+    """For a batch on its way to another process: who hears the answer settles it."""

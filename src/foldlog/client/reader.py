@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from foldlog.broker.broker import Broker
 from foldlog.client.arrivals import AnyPartition, Arrivals
+from foldlog.client.backend import Backend
 from foldlog.client.positions import resolve_place
 from foldlog.client.serializers import Deserializer, deserialized
 from foldlog.clock import Clock
@@ -34,7 +34,7 @@ class Slice:
         stop: object,
         max_records: int | None,
         deserializers: Deserializers,
-        broker: Broker | None = None,
+        broker: Backend | None = None,
     ) -> None:
         self.log = log
         self.begins_at_start = start == "start"

@@ -20,8 +20,9 @@ from foldlog.limits import DESCRIPTORS_MAX
 _IOV_MAX = 1024  # what Linux and macOS take in one pwritev
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only: elsewhere nobody can tell, and reads wait
 _CANNOT_TELL = (errno.EOPNOTSUPP, errno.ENOSYS)
-_LOCK_TRIES = 20
-_LOCK_PAUSE_S = 0.001  # far longer than a look at the lock takes, far shorter than a person notices
+_LOOK_TRIES = 20
+_LOCK_TRIES = 500
+_LOCK_PAUSE_S = 0.001  # 20 are far longer than a look at the lock takes, 500 than a process that writes for a moment
 
 if sys.platform == "darwin":
 
@@ -254,10 +255,13 @@ class PosixFiles:
     def lock(self, path: str) -> PosixLock:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            # Who only looks (lock_holder) has it for an instant, and is not the writer.
-            if not any(_try_lock(descriptor, fcntl.LOCK_EX) for _ in _attempts()):
+            for tries in _attempts(_LOCK_TRIES):
+                if _try_lock(descriptor, fcntl.LOCK_EX):
+                    break
+                # Who only looks (lock_holder) has it for an instant; who does not listen, perhaps for a moment.
                 holder = parse_holder(os.pread(descriptor, HOLDER_BYTES_MAX, 0))
-                raise DirectoryLocked(os.path.dirname(path), holder.pid, holder.address)
+                if tries >= _LOCK_TRIES or (tries >= _LOOK_TRIES and holder.address is not None):
+                    raise DirectoryLocked(os.path.dirname(path), holder.pid, holder.address)
         except BaseException:
             os.close(descriptor)
             raise
@@ -279,7 +283,7 @@ class PosixFiles:
             return None
         try:
             data = b""
-            for _ in _attempts():
+            for _ in _attempts(_LOOK_TRIES):
                 if _try_lock(descriptor, fcntl.LOCK_SH):
                     return None
                 data = os.pread(descriptor, HOLDER_BYTES_MAX, 0)
@@ -333,10 +337,10 @@ def _allocate(descriptor: int, size: int) -> None:
         raise
 
 
-def _attempts() -> Iterator[int]:
-    """A few tries at a lock, a moment apart."""
-    for number in range(_LOCK_TRIES):
-        if number:
+def _attempts(count: int) -> Iterator[int]:
+    """So many tries at a lock, a moment apart, counted from 1."""
+    for number in range(1, count + 1):
+        if number > 1:
             time.sleep(_LOCK_PAUSE_S)
         yield number
 

@@ -1,0 +1,276 @@
+"""A log that another process writes and serves: reads from the files, everything else by asking that process.
+
+Where nobody writes the directory any more, this process becomes its writer for as long as one call takes, and lets go
+of it again: a server that is started finds it free. To follow a change of a topic: `RemoteBroker.create_topic`,
+`_carry_out`, then remote_calls.py. Of an append: remote_partition.py, then remote_produce.py. Of a member of a group:
+remote_membership.py.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.broker import Broker
+from foldlog.broker.catalog import Topic
+from foldlog.broker.data_directory import writer_of
+from foldlog.broker.group_messages import check_group_name
+from foldlog.broker.topic_changes import check_partition_count
+from foldlog.broker.topic_config import TopicConfig
+from foldlog.broker.topic_names import check_user_topic_name
+from foldlog.client import remote_requests as requests
+from foldlog.client.arrivals import AnyPartition
+from foldlog.client.backend import GroupMemberships
+from foldlog.client.forks import watch_forks
+from foldlog.client.remote_calls import Calls
+from foldlog.client.remote_membership import RemoteMemberships
+from foldlog.client.remote_partition import NumberedBatch, RemotePartition
+from foldlog.client.remote_produce import ProduceLink
+from foldlog.client.remote_requests import Question
+from foldlog.client.remote_search import WriterSearch
+from foldlog.clock import Clock
+from foldlog.errors import LogClosed, ReadOnly, StorageError, WrongProcess
+from foldlog.files.base import Files
+from foldlog.files.posix import PosixFiles
+from foldlog.log.compaction import CompactionReport
+from foldlog.log.follower import PartitionReader
+from foldlog.wire.schema import Response
+
+Done = TypeVar("Done")
+Answer = TypeVar("Answer", bound=Response)
+
+
+class RemoteBroker:
+    """A directory that another process writes, as the client uses it: see `backend.RemoteBackend`. Any thread.
+
+    What this process wrote, it reads: an answer comes when the writer has stored it in the checkpoint, which every
+    reader looks at. Not promised: that it is one call for the disk where it is one call here, see `DistantPartition`.
+    """
+
+    def __init__(self, followed: Broker, files: Files, address: str | None) -> None:
+        """Use `open_remote`."""
+        self.path: Final = followed.path
+        self.clock: Final[Clock] = followed.clock
+        self.read_only: Final = False
+        self._followed = followed
+        self._files = files
+        self._search = WriterSearch(files, self.path, self.clock, followed.directory_id)
+        self._address = address
+        self._calls = Calls(self._search)
+        self._link = ProduceLink(self._search)
+        self._partitions: dict[tuple[str, int], RemotePartition] = {}
+        self._memberships = RemoteMemberships(self, self._search)
+        self._refusal: type[LogClosed | WrongProcess] | None = None
+        # A log that is dropped without being closed leaves no thread and no connection behind.
+        self._end = weakref.finalize(self, _let_go, self._link, self._calls)
+        watch_forks(self)
+
+    @property
+    def bootstrap(self) -> str | None:
+        return self._search.address or self._address
+
+    def memberships(self) -> GroupMemberships:
+        return self._memberships
+
+    # --- topics ---------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> Topic:
+        check_user_topic_name(name)
+        check_partition_count(partitions)
+        settings = TopicConfig.parse({} if config is None else config).settings
+        self._change(
+            requests.create_topic(name, partitions, settings),
+            lambda broker: broker.create_topic(name, partitions, config),
+        )
+        return self._changed_topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        self.topic(name)
+        self._change(requests.delete_topic(name), lambda broker: broker.delete_topic(name))
+        self._followed.look_again()
+
+    def grow_topic(self, name: str, partitions: int) -> Topic:
+        self.topic(name)
+        check_partition_count(partitions)
+        self._change(requests.grow_topic(name, partitions), lambda broker: broker.grow_topic(name, partitions))
+        return self._changed_topic(name)
+
+    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
+        wanted = self.topic(name).config.with_changes(changes).settings
+        texts = {setting: wanted.get(setting) for setting in changes}
+        self._change(requests.alter_topic(name, texts), lambda broker: broker.alter_topic(name, changes))
+        return self._changed_topic(name)
+
+    def topics(self, include_internal: bool = False) -> list[str]:
+        return self._followed.topics(include_internal)
+
+    def topic(self, name: str) -> Topic:
+        return self._followed.topic(name)
+
+    def partition(self, topic: str, number: int) -> AnyPartition:
+        return self._followed.partition(topic, number)
+
+    def writable_partition(self, topic: str, number: int) -> RemotePartition:
+        """To append; the writer decides whether it may."""
+        self._check_usable()
+        reader = self._followed.partition(topic, number)
+        if not isinstance(reader, PartitionReader):
+            raise TypeError(f"{topic}-{number} was opened for writing")
+        topic_id = bytes.fromhex(self._followed.topic(topic).topic_id)
+        known = self._partitions.get((topic, number))
+        if known is None or known.topic_id != topic_id:
+            # Two threads may both make one: their batches are those of two producers.
+            known = self._partitions[topic, number] = RemotePartition(self, reader, topic_id)
+        return known
+
+    def delete_records(self, topic: str, number: int, before_offset: int) -> int:
+        """Move the log start to `before_offset`, for good; the new log start."""
+        return self._carry_out(
+            requests.delete_records(topic, number, before_offset),
+            lambda broker: broker.writable_partition(topic, number).delete_records(before_offset),
+        )
+
+    # --- what partitions ask --------------------------------------------------------------------------------------
+
+    def submit(self, batches: Iterable[NumberedBatch]) -> None:
+        self._link.submit(batches)
+
+    def allocate_producer_id(self) -> int:
+        return self._carry_out(requests.new_producer_id(), lambda broker: broker.allocate_producer_id())
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    def commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[tuple[str, int], OffsetAndMetadata],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> None:
+        check_group_name(group)
+        topic_ids = self._checked_topic_ids(offsets)
+        self._change(
+            requests.commit(group, offsets, topic_ids, member_id, generation, instance_id),
+            lambda broker: broker.commit_offsets(
+                group, offsets, member_id=member_id, generation=generation, instance_id=instance_id
+            ),
+        )
+
+    def committed(
+        self, group: str, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> dict[tuple[str, int], OffsetAndMetadata]:
+        return self._followed.committed(group, partitions)
+
+    def group_names(self) -> list[str]:
+        """Also those that have members and nothing durable yet, as long as the coordinator can be asked."""
+        try:
+            return self._carry_out(requests.list_groups(), lambda broker: broker.group_names())
+        except StorageError:
+            return self._followed.group_names()
+
+    def delete_group(self, group: str) -> None:
+        self._change(requests.delete_group(group), lambda broker: broker.delete_group(group))
+
+    def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
+        chosen = list(partitions)
+        self._change(requests.delete_offsets(group, chosen), lambda broker: broker.delete_offsets(group, chosen))
+
+    # --- upkeep ---------------------------------------------------------------------------------------------------
+
+    def compact(self, topic: str | None = None) -> dict[tuple[str, int], CompactionReport]:
+        return self._only_here("compaction", lambda broker: broker.compact(topic))
+
+    def enforce_retention(self, topic: str | None = None) -> int:
+        return self._only_here("retention", lambda broker: broker.enforce_retention(topic))
+
+    def warnings(self) -> list[str]:
+        return self._followed.warnings()
+
+    # --- closing --------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        self._followed.check_open()
+
+    def close(self) -> None:
+        """Let go of the connections and the files. Idempotent; the writer goes on."""
+        if self._refusal is None:
+            self._refusal = LogClosed
+            self._end.detach()
+            self._link.close()
+            self._calls.close()
+        self._followed.close()
+
+    def forked(self) -> None:
+        """In a forked child: the connections are the parent's."""
+        self._refusal = WrongProcess
+        self._end.detach()
+        self._link.forked()
+        self._calls.forked()
+
+    def _check_usable(self) -> None:
+        if self._refusal is WrongProcess:
+            raise WrongProcess(f"the log in {self.path} was opened before a fork; open it again in this process")
+        if self._refusal is not None:
+            raise LogClosed(f"the log in {self.path} is closed; open it again")
+
+    # --- how it is done -------------------------------------------------------------------------------------------
+
+    def _carry_out(self, question: Question[Answer, Done], by_hand: Callable[[Broker], Done]) -> Done:
+        """Ask whoever serves the directory; or do it here, where nobody writes it."""
+        self._check_usable()
+        while True:
+            answer = self._calls.ask(question.request, question.answer, repeatable=question.repeatable)
+            if answer is not None:
+                return question.read(answer)
+            with self._search.moment() as broker:
+                if broker is not None:
+                    return by_hand(broker)
+
+    def _change(self, question: Question[Answer, None], by_hand: Callable[[Broker], object]) -> None:
+        """The same for what has no answer but that it is done."""
+
+        def do(broker: Broker) -> None:
+            by_hand(broker)
+
+        self._carry_out(question, do)
+
+    def _only_here(self, what: str, by_hand: Callable[[Broker], Done]) -> Done:
+        """What only the writer can do, and nobody can ask it for."""
+        self._check_usable()
+        holder = writer_of(self._files, self.path)
+        if holder is None:
+            with self._search.moment() as broker:
+                if broker is not None:
+                    return by_hand(broker)
+        pid = "another process" if holder is None or holder.pid is None else f"process {holder.pid}"
+        raise ReadOnly(f"{what} of {self.path} is done by {pid}, which writes it, when it is due")
+
+    def _changed_topic(self, name: str) -> Topic:
+        self._followed.look_again()
+        return self._followed.topic(name)
+
+    def _checked_topic_ids(self, partitions: Iterable[tuple[str, int]]) -> dict[str, bytes]:
+        """The ids of their topics; UnknownTopic or UnknownPartition before anything of it is asked for."""
+        topic_ids: dict[str, bytes] = {}
+        for name, number in partitions:
+            topic = self.topic(name)
+            if not 0 <= number < topic.partition_count:
+                self.partition(name, number)  # says what is wrong, or that it was just added
+            topic_ids[name] = bytes.fromhex(topic.topic_id)
+        return topic_ids
+
+
+def _let_go(link: ProduceLink, calls: Calls) -> None:
+    link.let_go()
+    calls.let_go()
+
+
+def open_remote(path: str, files: Files | None, clock: Clock | None, address: str) -> tuple[Broker, RemoteBroker]:
+    """The log of a directory whose writer listens on `address`: what it is read with, and what it is written with."""
+    files = files or PosixFiles()
+    followed = Broker.open(path, files=files, clock=clock, mode="r")
+    return followed, RemoteBroker(followed, files, address)

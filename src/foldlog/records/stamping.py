@@ -1,0 +1,27 @@
+"""A producer's numbers, put into a batch that is already built."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from foldlog.records.batch import ATTRIBUTES_AT, CRC_AT, LAST_OFFSET_DELTA_AT, PRODUCER_ID_AT
+
+_NUMBERS: Final = Struct(">qhi")
+_CRC: Final = Struct(">I")
+_INT32: Final = Struct(">i")
+
+
+def stamp_producer(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
+    """Say who sent the batch, and as which of its batches. The CRC covers it, and is made anew."""
+    _NUMBERS.pack_into(batch, PRODUCER_ID_AT, producer_id, epoch, base_sequence)
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, CRC_AT, crc32c(view[ATTRIBUTES_AT:]))
+
+
+def offset_span(batch: bytearray) -> int:
+    """How many offsets the batch takes, and so how many of its producer's sequence numbers."""
+    (last_delta,) = _INT32.unpack_from(batch, LAST_OFFSET_DELTA_AT)
+    return int(last_delta) + 1
