@@ -52,8 +52,15 @@ class SmallNode:
     ) -> None:
         self.clock = SimClock()
         self.loop = asyncio.new_event_loop()
-        self.broker = Broker.open(DIRECTORY, files=files or MemoryFiles(), clock=self.clock, background=False)
-        self.node = Node(self.broker, ServerSettings.parse(settings or {}), Metrics(), self.loop, authorizer)
+        parsed = ServerSettings.parse(settings or {})
+        self.broker = Broker.open(
+            DIRECTORY,
+            files=files or MemoryFiles(),
+            clock=self.clock,
+            background=False,
+            topic_defaults=parsed.topic_defaults,
+        )
+        self.node = Node(self.broker, parsed, Metrics(), self.loop, authorizer)
 
     def close(self) -> None:
         self.stop_serving()

@@ -307,7 +307,7 @@ def _setting(name: object) -> Setting:
     setting = TOPIC_SETTINGS.get(name) if isinstance(name, str) else None
     if setting is None:
         near = difflib.get_close_matches(str(name), TOPIC_SETTINGS, n=1, cutoff=_NEAREST_CUTOFF)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(TOPIC_SETTINGS)}"
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_IN_EFFECT)}"
         raise InvalidConfig(f"there is no topic setting {brief_repr(name)}; {hint}")
     return setting
 

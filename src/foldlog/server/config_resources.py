@@ -50,7 +50,7 @@ class ConfigType(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A value that is, or would be, in force: the first of them is."""
+    """A value that is, or would be, in force, as it was set: hours where that is the unit of its name."""
 
     name: str
     value: str | None
@@ -58,17 +58,14 @@ class Synonym(NamedTuple):
 
 
 class ConfigRow(NamedTuple):
-    """One setting of a resource."""
+    """One setting of a resource. The first of its synonyms is where its value is from."""
 
     name: str
+    value: str | None
     synonyms: list[Synonym]
     config_type: ConfigType
     doc: str
     is_read_only: bool
-
-    @property
-    def value(self) -> str | None:
-        return self.synonyms[0].value
 
     @property
     def source(self) -> ConfigSource:
@@ -80,9 +77,11 @@ class ConfigRow(NamedTuple):
 
 def topic_rows(settings: ServerSettings, config: TopicConfig) -> list[ConfigRow]:
     """Every setting of a topic."""
+    in_force = config.effective()
     return [
         ConfigRow(
             name,
+            in_force[name],
             list(_topic_synonyms(settings, config, name, setting)),
             ConfigType[setting.kafka_type],
             setting.doc,
@@ -99,11 +98,15 @@ def _topic_synonyms(settings: ServerSettings, config: TopicConfig, name: str, se
     behind = SYNONYMS.get(name, ())
     broker_default = config.defaults.get(name)
     if broker_default is not None:
-        given = next((synonym for synonym in behind if synonym in settings.given), behind[0] if behind else name)
-        yield Synonym(given, broker_default, ConfigSource.STATIC_BROKER_CONFIG)
+        given = next((synonym for synonym in behind if synonym in settings.given), name)
+        yield Synonym(given, settings.given.get(given, broker_default), ConfigSource.STATIC_BROKER_CONFIG)
     # Kafka shows the built-in value under the name of the broker setting that has one.
-    with_default = next((synonym for synonym in behind if BROKER_SETTINGS[synonym].default is not None), name)
-    yield Synonym(with_default, setting.default, ConfigSource.DEFAULT_CONFIG)
+    for synonym in behind:
+        default = text_of(BROKER_SETTINGS[synonym].default)
+        if default is not None:
+            yield Synonym(synonym, default, ConfigSource.DEFAULT_CONFIG)
+            return
+    yield Synonym(name, setting.default, ConfigSource.DEFAULT_CONFIG)
 
 
 # --- the broker -------------------------------------------------------------------------------------------------------
@@ -118,7 +121,7 @@ def broker_rows(settings: ServerSettings) -> list[ConfigRow]:
             default = text_of(BROKER_SETTINGS[name].default)
             if default is not None:
                 synonyms.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
-        rows.append(ConfigRow(name, synonyms, ConfigType[kafka_type], doc, is_read_only=True))
+        rows.append(ConfigRow(name, value, synonyms, ConfigType[kafka_type], doc, is_read_only=True))
     return rows
 
 
@@ -142,6 +145,7 @@ def logger_rows() -> list[ConfigRow]:
     return [
         ConfigRow(
             name,
+            _level_name(name),
             [Synonym(name, _level_name(name), ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG)],
             ConfigType.STRING,
             "The least urgent level that is logged.",
