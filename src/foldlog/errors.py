@@ -190,7 +190,10 @@ class DirectoryLocked(StorageError):
     def __init__(self, path: str, pid: int | None, address: str | None = None) -> None:
         holder = f"process {pid}" if pid else "another process"
         if address is None:
-            way_out = "; stop it, or open this one with mode='r' to read beside it"
+            way_out = (
+                ", which does not listen; open it there with listen=True or run 'foldlog serve' instead, stop it,"
+                " or open this one with mode='r' to read beside it"
+            )
         else:
             way_out = (
                 f", which listens on {address}; send to it there, or open this one with mode='r' to read beside it"

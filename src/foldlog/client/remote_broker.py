@@ -8,6 +8,7 @@ remote_membership.py.
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
@@ -33,10 +34,13 @@ from foldlog.client.remote_search import WriterSearch
 from foldlog.clock import Clock
 from foldlog.errors import LogClosed, ReadOnly, StorageError, WrongProcess
 from foldlog.files.base import Files
+from foldlog.files.holder import WriterInfo
 from foldlog.files.posix import PosixFiles
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.follower import PartitionReader
 from foldlog.wire.schema import Response
+
+_log = logging.getLogger("foldlog")
 
 Done = TypeVar("Done")
 Answer = TypeVar("Answer", bound=Response)
@@ -61,6 +65,8 @@ class RemoteBroker:
         self._calls = Calls(self._search)
         self._link = ProduceLink(self._search)
         self._partitions: dict[tuple[str, int], RemotePartition] = {}
+        self._known_topics: dict[str, tuple[Topic, Topic]] = {}
+        self._learned_from: WriterInfo | None = None
         self._memberships = RemoteMemberships(self, self._search)
         self._refusal: type[LogClosed | WrongProcess] | None = None
         # A log that is dropped without being closed leaves no thread and no connection behind.
@@ -69,7 +75,8 @@ class RemoteBroker:
 
     @property
     def bootstrap(self) -> str | None:
-        return self._search.address or self._address
+        writer = self._search.writer
+        return self._address if writer is None else writer.address
 
     def memberships(self) -> GroupMemberships:
         return self._memberships
@@ -107,7 +114,17 @@ class RemoteBroker:
         return self._followed.topics(include_internal)
 
     def topic(self, name: str) -> Topic:
-        return self._followed.topic(name)
+        """As it stands in the directory, over what its writer sets for topics that do not."""
+        stored = self._followed.topic(name)
+        defaults = self._search.topic_defaults
+        if not defaults:
+            return stored
+        known, shown = self._known_topics.get(name, (None, stored))
+        if known is not stored or shown.config.defaults is not defaults:
+            # The same object as long as nothing has changed: who asks again compares them by that.
+            shown = stored.with_defaults(defaults)
+            self._known_topics[name] = (stored, shown)
+        return shown
 
     def partition(self, topic: str, number: int) -> AnyPartition:
         return self._followed.partition(topic, number)
@@ -115,6 +132,8 @@ class RemoteBroker:
     def writable_partition(self, topic: str, number: int) -> RemotePartition:
         """To append; the writer decides whether it may."""
         self._check_usable()
+        if self._learned_from != self._search.writer:
+            self.learn_defaults()
         reader = self._followed.partition(topic, number)
         if not isinstance(reader, PartitionReader):
             raise TypeError(f"{topic}-{number} was opened for writing")
@@ -219,6 +238,23 @@ class RemoteBroker:
 
     # --- how it is done -------------------------------------------------------------------------------------------
 
+    def learn_defaults(self) -> None:
+        """Ask the writer what it sets for topics that do not; once for each writer, as each brings its own."""
+        try:
+            node = self._ask(requests.node_id())
+            defaults = None if node is None else self._ask(requests.topic_defaults(node))
+        except StorageError as error:
+            _log.warning("what the writer of %s sets for topics is not known: %s", self.path, error)
+            return
+        if defaults is not None:
+            self._learned_from = self._search.writer
+            self._search.topic_defaults = defaults
+
+    def _ask(self, question: Question[Answer, Done]) -> Done | None:
+        """None if nobody writes the directory."""
+        answer = self._calls.ask(question.request, question.answer, repeatable=question.repeatable)
+        return None if answer is None else question.read(answer)
+
     def _carry_out(self, question: Question[Answer, Done], by_hand: Callable[[Broker], Done]) -> Done:
         """Ask whoever serves the directory; or do it here, where nobody writes it."""
         self._check_usable()
@@ -273,4 +309,6 @@ def open_remote(path: str, files: Files | None, clock: Clock | None, address: st
     """The log of a directory whose writer listens on `address`: what it is read with, and what it is written with."""
     files = files or PosixFiles()
     followed = Broker.open(path, files=files, clock=clock, mode="r")
-    return followed, RemoteBroker(followed, files, address)
+    remote = RemoteBroker(followed, files, address)
+    remote.learn_defaults()
+    return followed, remote

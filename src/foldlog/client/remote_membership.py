@@ -89,24 +89,39 @@ class RemoteMemberships:
         self._sessions: dict[Member, Session] = {}
 
     def join(self, member: Member) -> None:
-        """Become a member. Waits for its share, but not for ever: members of other processes may take their time."""
+        """Become a member. On return it and the others of this process hold their shares, unless members of other
+        processes are awaited for long."""
         session = Session(self._backend, self._search, member)
         with self._lock:
             self._sessions = {key: one for key, one in self._sessions.items() if not one.is_over}
             self._sessions[member] = session
-        self._stir(member)
+        others = self._others(member)
+        generations = [other.member.generation for other in others]
+        for other in others:
+            other.stir()  # they are awaited by the rebalance that this begins
         try:
             session.start()
         except FoldlogError:
             self._forget(member)
             raise
+        if member.instance_id is None:
+            _wait_for_all(others, generations)
 
     def leave(self, member: Member) -> None:
-        """Give everything back. A member with a group.instance.id only steps out: its place is kept for the next."""
+        """Give everything back; the other members of this process hold it on return, unless others are awaited.
+
+        A member with a group.instance.id only steps out: its place is kept for the next.
+        """
         session = self._forget(member)
-        if session is not None:
-            session.stop()
-            self._stir(member)
+        if session is None:
+            return
+        others = self._others(member)
+        generations = [other.member.generation for other in others]
+        session.stop()
+        if member.instance_id is None:
+            for other in others:
+                other.stir()
+            _wait_for_all(others, generations)
 
     def abandon(self, member: Member) -> None:
         """Takes no lock: the session's thread lets the member leave."""
@@ -131,13 +146,16 @@ class RemoteMemberships:
         with self._lock:
             return self._sessions.pop(member, None)
 
-    def _stir(self, member: Member) -> None:
-        """The other members of this process shall notice the rebalance at once."""
+    def _others(self, member: Member) -> list[Session]:
+        """The other members of its group that are in this process."""
         with self._lock:
             sessions = list(self._sessions.values())
-        for session in sessions:
-            if session.member is not member and session.member.group == member.group:
-                session.stir()
+        return [one for one in sessions if one.member is not member and one.member.group == member.group]
+
+
+def _wait_for_all(sessions: list[Session], generations: list[int]) -> None:
+    for session, generation in zip(sessions, generations, strict=True):
+        session.wait_beyond(generation)
 
 
 class Session:
@@ -196,6 +214,14 @@ class Session:
         with self._changed:
             self._stirred_beats = _STIRRED_BEATS
             self._changed.notify_all()
+
+    def wait_beyond(self, generation: int) -> None:
+        """Until the member has its share in a later generation, but not for ever."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self.is_over or self._is_out or self.member.held.generation > generation,
+                _STIRRED_BEATS * READER_POLL_MAX_MS / 1000,
+            )
 
     def _is_settled(self) -> bool:
         return self.member.held is not NOTHING_HELD or self.member.refusal is not None

@@ -33,6 +33,11 @@ from foldlog.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from foldlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from foldlog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from foldlog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -41,6 +46,7 @@ from foldlog.wire.messages.incremental_alter_configs import (
 )
 from foldlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from foldlog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from foldlog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from foldlog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -59,6 +65,11 @@ Answer = TypeVar("Answer", bound=Response)
 Done = TypeVar("Done")
 Item = TypeVar("Item")
 
+_CLIENT_SETTINGS: Final = {"message.max.bytes": "max.message.bytes", "log.cleanup.policy": "cleanup.policy"}
+"""The broker's settings that decide which records a client may send, and the topic settings they are defaults of."""
+
+_STATIC_BROKER_CONFIG: Final = 4
+_BROKER_RESOURCE: Final = 4
 _TOPIC_RESOURCE: Final = 2
 _SET: Final = 0
 _DELETE: Final = 1
@@ -145,6 +156,34 @@ def delete_records(topic: str, number: int, before_offset: int) -> Question[Dele
     )
     request = DeleteRecordsRequest(topics=[wanted], timeout_ms=WRITER_ANSWER_MS)
     return Question(request, DeleteRecordsResponse, read, repeatable=True)
+
+
+def node_id() -> Question[MetadataResponse, int]:
+    """The broker's number, by which its own settings are asked for."""
+
+    def read(answer: MetadataResponse) -> int:
+        return _one(answer.brokers).node_id
+
+    return Question(MetadataRequest(allow_auto_topic_creation=False), MetadataResponse, read, repeatable=True)
+
+
+def topic_defaults(node: int) -> Question[DescribeConfigsResponse, dict[str, str]]:
+    """What the broker sets for topics that do not, by the topic setting's name, as far as a client has to know it."""
+
+    def read(answer: DescribeConfigsResponse) -> dict[str, str]:
+        result = _one(answer.results)
+        if result.error_code:
+            raise exception_of(result.error_code, result.error_message)
+        return {
+            _CLIENT_SETTINGS[row.name]: row.value
+            for row in result.configs
+            if row.name in _CLIENT_SETTINGS and row.config_source == _STATIC_BROKER_CONFIG and row.value is not None
+        }
+
+    broker = DescribeConfigsResource(
+        resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=list(_CLIENT_SETTINGS)
+    )
+    return Question(DescribeConfigsRequest(resources=[broker]), DescribeConfigsResponse, read, repeatable=True)
 
 
 def new_producer_id() -> Question[InitProducerIdResponse, int]:

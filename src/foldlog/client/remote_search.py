@@ -7,7 +7,7 @@ moment. Somebody writes it and does not listen: an error that names it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 
@@ -35,11 +35,13 @@ class WriterSearch:
         self._one_moment = Lock()
         self._rested_s = 0.0
         self._last: WriterInfo | None = None
+        self.topic_defaults: Mapping[str, str] = {}
+        """What the last writer set for topics that do not: this process does the same, while it is the writer."""
 
     @property
-    def address(self) -> str | None:
-        """Where the writer listened when it was last reached."""
-        return None if self._last is None else self._last.address
+    def writer(self) -> WriterInfo | None:
+        """The writer that was last reached."""
+        return self._last
 
     def connect(self) -> Connection | None:
         """A connection to the process that writes and listens; None if nobody writes.
@@ -86,7 +88,13 @@ class WriterSearch:
         with self._one_moment:
             time.sleep(max(0.0, self._rested_s - time.monotonic()))
             try:
-                broker = Broker.open(self.path, files=self._files, clock=self._clock, background=False)
+                broker = Broker.open(
+                    self.path,
+                    files=self._files,
+                    clock=self._clock,
+                    background=False,
+                    topic_defaults=self.topic_defaults,
+                )
             except DirectoryLocked:
                 yield None
                 return
