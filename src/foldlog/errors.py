@@ -40,7 +40,7 @@ class InvalidArgument(CallerError):
 
 
 class InvalidConfig(CallerError):
-    """A topic setting has an unknown name or a value outside its range."""
+    """A setting of a topic or a broker has an unknown name or a value outside its range."""
 
 
 class InvalidTopicName(CallerError):

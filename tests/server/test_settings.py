@@ -214,11 +214,14 @@ def test_topics_to_create_are_names_with_or_without_a_count() -> None:
 
 
 def test_what_is_shown_of_a_broker_has_its_value_its_source_and_its_type() -> None:
-    settings = ServerSettings.parse({"num.partitions": 3, "log.retention.hours": 1, "listen": "127.0.0.1:0"})
+    settings = ServerSettings.parse(
+        {"num.partitions": 3, "log.retention.hours": 1, "listen": "127.0.0.1:0", "foldlog.metrics": "[::1]:0"}
+    )
     rows = {row.name: row for row in settings.broker_configs()}
     assert rows.keys() == BROKER_SETTINGS.keys()
     assert rows["num.partitions"][1:5] == ("3", False, "STATIC_BROKER_CONFIG", "INT")
     assert rows["listeners"][1:5] == ("PLAINTEXT://127.0.0.1:0", False, "STATIC_BROKER_CONFIG", "LIST")
+    assert rows["foldlog.metrics"][1:5] == ("[::1]:0", False, "STATIC_BROKER_CONFIG", "STRING")
     assert rows["log.retention.hours"][1:4] == ("1", False, "STATIC_BROKER_CONFIG")
     assert rows["log.retention.ms"][1:4] == (None, True, "DEFAULT_CONFIG")
     assert rows["log.segment.bytes"][1:4] == ("1073741824", True, "DEFAULT_CONFIG")

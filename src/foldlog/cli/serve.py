@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ FAILED: Final = 1
 DESCRIPTION: Final = """\
 Serves the log in DIR to Kafka clients, and makes the directory if it is not there; ":memory:" is a log that is gone
 with the process. Prints one line when it is ready. SIGTERM, SIGINT and SIGHUP answer what is under way, sync and leave;
-a second one leaves at once, which loses nothing that was acknowledged.
+another one after that leaves at once, which loses nothing that was acknowledged.
 
 Flags go before FOLDLOG_* variables of the environment, and those before the file that --config names: TOML, or a
 server.properties of Kafka. Settings have Kafka's names; docs/broker.md lists them."""
@@ -92,6 +93,9 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:
         with Server.start(broker, settings) as server:
             server.on_failure = signals.wake
             broker.publish_address(*local_address(settings, server))
+            # What is there by now stays. Without this the collector looks through all of it now and then, for as long
+            # as 16 ms, while every connection waits.
+            gc.freeze()
             print(ready_text(path, settings, server), flush=True)
             # A failure before on_failure was set has told nobody.
             number = signals.wait() if server.failure is None else None

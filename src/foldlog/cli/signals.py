@@ -1,4 +1,4 @@
-"""Signals that ask a process to leave: the first is told to who waits for it, the second ends the process at once."""
+"""Signals that ask a process to leave: the first is told to who waits for it, another ends the process at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ import threading
 from types import TracebackType
 from typing import Final, Self
 
+from foldlog.clock import Clock, SystemClock
+
 SIGNAL_EXIT: Final = 128
 """What shells add to the number of the signal that ended a process."""
+
+SAME_ASKING_MS: Final = 500
+"""Signals that come so close together are one asking: `timeout` and others signal a process and then its group, and a
+terminal's interrupt reaches the process as well as the wrapper that passes it on."""
 
 _ASKING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -19,11 +25,12 @@ class LeaveSignals:
     """While it is entered, SIGTERM, SIGINT and SIGHUP end nothing by themselves: `wait` returns when one has come.
 
     They are blocked in the thread that enters and in those it starts afterwards, and a thread of its own takes them:
-    so the second one is heard even while every other thread waits for a disk. One that was ignored when the process
-    began (nohup, a background job of a script) stays ignored.
+    so another one is heard even while every other thread waits for a disk. One that was ignored when the process began
+    (nohup, a background job of a script) stays ignored.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._signals = {number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN}
         self._heard: queue.SimpleQueue[signal.Signals | None] = queue.SimpleQueue()
         self._blocked_before: set[int | signal.Signals] = set()
@@ -48,5 +55,9 @@ class LeaveSignals:
 
     def _listen(self) -> None:
         self._heard.put(signal.Signals(signal.sigwait(self._signals)))
-        # Nothing is flushed or closed: whoever asks twice does not want to wait, and the next start recovers.
-        os._exit(SIGNAL_EXIT + signal.sigwait(self._signals))
+        asked_ms = self._clock.monotonic_ms()
+        while True:
+            number = signal.sigwait(self._signals)
+            if self._clock.monotonic_ms() - asked_ms >= SAME_ASKING_MS:
+                # Nothing is flushed or closed: whoever asks again does not want to wait, and the next start recovers.
+                os._exit(SIGNAL_EXIT + number)

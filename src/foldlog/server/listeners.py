@@ -63,7 +63,7 @@ class Listener(NamedTuple):
         return "::1" if self.host == "::" else LOOPBACK
 
     def __str__(self) -> str:
-        return f"{self.name}://{self.address}"
+        return f"{self.name}://{self.address}" if self.name else self.address
 
 
 def address_text(host: str, port: int) -> str:
