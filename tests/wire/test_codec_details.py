@@ -17,6 +17,7 @@ from foldlog.wire.codec import decode, decoder, encode, encode_chunks
 from foldlog.wire.layout import layout_of
 from foldlog.wire.messages import APIS
 from foldlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from foldlog.wire.messages.describe_groups import DescribeGroupsRequest
 from foldlog.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from foldlog.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -68,6 +69,13 @@ def test_tags_may_come_in_any_order_and_the_last_of_two_holds() -> None:
     assert message.replica_state is not None
     assert (message.replica_state.replica_id, message.replica_state.replica_epoch) == (3, 9)
     assert encode(message, 17) == fetch_request((0, b"\x02b"), (1, struct.pack(">iq", 3, 9) + b"\0"))
+
+
+def test_a_tagged_field_that_declares_more_than_there_is_is_refused() -> None:
+    with pytest.raises(MalformedBytes, match="a tagged field is longer than what is left"):
+        decode(FetchRequest, 17, fetch_request()[:-1] + b"\x01\x00\x64\x04abc")
+    with pytest.raises(MalformedBytes, match="a tagged field is longer than what is left"):
+        decode(ApiVersionsRequest, 3, encode(ApiVersionsRequest(), 3)[:-1] + b"\x01\x00\x64abc")
 
 
 @pytest.mark.parametrize("value", [b"\x04abc?", b"\x04ab", b""])
@@ -197,6 +205,22 @@ def test_a_compact_string_is_no_longer_than_kafka_allows() -> None:
     data = encode(longest, 4).replace(b"\x80\x80\x02", b"\x81\x80\x02", 1).replace(b"x", b"xx", 1)
     with pytest.raises(MalformedBytes, match="longer than a string may be"):
         decode(HeartbeatRequest, 4, data)
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 128, 129, 16381, 16382, 16383, 16384, 32767])
+def test_compact_lengths_take_another_byte_where_kafka_does(size: int) -> None:
+    length = 1 if size + 1 < 1 << 7 else 2 if size + 1 < 1 << 14 else 3
+    text = HeartbeatRequest(group_id="x" * size)
+    assert len(encode(text, 4)) == len(encode(HeartbeatRequest(), 4)) + size + length - 1
+    assert decode(HeartbeatRequest, 4, encode(text, 4)) == text
+
+    array = DescribeGroupsRequest(groups=["g"] * size)
+    assert len(encode(array, 5)) == len(encode(DescribeGroupsRequest(), 5)) + 2 * size + length - 1
+    assert decode(DescribeGroupsRequest, 5, encode(array, 5)) == array
+
+    response = fetch_response(b"r" * size)
+    assert len(encode(response, 12)) == len(encode(fetch_response(b""), 12)) + size + length - 1
+    assert decode(FetchResponse, 12, encode(response, 12)) == response
 
 
 @pytest.mark.parametrize("varint", [b"\x80\x80\x80\x80\x80\x01", b"\xff\xff\xff\xff\x7f", b"\xff" * 9])

@@ -17,20 +17,25 @@ from typing import Final
 
 from foldlog.errors import MalformedBytes
 from foldlog.limits import REQUEST_ITEMS_MAX, RESPONSE_ITEMS_MAX
-from foldlog.wire.layout import FIXED_FORMATS, STRING_BYTES_MAX, Layout, SourceText, is_fixed, run_format
+from foldlog.wire.layout import (
+    FIXED_FORMATS,
+    LENGTH_FORMATS,
+    STRING_BYTES_MAX,
+    Layout,
+    SourceText,
+    is_fixed,
+    run_format,
+)
 from foldlog.wire.schema import Field, Message, Request
 
 VARINT_BYTES_MAX: Final = 5
+LONG_VARINT: Final = "a varint is over five bytes or 32 bits"
 TOO_MANY: Final = "it has more items than a message may have"
-LENGTH_FORMATS: Final = {"string": "h", "bytes": "i", "records": "i"}
+LONG_TAG: Final = "a tagged field is longer than what is left"
 
 
-class LongVarint(Exception):
-    """A varint of more than five bytes, or of more than 32 bits. Stays inside the room."""
-
-
-class TooManyItems(Exception):
-    """More tagged fields than the message, or the header, may still have. Stays inside the room."""
+class Fault(Exception):
+    """What is wrong, without the message and the place: whoever reads the message knows them. Stays inside the room."""
 
 
 def long_varint(buffer: memoryview, position: int) -> tuple[int, int]:
@@ -43,7 +48,7 @@ def long_varint(buffer: memoryview, position: int) -> tuple[int, int]:
             if value >= 1 << 32:
                 break
             return value, position + index + 1
-    raise LongVarint
+    raise Fault(LONG_VARINT)
 
 
 def skip_tags(buffer: memoryview, position: int, end: int, count_max: int) -> tuple[int, int]:
@@ -53,18 +58,18 @@ def skip_tags(buffer: memoryview, position: int, end: int, count_max: int) -> tu
     """
     count, position = long_varint(buffer, position)
     if count > count_max:
-        raise TooManyItems
+        raise Fault(TOO_MANY)
     for _ in repeat(None, count):
         _, position = long_varint(buffer, position)
         size, position = long_varint(buffer, position)
         if size > end - position:
-            raise IndexError
+            raise Fault(LONG_TAG)
         position += size
     return count, position
 
 
 def decoder_source(layout: Layout) -> SourceText:
-    """`decode(buffer, position, end)`: the message that takes exactly these bytes, or MalformedBytes."""
+    """`decode(buffer, position, end)`: the message in these bytes, or MalformedBytes."""
     return _Writer(layout).write()
 
 
@@ -82,7 +87,7 @@ class _Writer:
         out.names.update(
             WHAT=self.layout.what, ITEMS_MAX=items_max, STRING_BYTES_MAX=STRING_BYTES_MAX, new=object.__new__,
             repeat=repeat, unpack_from=struct.unpack_from, long_varint=long_varint, skip_tags=skip_tags,
-            MalformedBytes=MalformedBytes, StructError=struct.error, LongVarint=LongVarint, TooManyItems=TooManyItems,
+            MalformedBytes=MalformedBytes, StructError=struct.error, Fault=Fault,
         )  # fmt: skip
         out.add("def decode(buffer, position, end):")
         out.indent()
@@ -92,8 +97,8 @@ class _Writer:
         out.dedent()
         self.handler("(IndexError, StructError)", "it ends in the middle of a field")
         self.handler("UnicodeDecodeError", "a string is not UTF-8")
-        self.handler("LongVarint", "a varint is over five bytes or 32 bits")
-        self.handler("TooManyItems", TOO_MANY)
+        out.add("except Fault as error:")
+        out.add("    raise MalformedBytes(WHAT, str(error), p - position) from error")
         if issubclass(self.layout.top, Request):
             # Brokers pass over what follows a request, and librdkafka lives by it: when it asks for all topics in a
             # version from 9 on, three bytes too many follow.
@@ -255,7 +260,7 @@ class _Writer:
         self.varint(tag)
         self.varint(size)
         out.add(f"{stop} = p + {size}", f"if {stop} > end:")
-        self.fail("a tagged field is longer than what is left")
+        self.fail(LONG_TAG)
         for number, field in tagged:
             out.add(f"{'if' if number == tagged[0][0] else 'elif'} {tag} == {number}:")
             out.indent()

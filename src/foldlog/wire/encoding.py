@@ -8,14 +8,19 @@ function goes on with an empty bytearray.
 from __future__ import annotations
 
 import struct
-from typing import Final
 
 from foldlog.errors import InvalidArgument
 from foldlog.limits import RECORDS_INLINE_BYTES_MAX
-from foldlog.wire.layout import FIXED_FORMATS, STRING_BYTES_MAX, Layout, SourceText, is_fixed, run_format
+from foldlog.wire.layout import (
+    FIXED_FORMATS,
+    LENGTH_FORMATS,
+    STRING_BYTES_MAX,
+    Layout,
+    SourceText,
+    is_fixed,
+    run_format,
+)
 from foldlog.wire.schema import Field, Message
-
-LENGTH_FORMATS: Final = {"string": "h", "bytes": "i", "records": "i"}
 
 
 def varint_bytes(value: int) -> bytes:

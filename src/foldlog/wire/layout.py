@@ -24,6 +24,9 @@ FIXED_FORMATS: Final = {
 }
 """Fields of one size: the letter of the `struct` module, and the bytes."""
 
+LENGTH_FORMATS: Final = {"string": "h", "bytes": "i", "records": "i"}
+"""The letter of the length before a value of any size, where it is not a varint."""
+
 STRING_BYTES_MAX: Final = (1 << 15) - 1
 """A string's length is an int16, and Kafka holds compact strings to the same."""
 
