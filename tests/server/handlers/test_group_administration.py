@@ -30,9 +30,7 @@ def commit_alone(small: SmallNode, group: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_the_coordinator_of_a_group_is_this_broker_where_its_listener_says(
-    small: SmallNode, version: int
-) -> None:
+def test_the_coordinator_of_a_group_is_this_broker_where_its_listener_says(small: SmallNode, version: int) -> None:
     answer = small.ask(FindCoordinatorRequest(key=GROUP), version)
     assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, ENDPOINT.host, ENDPOINT.port)
 
