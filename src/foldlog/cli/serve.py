@@ -74,8 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = configuration.settings()
     logs.configure(settings.log_format, settings.log_level)
     _warn(configuration, settings)
-    with LeaveSignals() as signals:
-        return serve(arguments.dir, settings, signals)
+    return serve(arguments.dir, settings, LeaveSignals())
 
 
 def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:

@@ -6,8 +6,7 @@ import os
 import queue
 import signal
 import threading
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from foldlog.clock import Clock, SystemClock
 
@@ -22,10 +21,11 @@ _ASKING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class LeaveSignals:
-    """While it is entered, SIGTERM, SIGINT and SIGHUP end nothing by themselves: `wait` returns when one has come.
+    """From here to the end of the process, SIGTERM, SIGINT and SIGHUP end nothing by themselves: `wait` tells of them.
 
-    They are blocked in the thread that enters and in those it starts afterwards, and a thread of its own takes them:
-    so another one is heard even while every other thread waits for a disk. One that was ignored when the process began
+    They are blocked in the thread that makes this and in those it starts afterwards; a thread of its own takes them,
+    so another one is heard even while every other thread waits for a disk. They are never let through again: the next
+    would then end, with an error, a process that has closed everything. One that was ignored when the process began
     (nohup, a background job of a script) stays ignored.
     """
 
@@ -33,17 +33,8 @@ class LeaveSignals:
         self._clock = clock or SystemClock()
         self._signals = {number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN}
         self._heard: queue.SimpleQueue[signal.Signals | None] = queue.SimpleQueue()
-        self._blocked_before: set[int | signal.Signals] = set()
-
-    def __enter__(self) -> Self:
-        self._blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
         threading.Thread(target=self._listen, name="foldlog-signals", daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked_before)
 
     def wait(self) -> signal.Signals | None:
         """The signal that asks to leave, or None once somebody called `wake`."""
