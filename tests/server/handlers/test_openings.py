@@ -85,7 +85,7 @@ def test_what_many_ask_for_is_opened_once(small: SmallNode, slow: SlowBroker) ->
 
     async def together() -> dict[Key, FoldlogError]:
         waiting = [asyncio.ensure_future(openings.open(keys(3), LONG_MS)) for _ in range(5)]
-        await asyncio.sleep(0)
+        await small.node.run(int)  # so that they have begun
         waiting[0].cancel()  # its client went away; the others wait on
         slow.may_open.set()
         results = await asyncio.gather(*waiting[1:])
@@ -101,7 +101,7 @@ def test_half_of_the_workers_are_left_for_others(small: SmallNode, slow: SlowBro
 
     async def beside() -> dict[Key, FoldlogError]:
         waiting = asyncio.ensure_future(openings.open(keys(100), LONG_MS))
-        await asyncio.sleep(0)
+        await small.node.run(int)  # so that they have begun
         await asyncio.gather(*(small.node.run(int) for _ in range(100)))
         assert len(slow.began) <= 4
         slow.may_open.set()
