@@ -111,6 +111,11 @@ def test_several_partitions_are_answered_each_for_itself(connect: Connect) -> No
     ]
 
 
+def test_a_topic_with_two_underscores_is_a_users_like_any_other(connect: Connect, broker: Broker) -> None:
+    broker.create_topic("__debezium-heartbeat.shop")
+    assert produced(connect().ask(produce(batch(b"one"), topic="__debezium-heartbeat.shop"), 9)) == (0, 0)
+
+
 def test_what_no_partition_takes_is_refused_with_kafkas_codes(connect: Connect, broker: Broker) -> None:
     broker.create_topic("state", 1, {"cleanup.policy": "compact"})
     broker.create_topic("small", 1, {"max.message.bytes": 100})

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from foldlog.broker.topic_names import is_internal
+from foldlog.broker.topic_names import OFFSETS_TOPIC
 from foldlog.errors import FoldlogError, UnknownPartition, UnknownTopic
 from foldlog.log.config import AS_PRODUCED
 from foldlog.log.partition import Partition
@@ -87,7 +87,7 @@ def _placed(call: Call, at: int, topic: TopicProduceData, index: int, records: R
         return _Batch("", at, index, records, None, ErrorCode.UNKNOWN_TOPIC_ID, None)
     if not call.allows(Operation.WRITE, ResourceType.TOPIC, name):
         return _Batch(name, at, index, records, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-    if is_internal(name):
+    if name == OFFSETS_TOPIC:
         message = f"topic {name!r} is written by the log itself"
         return _Batch(name, at, index, records, None, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     partition = node.open_partition(name, index)
