@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import appending, codec, opening, reading, texts
+from bench import appending, broker, codec, opening, reading, texts
 from bench.measuring import FULL, QUICK, Place, Scale
 from bench.table import Table
 
@@ -31,6 +31,8 @@ SECTIONS: dict[str, Callable[[Place, Scale], Table]] = {
     "read": reading.run,
     "open": opening.run,
     "texts": texts.run,
+    "broker": broker.run,
+    "broker-matrix": broker.run_matrix,
 }
 
 

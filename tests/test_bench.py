@@ -51,6 +51,20 @@ ROWS = {
         "4 KB writes one after the other",
         "4 KB writes scattered",
     ],
+    "broker": [
+        "cold start to first ack, an empty directory",
+        "cold start to first ack, the same after kill -9",
+        "produce acks=1, 64 KB, 1 connection, 1 partition",
+        "page-cache append",
+        "produce acks=all, 1 MB, 8 connections, 8 partitions",
+        "write+fdatasync each",
+        "fetch, 1 MB, 8 connections, 8 partitions",
+        "loopback, same sizes",
+        "produce acks=all, 4 KB at 500/s: p50 / p99 / p99.9",
+        "librdkafka from Python",
+        "memory, idle",
+    ],
+    "broker-matrix": ["4 KB, 1 connection, 1 partition", "64 KB, 8 connections, 3 partitions", "acks=all, lz4"],
 }
 
 
