@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from foldlog.server.append_lanes import AppendLane
 from foldlog.server.authorizer import CLUSTER_NAME, Operation, ResourceType
 from foldlog.server.buffers import ReadBuffers
 from foldlog.wire.schema import Message
@@ -29,13 +30,14 @@ class Endpoint(NamedTuple):
 class Caller(NamedTuple):
     """Who is at the other end of a connection, and through which listener it came.
 
-    `buffers` is memory of that connection for the records of its next answer.
+    `buffers` is memory of that connection for the records of its next answer, `lane` the way of its large batches.
     """
 
     host: str
     principal: str
     endpoint: Endpoint
     buffers: ReadBuffers
+    lane: AppendLane
 
 
 class Call:

@@ -90,7 +90,8 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "a client"
         host = peer[0] if peer else ""
-        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent))
+        lane = self._node.appenders.lane()
+        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), lane)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         self._node.connections.opened(self, host)
 
@@ -189,6 +190,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._working is not None
             or self._is_write_paused
+            or self._caller.lane.is_full
             or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
             or (self._fetching and _INT16.unpack_from(view, body)[0] == _FETCH_KEY)
         )
@@ -289,6 +291,9 @@ class Connection(asyncio.BufferedProtocol):
         if later.cancelled():
             return
         error = later.exception()
+        if isinstance(error, Disconnect):
+            self.refuse(str(error))
+            return
         if error is not None:
             self._fail(describe(*exchange.header[:2]), error)
             return
@@ -340,7 +345,8 @@ class Connection(asyncio.BufferedProtocol):
         """Tell the budget what this connection holds now."""
         unread = len(self._unread) if self._unread is not None else 0
         unsent = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
-        held = self._frame.capacity_bytes + unread + unsent + self._caller.buffers.capacity_bytes
+        kept = self._frame.capacity_bytes + self._caller.buffers.capacity_bytes + self._caller.lane.capacity_bytes
+        held = kept + unread + unsent
         if held != self._held_bytes:
             change, self._held_bytes = held - self._held_bytes, held
             self._node.memory.change(change)
@@ -361,6 +367,7 @@ class Connection(asyncio.BufferedProtocol):
         idle_ms = (now - self._last_active) * 1000
         if idle_ms >= 1000 and self._held_bytes:
             self._frame.release()
+            self._caller.lane.release()
             if self._is_sent():
                 self._caller.buffers.release()
             self._account()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from foldlog.server.append_lanes import Appenders
 from foldlog.server.arrivals import Arrivals
 from foldlog.server.authorizer import AllowEverything, Authorizer
 from foldlog.server.buffers import RECEIVE_BYTES
@@ -52,6 +53,7 @@ class Node:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.connections = Connections(settings, metrics)
         self.arrivals = Arrivals(self.soon)
+        self.appenders = Appenders()
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, broker.clock)
         self.openings = Openings(broker, self)
         self.groups = GroupDriver(self)

@@ -37,9 +37,10 @@ _TOPIC_IDS_FROM: Final = 13
 _ATTRIBUTES_AT: Final = 22
 _CODEC_MASK: Final = 7
 
-_INLINE_COMPRESSED_BYTES: Final = 16 << 10
-"""Checking a compressed batch opens it. Up to this size that takes less than handing it to a thread; a larger one, or
-a bomb, would keep all other connections waiting."""
+_INLINE_BYTES: Final = 32 << 10
+_INLINE_COMPRESSED_BYTES: Final = 8 << 10
+"""What is appended on the loop itself: below, handing it to a thread takes longer. Checking a compressed batch opens
+it, and a bomb would keep all other connections waiting."""
 
 
 class _Batch(NamedTuple):
@@ -55,7 +56,7 @@ class _Batch(NamedTuple):
 
 
 def handle(call: Call, request: ProduceRequest) -> Reply:
-    """Appends here, on the loop: it is a copy into the page cache. Only what has to be opened goes to a thread."""
+    """Small batches are appended here, on the loop: that is a copy into the page cache. Large ones by a thread."""
     batches = [
         _placed(call, at, topic, data.index, data.records or b"")
         for at, topic in enumerate(request.topic_data)
@@ -65,10 +66,12 @@ def handle(call: Call, request: ProduceRequest) -> Reply:
     if refused is not None:
         code, message = refused
         batches = [batch._replace(partition=None, error=code, message=message) for batch in batches]
-    if any(_needs_thread(batch) for batch in batches):
+    if any(batch.partition is None and batch.error is ErrorCode.NONE for batch in batches):
         # The views end with this call: the buffer receives the next frame.
-        return _append_on_thread(call, request, [batch._replace(records=bytearray(batch.records)) for batch in batches])
-    return _acknowledge(call, request, [_append(call.node, batch) for batch in batches])
+        return _open_and_append(call, request, [batch._replace(records=bytearray(batch.records)) for batch in batches])
+    if call.caller.lane.is_busy or sum(map(_weight, batches)) > _INLINE_BYTES:
+        return _LaneAppend(call, request, batches).later
+    return _acknowledge(call.node, request, [_append(call.node, batch) for batch in batches])
 
 
 def _refuse_whole(request: ProduceRequest) -> tuple[ErrorCode, str] | None:
@@ -94,20 +97,59 @@ def _placed(call: Call, at: int, topic: TopicProduceData, index: int, records: R
     return _Batch(name, at, index, records, partition, ErrorCode.NONE, None)
 
 
-def _needs_thread(batch: _Batch) -> bool:
-    if batch.error is not ErrorCode.NONE:
-        return False
-    if batch.partition is None:
-        return True
-    if len(batch.records) <= _INLINE_COMPRESSED_BYTES:
-        return False
-    return batch.partition.config.compression != AS_PRODUCED or bool(batch.records[_ATTRIBUTES_AT] & _CODEC_MASK)
+def _weight(batch: _Batch) -> int:
+    """How long the loop would be busy with it, in bytes of a plain batch."""
+    size = len(batch.records)
+    if batch.partition is None or size <= _INLINE_COMPRESSED_BYTES:
+        return size
+    is_opened = batch.partition.config.compression != AS_PRODUCED or batch.records[_ATTRIBUTES_AT] & _CODEC_MASK
+    return size + _INLINE_BYTES if is_opened else size
 
 
-async def _append_on_thread(
+async def _open_and_append(
     call: Call, request: ProduceRequest, batches: Sequence[_Batch]
 ) -> ProduceResponse | Later | None:
-    return _acknowledge(call, request, await call.node.run(_append_all, call.node, batches))
+    return _acknowledge(call.node, request, await call.node.run(_append_all, call.node, batches))
+
+
+class _LaneAppend:
+    """Appends on the connection's lane, while the loop goes on."""
+
+    def __init__(self, call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> None:
+        self._node = call.node
+        self._request = request
+        self._lane = call.caller.lane
+        self._views = [self._lane.copy(batch.records) for batch in batches]
+        self._batches = [batch._replace(records=view) for batch, view in zip(batches, self._views, strict=True)]
+        self._size_bytes = sum(map(len, self._views))
+        self.later: Later = call.node.loop.create_future()
+        self._lane.submit(self._append, self._size_bytes)
+
+    def _append(self) -> None:
+        try:
+            outcomes = _append_all(self._node, self._batches)
+        except Exception as error:  # noqa: BLE001  told to the connection, which logs it
+            self._node.soon(self._failed, error)
+        else:
+            self._node.soon(self._appended, outcomes)
+
+    def _appended(self, outcomes: list[_Outcome]) -> None:
+        self._lane.done(self._views, self._size_bytes)
+        try:
+            reply = _acknowledge(self._node, self._request, outcomes, self.later)
+        except Disconnect as error:
+            self._fail(error)
+            return
+        if reply is not self.later and not self.later.done():
+            self.later.set_result(reply)
+
+    def _failed(self, error: Exception) -> None:
+        self._lane.done(self._views, self._size_bytes)
+        self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self.later.done():
+            self.later.set_exception(error)
 
 
 def _append_all(node: Node, batches: Sequence[_Batch]) -> list[_Outcome]:
@@ -153,10 +195,13 @@ def _refused(batch: _Batch, code: ErrorCode, message: str | None) -> _Outcome:
     return _Outcome(batch, None, -1, answer)
 
 
-def _acknowledge(call: Call, request: ProduceRequest, outcomes: list[_Outcome]) -> ProduceResponse | Later | None:
+def _acknowledge(
+    node: Node, request: ProduceRequest, outcomes: list[_Outcome], later: Later | None = None
+) -> ProduceResponse | Later | None:
+    """The answer, or `later` (or a new one) if it has to wait for syncs."""
     written = [outcome for outcome in outcomes if outcome.partition is not None]
     if request.acks == _ALL and written:
-        return _Acknowledgements(call.node, request, outcomes, written).later
+        return _Acknowledgements(node, request, outcomes, written, later or node.loop.create_future()).later
     for _, partition, next_offset, _ in written:
         # Nobody waits, but readers see only what is durable.
         if partition is not None:
@@ -181,12 +226,12 @@ class _Acknowledgements:
     """Answers once every batch of the request is acknowledged by its partition."""
 
     def __init__(
-        self, node: Node, request: ProduceRequest, outcomes: list[_Outcome], written: Sequence[_Outcome]
+        self, node: Node, request: ProduceRequest, outcomes: list[_Outcome], written: Sequence[_Outcome], later: Later
     ) -> None:
         self._request = request
         self._outcomes = outcomes
         self._missing = len(written)
-        self.later: Later = node.loop.create_future()
+        self.later = later
         self._timer = node.loop.call_later(max(1, request.timeout_ms) / 1000, self._timed_out)
         for outcome in written:
             if outcome.partition is not None:

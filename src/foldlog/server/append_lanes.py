@@ -1,0 +1,112 @@
+"""Appends that the event loop does not wait for: large batches, and compressed ones, which have to be opened to check.
+
+While a thread writes one batch the loop receives the next. A connection keeps to one thread, so its batches stay in
+order; measured at 64 KB, receiving and writing at the same time gives half as much again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from itertools import cycle
+from queue import SimpleQueue
+from typing import Final
+
+from foldlog.wire.schema import Records
+
+_THREADS_MAX: Final = 4
+_LANE_JOBS_MAX: Final = 16
+_LANE_BYTES_MAX: Final = 4 << 20
+"""What one connection may have waiting: enough that the thread never waits for the loop."""
+
+Job = Callable[[], None]
+
+
+class Appenders:
+    """The threads. They start with the first job, and end with `close`."""
+
+    def __init__(self) -> None:
+        count = min(_THREADS_MAX, os.cpu_count() or 1)
+        self._queues: list[SimpleQueue[Job | None]] = [SimpleQueue() for _ in range(count)]
+        self._next = cycle(self._queues)
+        self._threads: list[threading.Thread] = []
+
+    def lane(self) -> AppendLane:
+        """For a new connection."""
+        return AppendLane(self, next(self._next))
+
+    def start(self) -> None:
+        """Idempotent."""
+        if not self._threads:
+            for number, queue in enumerate(self._queues):
+                thread = threading.Thread(target=_run, args=(queue,), name=f"foldlog-append-{number}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def close(self) -> None:
+        """Finish what is queued."""
+        for queue in self._queues:
+            queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+def _run(queue: SimpleQueue[Job | None]) -> None:
+    while (job := queue.get()) is not None:
+        job()
+
+
+class AppendLane:
+    """The appends of one connection that are on their way, in order. The event loop's."""
+
+    def __init__(self, appenders: Appenders, queue: SimpleQueue[Job | None]) -> None:
+        self._appenders = appenders
+        self._queue = queue
+        self._jobs = 0
+        self._bytes = 0
+        self._free: list[bytearray] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is on its way that a later batch must not overtake."""
+        return self._jobs > 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._jobs >= _LANE_JOBS_MAX or self._bytes >= _LANE_BYTES_MAX
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self._bytes + sum(map(len, self._free))
+
+    def copy(self, records: Records) -> memoryview:
+        """The records in memory of this lane: the connection's own receives the next frame meanwhile."""
+        size = len(records)
+        for number, buffer in enumerate(self._free):
+            if len(buffer) >= size:
+                del self._free[number]
+                break
+        else:
+            buffer = bytearray(size)
+        view = memoryview(buffer)[:size]
+        view[:] = records
+        return view
+
+    def submit(self, job: Job, size_bytes: int) -> None:
+        """Run it on the lane's thread, after those before it. It ends by having `done` called on the loop."""
+        self._appenders.start()
+        self._jobs += 1
+        self._bytes += size_bytes
+        self._queue.put(job)
+
+    def done(self, views: list[memoryview], size_bytes: int) -> None:
+        """A job is over, and the memory of its copies free again."""
+        self._jobs -= 1
+        self._bytes -= size_bytes
+        self._free += [view.obj for view in views if isinstance(view.obj, bytearray)]
+        del self._free[_LANE_JOBS_MAX:]
+
+    def release(self) -> None:
+        """Give back what is kept for the next batches."""
+        self._free = []
