@@ -46,6 +46,9 @@ class Arrivals:
             partition.watch(watch)
         watch.waiters.add(waiter)
 
+    def are_awaited(self, partition: Partition) -> bool:
+        return partition in self._watches
+
     def forget(self, partition: Partition, waiter: Waiter) -> None:
         watch = self._watches.get(partition)
         if watch is not None:

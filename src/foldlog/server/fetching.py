@@ -209,12 +209,17 @@ class Fetching:
         self._waits = reading.waits
         if self._timer is None:
             self._timer = self._node.loop.call_at(self._until, self._time_is_up)
+        is_all_durable = True
         for partition, _ in self._waits:
             self._node.arrivals.wait(partition, self)
-        if self._min_bytes > 1:
-            # What has come since is told from the sizes: reading again for each record would read all of it each time.
-            self._enough_bytes = self._waited_bytes() + self._min_bytes - reading.size_bytes
-        elif any(partition.high_watermark != seen for partition, seen in self._waits):
+            if partition.log_end_offset > partition.high_watermark:
+                is_all_durable = False
+                self._node.lazy_syncs.hurry(partition)
+        # What comes is told from the sizes: reading again for each record would read all of it each time. But what is
+        # written and not durable has its size already, so the next move is looked at whatever the size.
+        missing_bytes = self._min_bytes - reading.size_bytes if is_all_durable else 0
+        self._enough_bytes = self._waited_bytes() + missing_bytes
+        if self._min_bytes <= 1 and any(partition.high_watermark != seen for partition, seen in self._waits):
             self._look_again()  # it came between the reading and the waiting
 
     def _waited_bytes(self) -> int:

@@ -83,6 +83,14 @@ def test_a_long_poll_waits_for_as_many_bytes_as_it_asked_for(connect: Connect) -
     assert len(fetched(reader.receive(FetchResponse, 11)[1])) >= 5
 
 
+def test_bytes_that_are_not_durable_yet_count_when_they_are(connect: Connect) -> None:
+    reader, writer = connect(), connect()
+    for _ in range(20):
+        offset = writer.ask(produce(batch(b"x" * 1000), acks=1), 9).responses[0].partition_responses[0].base_offset
+        answer = reader.ask(fetch(offset, max_wait_ms=25_000, min_bytes=1000), 11)
+        assert len(fetched(answer)) == 1
+
+
 def test_a_long_poll_ends_with_its_time_and_brings_what_there_is(connect: Connect) -> None:
     client = connect()
     client.ask(produce(batch(b"one")), 9)

@@ -203,9 +203,8 @@ def _acknowledge(
     if request.acks == _ALL and written:
         return _Acknowledgements(node, request, outcomes, written, later or node.loop.create_future()).later
     for _, partition, next_offset, _ in written:
-        # Nobody waits, but readers see only what is durable.
         if partition is not None:
-            partition.on_acknowledged(next_offset, _ignore)
+            node.lazy_syncs.wrote(partition, next_offset)
     if request.acks != _NO_ACKS:
         return _response(request, outcomes)
     for outcome in outcomes:
@@ -216,10 +215,6 @@ def _acknowledge(
                 f" {ErrorCode(outcome.answer.error_code).name}"
             )
     return None
-
-
-def _ignore(error: FoldlogError | None) -> None:
-    """Who reads will see it, or not."""
 
 
 class _Acknowledgements:
