@@ -144,6 +144,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
+        self._last_active = self._node.loop.time()
         self._account()
         self._go_on()
 

@@ -176,9 +176,7 @@ def test_the_authorizer_is_asked(broker: Broker) -> None:
         client.close()
 
 
-def test_a_topic_made_again_is_another_for_those_who_name_it_by_id(
-    connect: Connect, broker: Broker
-) -> None:
+def test_a_topic_made_again_is_another_for_those_who_name_it_by_id(connect: Connect, broker: Broker) -> None:
     old_id = bytes.fromhex(broker.topic("orders").topic_id)
     broker.delete_topic("orders")
     broker.create_topic("orders", 1)
