@@ -49,6 +49,7 @@ class GroupDriver:
         self._lock = node.broker.group_lock
         self._is_loaded = False
         self._arrived: deque[_Arrived] = deque()
+        self._waits_for_block = False
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Call it with the lock of the groups: here if the lock is free, else on a thread. Raises what it raises.
@@ -110,7 +111,9 @@ class GroupDriver:
         if not self._arrived:
             return
         if not self._lock.acquire(blocking=False):
-            self._node.run(self._wait_for_block)
+            if not self._waits_for_block and not self._node.is_leaving:  # leaving, the end of its connection tells all
+                self._waits_for_block = True
+                self._node.run(self._wait_for_block)
             return
         try:
             arrived, self._arrived = self._arrived, deque()
@@ -123,7 +126,11 @@ class GroupDriver:
     def _wait_for_block(self) -> None:
         with self._lock:
             pass
-        self._node.soon(self._deliver)
+        self._node.soon(self._block_ended)
+
+    def _block_ended(self) -> None:
+        self._waits_for_block = False
+        self._deliver()
 
 
 def refusal(call: Call, operation: Operation, group: str) -> ErrorCode:

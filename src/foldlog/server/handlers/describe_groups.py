@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from foldlog.broker.broker import Broker
 from foldlog.broker.group_messages import GroupDescription, GroupState
 from foldlog.errors import FoldlogError, brief_repr
 from foldlog.server.authorizer import Operation, ResourceType, authorized_operations
@@ -40,18 +39,10 @@ async def _describe(call: Call, group: str) -> DescribedGroup:
     error = refusal(call, Operation.DESCRIBE, group)
     if error is ErrorCode.NONE:
         try:
-            return _described(call, await call.node.groups.run(_description, call.node.broker, group))
+            return _described(call, await call.node.groups.run(call.node.broker.describe_group, group))
         except FoldlogError as failed:
             error = group_error_code(group, failed)
     return DescribedGroup(error_code=error, group_id=group)
-
-
-def _description(broker: Broker, group: str) -> GroupDescription:
-    with broker.coordinator() as coordinator:
-        description = coordinator.describe(group)
-    if description.state is GroupState.DEAD and broker.committed(group):
-        return GroupDescription(group, GroupState.EMPTY)  # it has committed offsets and never had members
-    return description
 
 
 def _described(call: Call, description: GroupDescription) -> DescribedGroup:

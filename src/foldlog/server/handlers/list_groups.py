@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from foldlog.broker.broker import Broker
-from foldlog.broker.group_messages import GroupListing, GroupState
 from foldlog.errors import FoldlogError
 from foldlog.server.authorizer import Operation, ResourceType
 from foldlog.server.call import Call
@@ -22,7 +20,7 @@ async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     if types and _CLASSIC not in types:
         return ListGroupsResponse()
     try:
-        listings = await call.node.groups.run(_listings, call.node.broker)
+        listings = await call.node.groups.run(call.node.broker.list_groups)
     except FoldlogError as failed:
         return ListGroupsResponse(error_code=group_error_code("(all)", failed))
     sees_all = call.allows(Operation.DESCRIBE, ResourceType.CLUSTER)
@@ -39,10 +37,3 @@ async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
             and (sees_all or call.allows(Operation.DESCRIBE, ResourceType.GROUP, listing.group))
         ]
     )
-
-
-def _listings(broker: Broker) -> list[GroupListing]:
-    with broker.coordinator() as coordinator:
-        known = {listing.group: listing for listing in coordinator.list_groups()}
-    # Those the coordinator does not know have committed offsets and never had members.
-    return [known.get(name) or GroupListing(name, "", GroupState.EMPTY) for name in broker.group_names()]

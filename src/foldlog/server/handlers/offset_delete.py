@@ -55,11 +55,10 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
 
 def _delete(broker: Broker, group: str, errors: _Errors) -> ErrorCode:
     """Delete those that have no error yet, and set the errors of those that members read. For a thread: it syncs."""
+    if broker.describe_group(group).state is GroupState.DEAD:
+        return ErrorCode.GROUP_ID_NOT_FOUND
     with broker.coordinator() as coordinator:
         subscribed = coordinator.subscribed_topics(group)
-        is_known = coordinator.describe(group).state is not GroupState.DEAD
-    if not is_known and not broker.committed(group):
-        return ErrorCode.GROUP_ID_NOT_FOUND
     if subscribed is None:
         return ErrorCode.NON_EMPTY_GROUP  # members of a protocol that is not a consumer's: what they read is unknown
     for topic, number in errors:
