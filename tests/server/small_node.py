@@ -110,7 +110,8 @@ class SmallNode:
     def turn(self, times: int = 5) -> None:
         """Let the loop do what it has to do now, without waiting for anything."""
         for _ in range(times):
-            self.run(asyncio.sleep(0))
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()
 
     def advance(self, by_ms: int) -> None:
         """Time passes, and what is due in the broker's background happens."""
