@@ -1,0 +1,133 @@
+"""A Kafka broker inside a test's own process: a real one, on a real socket, gone when the test is done.
+
+Importing this imports nothing of the broker: pytest loads the plugin in every run, also where no test wants one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from foldlog.broker.catalog import Topic
+    from foldlog.client.log import Log
+    from foldlog.files.base import Files
+    from foldlog.server.settings import ServerSettings
+
+MEMORY = ":memory:"
+_HOST = "127.0.0.1"
+
+
+class KafkaBroker(str):
+    """The address of a broker that runs in a thread of this process, and the broker itself.
+
+    It is a str, "127.0.0.1:port", so it goes wherever a client wants bootstrap servers. Any thread may call it. `stop`
+    and `start` are a broker that goes away and comes back on the same port with everything that was acknowledged; in
+    memory nothing outlives the object.
+
+    >>> from foldlog.testing import KafkaBroker
+    >>> with KafkaBroker.launch({"num.partitions": 3}) as broker:
+    ...     broker.host, broker.log.topics()
+    ('127.0.0.1', [])
+    """
+
+    host: str
+    port: int
+    _opening: _Opening
+    _log: Log | None
+
+    @classmethod
+    def launch(
+        cls, settings: Mapping[str, object] | None = None, *, path: str | os.PathLike[str] = MEMORY
+    ) -> KafkaBroker:
+        """Start a broker on a free port, with Kafka's names for its settings, in memory or in a directory."""
+        opening = _Opening(os.fspath(path), settings or {})
+        log = opening.open(port=0)
+        broker = cls(log.bootstrap)
+        broker.host, _, port = broker.rpartition(":")
+        broker.port = int(port)
+        broker._opening = opening
+        broker._log = log
+        return broker
+
+    @property
+    def log(self) -> Log:
+        """The log behind the broker, to prepare what a client reads or look at what it wrote. Another after `start`."""
+        if self._log is None:
+            raise RuntimeError("the broker is stopped; start() it first")
+        return self._log
+
+    @property
+    def is_running(self) -> bool:
+        return self._log is not None
+
+    def create_topic(
+        self, name: str, partitions: int | None = None, config: Mapping[str, object] | None = None
+    ) -> Topic:
+        """Make a topic, with `num.partitions` partitions if none are said, before a client asks for it."""
+        return self.log.create_topic(name, partitions or self._opening.settings.num_partitions, config)
+
+    def stop(self) -> None:
+        """Go away: clients are disconnected, and find nobody until `start`. What was acknowledged is kept."""
+        if self._log is not None:
+            log, self._log = self._log, None
+            log.close()
+
+    def start(self) -> None:
+        """Come back, on the same port and with the same log."""
+        if self._log is None:
+            self._log = self._opening.open(self.port)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class _Opening:
+    """What a broker is opened with, the first time and again."""
+
+    def __init__(self, path: str, properties: Mapping[str, object]) -> None:
+        from foldlog.files.memory import MemoryFiles
+        from foldlog.server.settings import ServerSettings
+
+        self.settings: ServerSettings = ServerSettings.parse({**properties, "listeners": f"{_HOST}:0"})
+        self._path = path
+        # Kept here, so that a log in memory survives its broker.
+        self._files: Files | None = MemoryFiles() if path == MEMORY else None
+
+    def open(self, port: int) -> Log:
+        from foldlog.broker.broker import Broker
+        from foldlog.client.log import Log
+        from foldlog.server.listening import Listening
+
+        (listener,) = self.settings.listeners
+        settings = replace(self.settings, listeners=(listener._replace(port=port),))
+        broker = Broker.open(
+            self._path,
+            files=self._files,
+            topic_defaults=settings.topic_defaults,
+            group_settings=settings.group_settings(),
+            offsets_retention_ms=settings.offsets_retention_ms,
+            offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
+        )
+        log = Log(broker)
+        try:
+            for wanted in settings.create_topics:
+                if broker.find_topic(wanted.name) is None:
+                    broker.create_topic(wanted.name, wanted.partitions or settings.num_partitions)
+            log.reached_through(Listening(broker, settings))
+        except BaseException:
+            log.close()
+            raise
+        return log

@@ -1,0 +1,110 @@
+"""The pytest plugin: `kafka_broker`, `kafka_broker_factory` and `foldlog_log`. docs/testing.md shows how to use them.
+
+pytest finds it through an entry point and loads it in every run of everybody who has foldlog installed. So nothing is
+imported here but pytest: the broker is, when a test first wants one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
+
+import pytest
+
+from foldlog.testing.kafka_broker import MEMORY, KafkaBroker
+
+if TYPE_CHECKING:
+    from foldlog.client.log import Log
+
+Scope = Literal["session", "package", "module", "class", "function"]
+
+_SCOPES: Final = ("function", "class", "module", "package", "session")
+_STORAGES: Final = ("memory", "disk")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("foldlog", "a Kafka broker for tests")
+    group.addoption(
+        "--kafka-broker-scope",
+        choices=_SCOPES,
+        help="how long a kafka_broker lives: a clean one for each test (function, the default), or shared by more",
+    )
+    parser.addini("kafka_broker_scope", "how long a kafka_broker lives: " + ", ".join(_SCOPES), default="function")
+    parser.addini("kafka_broker_storage", "where its log is: memory, or disk (a temporary directory)", default="memory")
+    parser.addini(
+        "kafka_broker_settings", "settings of the broker, by Kafka's names: NAME=VALUE, one a line", type="linelist"
+    )
+
+
+def _scope(fixture_name: str, config: pytest.Config) -> Scope:
+    given = config.getoption("kafka_broker_scope", None) or config.getini("kafka_broker_scope")
+    return cast(Scope, _one_of("kafka_broker_scope", str(given), _SCOPES))
+
+
+def _one_of(name: str, given: str, allowed: tuple[str, ...]) -> str:
+    if given not in allowed:
+        raise pytest.UsageError(f"{name} = {given} is not allowed; it is one of {', '.join(allowed)}")
+    return given
+
+
+class KafkaBrokerFactory(Protocol):
+    """What the fixture `kafka_broker_factory` is."""
+
+    def __call__(
+        self, settings: Mapping[str, object] | None = None, *, path: str | os.PathLike[str] = MEMORY
+    ) -> KafkaBroker:
+        """Start another broker, with these settings, in memory or in a directory. It ends with the test."""
+        ...
+
+
+@pytest.fixture(scope=_scope)
+def kafka_broker_settings(pytestconfig: pytest.Config) -> Mapping[str, object]:
+    """Settings of `kafka_broker`, by Kafka's names. Define a fixture of this name to say others."""
+    settings: dict[str, object] = {}
+    for line in pytestconfig.getini("kafka_broker_settings"):
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"kafka_broker_settings: {line!r} is not NAME=VALUE")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+@pytest.fixture(scope=_scope)
+def kafka_broker(
+    pytestconfig: pytest.Config,
+    tmp_path_factory: pytest.TempPathFactory,
+    kafka_broker_settings: Mapping[str, object],
+) -> Iterator[KafkaBroker]:
+    """A Kafka broker with an empty log, for this test alone unless kafka_broker_scope says otherwise.
+
+    A str, "127.0.0.1:port", for bootstrap.servers; `.log` is the log behind it, `.stop()` and `.start()` take it away
+    and bring it back.
+    """
+    storage = _one_of("kafka_broker_storage", str(pytestconfig.getini("kafka_broker_storage")), _STORAGES)
+    path = MEMORY if storage == "memory" else tmp_path_factory.mktemp("kafka_broker")
+    with KafkaBroker.launch(kafka_broker_settings, path=path) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_broker_factory() -> Iterator[KafkaBrokerFactory]:
+    """Starts brokers with settings of the test's own; they end with the test."""
+    with ExitStack() as started:
+
+        def launch(
+            settings: Mapping[str, object] | None = None, *, path: str | os.PathLike[str] = MEMORY
+        ) -> KafkaBroker:
+            return started.enter_context(KafkaBroker.launch(settings, path=path))
+
+        yield launch
+
+
+@pytest.fixture
+def foldlog_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
+    """An embedded log in a temporary directory, without a broker."""
+    import foldlog
+
+    with foldlog.open(tmp_path_factory.mktemp("foldlog_log")) as log:
+        yield log

@@ -1,0 +1,268 @@
+"""The pytest plugin gives tests a clean, real broker, and costs nothing where no test wants one.
+
+pytest runs on small test files, in a process of its own with the plugin loaded by name; every test of docs/testing.md
+runs the same way. Plugins are not loaded by their entry points there: what is installed beside foldlog does not matter.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+RUN_TIMEOUT_S = 120
+
+Run = Callable[..., pytest.RunResult]
+
+TWO_TESTS = """
+    def test_one(kafka_broker):
+        kafka_broker.create_topic("orders")
+        kafka_broker.log.append("orders", "1")
+
+    def test_two(kafka_broker):
+        kafka_broker.create_topic("orders")
+        kafka_broker.log.append("orders", "2")
+        assert [record.value for record in kafka_broker.log.read("orders")] == [b"2"]
+"""
+
+SHARED_TESTS = """
+    def test_one(kafka_broker):
+        kafka_broker.create_topic("orders")
+
+    def test_two(kafka_broker):
+        assert kafka_broker.log.topics() == ["orders"]
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+    def run_pytest(*arguments: str) -> pytest.RunResult:
+        return pytester.runpytest_subprocess("-p", "foldlog.testing.plugin", *arguments, timeout=RUN_TIMEOUT_S)
+
+    return run_pytest
+
+
+def test_every_test_has_a_clean_broker(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(TWO_TESTS)
+    run().assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize("scope", ["session", "package", "module"])
+def test_a_broker_is_shared_where_the_ini_file_says_so(pytester: pytest.Pytester, run: Run, scope: str) -> None:
+    pytester.makeini(f"[pytest]\nkafka_broker_scope = {scope}\n")
+    pytester.makepyfile(SHARED_TESTS)
+    run().assert_outcomes(passed=2)
+
+
+def test_the_command_line_goes_before_the_ini_file(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeini("[pytest]\nkafka_broker_scope = session\n")
+    pytester.makepyfile(TWO_TESTS)
+    run().assert_outcomes(passed=1, failed=1)
+    run("--kafka-broker-scope=function").assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("kafka_broker_scope = forever", "*kafka_broker_scope = forever is not allowed; it is one of function, class*"),
+        ("kafka_broker_storage = tape", "*kafka_broker_storage = tape is not allowed; it is one of memory, disk*"),
+        ("kafka_broker_settings = fast", "*kafka_broker_settings: 'fast' is not NAME=VALUE*"),
+        ("kafka_broker_settings = num.partition=3", "*num.partition*num.partitions*"),
+    ],
+)
+def test_a_wrong_option_is_told_in_a_sentence(pytester: pytest.Pytester, run: Run, option: str, sentence: str) -> None:
+    pytester.makeini(f"[pytest]\n{option}\n")
+    pytester.makepyfile(TWO_TESTS)
+    result = run("-x")
+    assert result.ret != pytest.ExitCode.OK
+    lines = pytest.LineMatcher([*result.outlines, *result.errlines])
+    lines.fnmatch_lines([sentence])
+
+
+def test_the_fixture_is_the_address_and_more(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("""
+        import json, socket
+        from foldlog.testing import KafkaBroker
+
+        def test_it(kafka_broker: KafkaBroker) -> None:
+            assert isinstance(kafka_broker, str) and isinstance(kafka_broker, KafkaBroker)
+            assert kafka_broker == f"127.0.0.1:{kafka_broker.port}" == kafka_broker.log.bootstrap
+            assert (kafka_broker.host, kafka_broker.is_running) == ("127.0.0.1", True)
+            assert json.loads(json.dumps(kafka_broker)) == kafka_broker
+            socket.create_connection((kafka_broker.host, kafka_broker.port)).close()
+    """)
+    run().assert_outcomes(passed=1)
+
+
+def test_settings_come_from_the_ini_file(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeini("""
+        [pytest]
+        kafka_broker_settings =
+            num.partitions = 3
+            log.retention.ms=60000
+    """)
+    pytester.makepyfile("""
+        from confluent_kafka import Producer
+
+        def test_it(kafka_broker):
+            producer = Producer({"bootstrap.servers": kafka_broker})
+            producer.produce("t", b"v")
+            assert producer.flush(20) == 0
+            topic = kafka_broker.log.topic("t")
+            assert (topic.partition_count, topic.config.log.retention_ms) == (3, 60000)
+            assert kafka_broker.create_topic("u").partition_count == 3
+            assert kafka_broker.create_topic("v", partitions=2).partition_count == 2
+    """)
+    run().assert_outcomes(passed=1)
+
+
+def test_a_log_on_disk_is_in_a_temporary_directory(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeini("[pytest]\nkafka_broker_storage = disk\n")
+    pytester.makepyfile("""
+        from pathlib import Path
+
+        def test_it(kafka_broker, tmp_path):
+            kafka_broker.create_topic("t")
+            kafka_broker.log.append("t", b"v")
+            place = Path(kafka_broker.log.path)
+            assert (place / "t-0").is_dir()
+            assert place.parent == tmp_path.parent
+    """)
+    run().assert_outcomes(passed=1)
+
+
+def test_a_factory_starts_several_and_stops_all(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("""
+        import socket
+        import pytest
+
+        brokers = []
+
+        def test_they_are_apart(kafka_broker_factory, kafka_broker, tmp_path):
+            one, other = kafka_broker_factory({"num.partitions": 2}), kafka_broker_factory(path=tmp_path / "log")
+            brokers.extend([one, other, kafka_broker])
+            assert len({broker.port for broker in brokers}) == 3
+            one.create_topic("mine")
+            assert (other.log.topics(), kafka_broker.log.topics()) == ([], [])
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_they_are_gone(number):
+            assert not brokers[number].is_running
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((brokers[number].host, brokers[number].port))
+            with pytest.raises(RuntimeError, match="start"):
+                brokers[number].log
+    """)
+    run().assert_outcomes(passed=4)
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_a_broker_comes_back_where_it_was_with_what_it_had(pytester: pytest.Pytester, run: Run, storage: str) -> None:
+    pytester.makeini(f"[pytest]\nkafka_broker_storage = {storage}\n")
+    pytester.makepyfile("""
+        from kafka import KafkaConsumer, KafkaProducer
+
+        def test_it(kafka_broker):
+            producer = KafkaProducer(bootstrap_servers=kafka_broker)
+            producer.send("t", b"before").get(20)
+            kafka_broker.restart()
+            producer.send("t", b"after").get(20)
+            producer.close()
+            consumer = KafkaConsumer("t", bootstrap_servers=kafka_broker, auto_offset_reset="earliest")
+            assert [next(consumer).value for _ in range(2)] == [b"before", b"after"]
+            consumer.close()
+            kafka_broker.stop()
+            kafka_broker.stop()
+            kafka_broker.start()
+            kafka_broker.start()
+            assert kafka_broker.log.offsets("t") == {0: (0, 2)}
+    """)
+    run().assert_outcomes(passed=1)
+
+
+def test_an_embedded_log_is_in_a_directory_of_its_own(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("""
+        from pathlib import Path
+        import pytest
+
+        @pytest.mark.parametrize("turn", range(2))
+        def test_it(foldlog_log, tmp_path, turn):
+            assert foldlog_log.topics() == []
+            foldlog_log.create_topic("t")
+            assert Path(foldlog_log.path).is_dir()
+            assert list(tmp_path.iterdir()) == []
+            assert foldlog_log.bootstrap is None
+    """)
+    run().assert_outcomes(passed=2)
+
+
+def test_workers_of_xdist_do_not_meet(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeini("[pytest]\nkafka_broker_scope = session\n")
+    pytester.makepyfile("""
+        import os
+        import pytest
+
+        @pytest.mark.parametrize("turn", range(6))
+        def test_it(kafka_broker, turn):
+            name = f"made-by-{os.environ['PYTEST_XDIST_WORKER']}"
+            if kafka_broker.log.topics() != [name]:
+                kafka_broker.create_topic(name)
+            assert kafka_broker.log.topics() == [name]
+    """)
+    run("-p", "xdist", "-n", "2").assert_outcomes(passed=6)
+
+
+def test_nothing_of_the_broker_is_imported_before_a_test_wants_it(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("""
+        import sys
+
+        def test_it():
+            ours = {name.removeprefix("foldlog.") for name in sys.modules if name.partition(".")[0] == "foldlog"}
+            assert ours == {"foldlog", "errors", "testing", "testing.kafka_broker", "testing.plugin"}
+            assert not {"uvloop", "asyncio", "pyarrow", "cramjam"} & set(sys.modules)
+    """)
+    run().assert_outcomes(passed=1)
+
+
+def test_pytest_finds_the_plugin_where_foldlog_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    module = import_module(project["entry-points"]["pytest11"]["foldlog"])
+    assert {"kafka_broker", "kafka_broker_factory", "foldlog_log"} <= set(dir(module))
+
+
+def page_examples() -> list[str]:
+    """The blocks of docs/testing.md with a test in them."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    return [block for block in blocks if "def test_" in block]
+
+
+@pytest.mark.parametrize("example", page_examples(), ids=lambda text: re.findall(r"def (test_\w+)", text)[-1])
+def test_the_examples_of_the_page_pass(pytester: pytest.Pytester, run: Run, example: str) -> None:
+    plugins = []
+    if "asyncio" in example:
+        if find_spec("pytest_asyncio") is None:
+            pytest.skip("pytest-asyncio is not installed; enable with: pip install pytest-asyncio")
+        plugins = ["-p", "pytest_asyncio.plugin"]
+    pytester.makepyfile(example)
+    run(*plugins).assert_outcomes(passed=len(re.findall(r"def test_", example)))
+
+
+def test_the_page_names_every_fixture_and_option() -> None:
+    source = (ROOT / "src" / "foldlog" / "testing" / "plugin.py").read_text(encoding="utf-8")
+    fixtures = re.findall(r"@pytest\.fixture[^\n]*\ndef (\w+)", source)
+    options = re.findall(r"add(?:ini|option)\(\s*\"([\w-]+)\"", source)
+    assert len(fixtures) == 4
+    assert len(options) == 4
+    assert [name for name in [*fixtures, *options] if name not in PAGE] == []
