@@ -401,6 +401,17 @@ def test_before_a_rebalance_members_commit_what_they_have_dealt_with(log: foldlo
     assert second.poll() == [], "the new owner goes on where the old one was"
 
 
+def test_what_was_committed_on_request_is_not_taken_back_by_a_commit_that_happens_by_itself(log: foldlog.Log) -> None:
+    log.create_topic("orders")
+    for number in range(3):
+        log.append("orders", str(number))
+    first = log.consumer(["orders"], group="fraud", auto_offset_reset="earliest")
+    assert len(first.poll()) == 3
+    first.commit()
+    log.consumer(["orders"], group="fraud")  # the first commits what it has dealt with before the rebalance
+    assert log.committed("fraud")[foldlog.TopicPartition("orders", 0)].offset == 3
+
+
 def test_a_consumer_that_read_nothing_yet_keeps_its_place_too(log: foldlog.Log) -> None:
     log.create_topic("orders")
     join(log, auto_commit=True, auto_offset_reset="latest").close()

@@ -82,7 +82,7 @@ class LogMachine(RuleBasedStateMachine):
             self.log.create_topic(topic, PARTITIONS, config)
 
     def open(self) -> None:
-        self.log = foldlog.open("data", clock=self.clock, files=self.files, background=False)
+        self.log = self.writer = foldlog.open("data", clock=self.clock, files=self.files, background=False)
         self.producer = self.log.producer(linger_ms=1e12, batch_records=5, compression="lz4")
 
     def teardown(self) -> None:
@@ -185,7 +185,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def enforce_retention(self) -> None:
-        self.log.enforce_retention()
+        self.writer.enforce_retention()
         for (topic, number), model in self.model.items():
             start, end = self.log.offsets(topic)[number]
             assert model.start <= start <= end == model.end
@@ -198,7 +198,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def compact(self) -> None:
-        self.log.compact("keyed")
+        self.writer.compact("keyed")
         for number in range(PARTITIONS):
             model = self.model["keyed", number]
             left = [kept(one) for one in self.log.read("keyed", number)]

@@ -236,6 +236,11 @@ class FollowedStorage(Storage):
     def look_again(self) -> None:
         self._follower.refresh()
 
+    def offsets_partition_count(self) -> int:
+        if OFFSETS_TOPIC not in self._follower.known.topics:
+            self._follower.refresh()  # who was just given a partition must not miss the first commit there ever was
+        return super().offsets_partition_count()
+
     def check_partition(self, name: str, number: int) -> Topic:
         try:
             return super().check_partition(name, number)

@@ -16,7 +16,7 @@ from foldlog.broker.catalog import Catalog, Topic
 from foldlog.broker.open_partitions import OpenPartitions
 from foldlog.broker.topic_config import TopicConfig
 from foldlog.broker.topic_directories import TopicDirectories
-from foldlog.broker.topic_names import kafka_topic_id, refuse_collision, require_text
+from foldlog.broker.topic_names import is_internal, kafka_topic_id, refuse_collision, require_text
 from foldlog.errors import InvalidArgument, StorageError, TopicExists, UnknownTopic, brief_repr
 from foldlog.files.base import Files
 from foldlog.log.checkpoint import Checkpoint, SlotState
@@ -151,7 +151,7 @@ class TopicChanges:
     def _known(self, name: str) -> Topic:
         topic = self.catalog.topics.get(require_text(name))
         if topic is None:
-            raise UnknownTopic(name, list(self.catalog.topics))
+            raise UnknownTopic(name, [known for known in self.catalog.topics if not is_internal(known)])
         return topic
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
 from foldlog.broker.group_messages import check_group_name
 from foldlog.client.backend import Backend
+from foldlog.client.lanes import writable_partition
 from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
 from foldlog.errors import GroupNotEmpty, InvalidArgument, UnknownMember, brief_repr
 from foldlog.log.compaction import CompactionReport
@@ -148,6 +149,25 @@ class Administration:
             found[number] = None if hit is None else hit[0]
         return found
 
+    def delete_records(self, topic: str, before: Mapping[int, Place]) -> dict[int, int]:
+        """Delete everything below an offset, per partition, for good; "end" means all. Answers the new log starts.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = [log.append("orders", str(n)) for n in range(3)]
+        ...     log.delete_records("orders", {0: 2})
+        {0: 2}
+        """
+        if not isinstance(before, Mapping):
+            raise InvalidArgument(f"delete_records() takes a dict such as {{0: 'end'}}, not {brief_repr(before)}")
+        wanted = {
+            number: resolve_place(self._broker.partition(topic, number), at, "before") for number, at in before.items()
+        }
+        return {
+            number: writable_partition(self._broker, topic, number).delete_records(at) for number, at in wanted.items()
+        }
+
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
     def compact(self, topic: str | None = None) -> dict[TopicPartition, CompactionReport]:
@@ -268,3 +288,16 @@ class Administration:
         []
         """
         self._broker.delete_group(check_group_name(group))
+
+    def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
+        """Forget what a group committed in these partitions. Durable on return; GroupNotEmpty while it reads them.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.reset_group("fraud", {("orders", 0): "start"})
+        ...     log.delete_offsets("fraud", [("orders", 0)])
+        ...     log.committed("fraud")
+        {}
+        """
+        self._broker.delete_offsets(check_group_name(group), checked_partitions(partitions))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.catalog import Topic
@@ -59,6 +60,8 @@ class Member:
     wake: Callable[[], None]
     before_rebalance: Callable[[], None]
     """Commits what was dealt with; called on the thread that starts a rebalance, before it does."""
+    is_busy: Callable[[], bool]
+    """Whether records were handed out that were not dealt with yet. Called on the thread that drives the membership."""
     held: Held = NOTHING_HELD
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     """The high watermark of each partition when it was given to this member: where "latest" is."""
@@ -66,6 +69,9 @@ class Member:
     member_id: str = NO_MEMBER
     generation: int = NO_GENERATION
     is_joining: bool = False
+    """Nothing is handed out meanwhile: it might be given to another."""
+    is_called: bool = False
+    """The group rebalances, and waits for this member to be polled."""
     counts: dict[str, int] = field(default_factory=dict)
     """Partitions of its topics when it last was given some: later ones are read from their start."""
 
@@ -170,13 +176,13 @@ def not_assigned(partitions: Iterable[TopicPartition], group: str) -> NotAssigne
     )
 
 
-def weak_call(method: Callable[[], None]) -> Callable[[], None]:
-    """`method` without keeping its object alive: a dropped consumer must not live on in its group."""
+def weak_call(method: Callable[[], Any]) -> Callable[[], Any]:
+    """`method` without keeping its object alive, and None after that: a dropped consumer must not live on in its
+    group."""
     weak = weakref.WeakMethod(method)
 
-    def call() -> None:
+    def call() -> Any:
         alive = weak()
-        if alive is not None:
-            alive()
+        return None if alive is None else alive()
 
     return call

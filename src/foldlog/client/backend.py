@@ -47,6 +47,8 @@ class DistantPartition(Protocol):
         """
         ...
 
+    def delete_records(self, before_offset: int) -> int: ...
+
     def wait_acknowledged(self, next_offset: int) -> None: ...
 
     def on_acknowledged(self, next_offset: int, callback: OnAcknowledged) -> None: ...
@@ -115,6 +117,8 @@ class Backend(Protocol):
 
     def delete_group(self, group: str) -> None: ...
 
+    def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None: ...
+
 
 class GroupMemberships(Protocol):
     """The places of a log's consumers in their groups. Any thread."""
@@ -137,6 +141,10 @@ class GroupMemberships(Protocol):
 
     def serve(self, member: Member) -> None:
         """A sign of life, from every poll or so."""
+        ...
+
+    def meet_others(self) -> None:
+        """Members of other processes can reach the groups from now on."""
         ...
 
     def commit(self, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -150,6 +150,8 @@ class Commits(ABC):
             cursor = self._cursors.get(partition)
             if cursor is not None:
                 cursor.committed = place.offset
+                # Or the next commit that happens by itself would take the group back.
+                cursor.handled = max(cursor.handled, place.offset)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         self._check_group(reading=True)

@@ -39,6 +39,9 @@ _SERVE_INTERVAL_MS = 500.0
 """How often polls give a sign of life to the group: taking the group's lock at every poll would cost more than it."""
 
 
+_BUSY_WAIT_S = 0.05
+"""Who looks for records holds the lock for less; who closes the consumer holds it while it waits for who asks."""
+
 _LOOK_INTERVAL_MS = 20.0
 """How often a `for` loop looks around: at grown topics, at its group, at commits that are due."""
 
@@ -89,6 +92,7 @@ class Consumption(Commits):
             self._settings.max_poll_interval_ms,
             self.arrivals.ring,
             weak_call(self.commit_handled),
+            weak_call(self.is_busy),
         )
         self._memberships.join(member)
         self._member = member
@@ -130,6 +134,19 @@ class Consumption(Commits):
         self._awaited.clear()
         self._damaged.clear()
         self._problems.clear()
+
+    def is_busy(self) -> bool:
+        """Whether what was handed out is not all dealt with: committed, or, where that happens by itself, followed by
+        another poll. Called on the thread that drives the membership, which must not wait for a consumer that is just
+        being closed."""
+        if not self._lock.acquire(timeout=_BUSY_WAIT_S):
+            return True
+        try:
+            if self._auto_commits:
+                return any(cursor.position != cursor.handled for cursor in self._turns)
+            return any(cursor.position not in (cursor.committed, cursor.started_at) for cursor in self._turns)
+        finally:
+            self._lock.release()
 
     def forked(self) -> None:
         if self._unclosed is not None:
@@ -262,7 +279,7 @@ class Consumption(Commits):
         member = self._member
         if member is not None:
             now_ms = self._now_ms()
-            if now_ms >= self._next_serve_ms:
+            if now_ms >= self._next_serve_ms or member.is_called:
                 self._memberships.serve(member)
                 self._next_serve_ms = now_ms + min(_SERVE_INTERVAL_MS, self._settings.max_poll_interval_ms / 3)
             self._adopt_if_changed()

@@ -391,6 +391,7 @@ class Log(Administration):
         False
         """
         self._listener = listener
+        self._memberships.meet_others()
 
     # --- closing --------------------------------------------------------------------------------------------------
 

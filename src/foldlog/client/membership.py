@@ -11,9 +11,12 @@ for `Member`, so the consumer needs no lock.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
+from threading import Thread
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
@@ -41,7 +44,12 @@ from foldlog.client.assignments import (
 )
 from foldlog.client.consumer_protocol import PROTOCOL_TYPE
 from foldlog.client.positions import TopicPartition
-from foldlog.errors import FoldlogError, GroupError, LogClosed
+from foldlog.errors import FoldlogError, GroupError, LogClosed, StorageError
+
+_log = logging.getLogger("foldlog")
+
+_ATTEND_S = 0.05
+"""How long a member of another process may have to wait for those here, who are asked nothing meanwhile."""
 
 EMBEDDED_HOST = "embedded"
 """What members of this kind give as their host. After a crash they are found by it: they died with the process."""
@@ -55,6 +63,53 @@ class Memberships:
         self._members: dict[str, list[Member]] = {}
         self._absent: dict[str, list[MemberIdentity]] = {}
         self._abandoned: deque[Member] = deque()
+        self._meets_others = False
+        self._attendant: Thread | None = None
+
+    # --- members of other processes -------------------------------------------------------------------------------
+
+    def meet_others(self) -> None:
+        """From now on members of other processes may join. The members here then take part in the rebalances that
+        those begin without waiting for a poll, as they do in their own."""
+        self._meets_others = True
+
+    def _attend(self) -> None:
+        """Look for such rebalances, as long as there is a member here."""
+        try:
+            while not self._is_alone():
+                time.sleep(_ATTEND_S)
+                self.bury_abandoned()
+                for group in list(self._members):
+                    self._take_part(group)
+        except (LogClosed, StorageError) as error:
+            # Whoever polls finds out, too.
+            _log.debug("members of other processes are not looked after any more: %s", error)
+
+    def _is_alone(self) -> bool:
+        """Whether there is no member left here; the next one begins anew."""
+        with self._broker.coordinator():
+            if any(self._members.values()):
+                return False
+            self._attendant = None
+            return True
+
+    def _take_part(self, group: str) -> None:
+        """Join the members that have dealt with what they were given; the others join when they are polled."""
+        for member in self._awaited(group):
+            if member.is_busy():
+                member.is_called = True
+                member.wake()
+                continue
+            member.before_rebalance()
+            with self._broker.coordinator() as coordinator:
+                if member in self._members[group]:
+                    self._start_join(coordinator, member)
+
+    def _awaited(self, group: str) -> list[Member]:
+        with self._broker.coordinator() as coordinator:
+            if coordinator.describe(group).state is not GroupState.PREPARING_REBALANCE:
+                return []
+            return [member for member in self._members[group] if not member.is_joining]
 
     # --- what consumers ask ---------------------------------------------------------------------------------------
 
@@ -70,6 +125,9 @@ class Memberships:
             refusal, member.refusal = member.refusal, None
             if refusal is not None:
                 self._members[member.group].remove(member)
+            if self._meets_others and self._attendant is None:
+                self._attendant = Thread(target=self._attend, name="foldlog-members", daemon=True)
+                self._attendant.start()
         if refusal is not None:
             raise refusal
 
@@ -101,6 +159,7 @@ class Memberships:
     def serve(self, member: Member) -> None:
         """A sign of life, from every poll or so. Joins again if the group asks for it or has given up on the member."""
         self.bury_abandoned()
+        member.is_called = False
         with self._broker.coordinator() as coordinator:
             if member.is_joining:
                 return  # members of other processes are awaited

@@ -87,28 +87,27 @@ class RemoteBroker:
         check_user_topic_name(name)
         check_partition_count(partitions)
         settings = TopicConfig.parse({} if config is None else config).settings
-        self._change(
+        self._change_topics(
             requests.create_topic(name, partitions, settings),
             lambda broker: broker.create_topic(name, partitions, config),
         )
-        return self._changed_topic(name)
+        return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
         self.topic(name)
-        self._change(requests.delete_topic(name), lambda broker: broker.delete_topic(name))
-        self._followed.look_again()
+        self._change_topics(requests.delete_topic(name), lambda broker: broker.delete_topic(name))
 
     def grow_topic(self, name: str, partitions: int) -> Topic:
         self.topic(name)
         check_partition_count(partitions)
-        self._change(requests.grow_topic(name, partitions), lambda broker: broker.grow_topic(name, partitions))
-        return self._changed_topic(name)
+        self._change_topics(requests.grow_topic(name, partitions), lambda broker: broker.grow_topic(name, partitions))
+        return self.topic(name)
 
     def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
         wanted = self.topic(name).config.with_changes(changes).settings
         texts = {setting: wanted.get(setting) for setting in changes}
-        self._change(requests.alter_topic(name, texts), lambda broker: broker.alter_topic(name, changes))
-        return self._changed_topic(name)
+        self._change_topics(requests.alter_topic(name, texts), lambda broker: broker.alter_topic(name, changes))
+        return self.topic(name)
 
     def topics(self, include_internal: bool = False) -> list[str]:
         return self._followed.topics(include_internal)
@@ -212,7 +211,7 @@ class RemoteBroker:
     # --- closing --------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        self._followed.check_open()
+        self._check_usable()
 
     def close(self) -> None:
         """Let go of the connections and the files. Idempotent; the writer goes on."""
@@ -285,9 +284,11 @@ class RemoteBroker:
         pid = "another process" if holder is None or holder.pid is None else f"process {holder.pid}"
         raise ReadOnly(f"{what} of {self.path} is done by {pid}, which writes it, when it is due")
 
-    def _changed_topic(self, name: str) -> Topic:
-        self._followed.look_again()
-        return self._followed.topic(name)
+    def _change_topics(self, question: Question[Answer, None], by_hand: Callable[[Broker], object]) -> None:
+        try:
+            self._change(question, by_hand)
+        finally:
+            self._followed.look_again()  # also after an error: it may have been carried out
 
     def _checked_topic_ids(self, partitions: Iterable[tuple[str, int]]) -> dict[str, bytes]:
         """The ids of their topics; UnknownTopic or UnknownPartition before anything of it is asked for."""

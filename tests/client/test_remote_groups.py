@@ -1,0 +1,256 @@
+"""One group, whose members are in the coordinator's own process, in others, and Kafka clients: every partition is read
+by exactly one of them, whoever comes, goes, falls silent or dies.
+
+The coordinator's log and the remote ones are in this process, on real files and sockets; one test has real processes.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer as KafkaConsumer
+
+import foldlog
+from client.serving import wait_until
+from faults.processes import child, next_line, tell
+from foldlog.errors import FencedMember, InconsistentProtocol, NotAssigned, WriterUnreachable
+from foldlog.testing.sim_clock import SimClock
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[foldlog.Log]:
+    with foldlog.open(path, listen=True) as log:
+        log.create_topic("orders", partitions=PARTITIONS)
+        yield log
+
+
+@pytest.fixture
+def remote(path: Path, writer: foldlog.Log) -> Iterator[foldlog.Log]:
+    with foldlog.open(path) as log:
+        assert log.is_remote
+        yield log
+
+
+def member(log: foldlog.Log, **settings: object) -> foldlog.Consumer:
+    return log.consumer(["orders"], group="fraud", auto_offset_reset="earliest", **settings)  # type: ignore[arg-type]
+
+
+def shares(*consumers: foldlog.Consumer) -> list[int]:
+    return [len(consumer.assignment()) for consumer in consumers]
+
+
+def settle(*consumers: foldlog.Consumer) -> None:
+    """Poll until every partition is assigned to one of these, and none has more than its share."""
+
+    def is_settled() -> bool:
+        held = [partition for consumer in consumers for partition in consumer.assignment()]
+        return (
+            sorted(held) == [("orders", number) for number in range(PARTITIONS)]
+            and max(shares(*consumers)) * len(consumers) == PARTITIONS
+        )
+
+    wait_until(is_settled, lambda: [consumer.poll(timeout_ms=20) for consumer in consumers])
+
+
+def test_members_of_one_process_share_at_once(remote: foldlog.Log) -> None:
+    first = member(remote)
+    assert shares(first) == [6]
+    second = member(remote)
+    assert shares(first, second) == [3, 3]
+    third = member(remote)
+    assert shares(first, second, third) == [2, 2, 2]
+    second.close()
+    assert shares(first, third) == [3, 3]
+    first.close()
+    assert shares(third) == [6]
+    third.close()
+    assert remote.groups() == ["fraud"], "its commits are kept"
+
+
+def test_members_of_two_processes_share(path: Path, writer: foldlog.Log, remote: foldlog.Log) -> None:
+    here = member(writer)
+    there = member(remote)
+    with foldlog.open(path) as third_log:
+        third = member(third_log)
+        settle(here, there, third)
+        assert shares(here, there, third) == [2, 2, 2]
+    settle(here, there)
+    here.close()
+    settle(there)
+
+
+def test_a_kafka_client_is_a_member_like_the_others(writer: foldlog.Log, remote: foldlog.Log) -> None:
+    ours = member(remote, assignor="range")
+    with pytest.raises(InconsistentProtocol):
+        member(remote, assignor="roundrobin")
+    theirs = KafkaConsumer(
+        {
+            "bootstrap.servers": writer.bootstrap,
+            "group.id": "fraud",
+            "partition.assignment.strategy": "range",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    theirs.subscribe(["orders"])
+    wait_until(
+        lambda: (len(theirs.assignment()), len(ours.assignment())) == (3, 3),
+        lambda: (theirs.poll(0.02), ours.poll(timeout_ms=1)),
+    )
+    read = {one.partition for one in ours.assignment()} | {one.partition for one in theirs.assignment()}
+    assert read == set(range(PARTITIONS))
+    theirs.close()
+    settle(ours)
+    ours.close()
+
+
+def test_every_record_is_read_once_while_members_come_and_go(writer: foldlog.Log, remote: foldlog.Log) -> None:
+    """Each member deals with what it polled before it polls again, so nothing is read twice without a crash."""
+    with writer.producer(batch_records=10) as producer:
+        for number in range(2000):
+            producer.send("orders", str(number), partition=number % PARTITIONS)
+    seen: list[bytes] = []
+    consumers = [member(remote, max_records=50)]
+    for step in range(400):
+        if step in (3, 6, 9):
+            consumers.append(member(writer if step == 6 else remote, max_records=50))
+        if step in (12, 15):
+            consumers.pop(0).close()
+        for consumer in consumers:
+            seen += [record.value for record in consumer.poll(timeout_ms=20)]
+            consumer.commit()
+        if len(seen) >= 2000:
+            break
+    for consumer in consumers:
+        consumer.close()
+    assert sorted(seen, key=int) == [b"%d" % number for number in range(2000)]
+
+
+def test_a_lost_partition_cannot_be_committed(remote: foldlog.Log) -> None:
+    first = member(remote, auto_commit=False)
+    second = member(remote)
+    lost = second.assignment().pop()
+    with pytest.raises(NotAssigned):
+        first.commit({lost: 1})
+    kept = first.assignment().pop()
+    first.commit({kept: 0})
+    assert remote.committed("fraud")[kept].offset == 0
+
+
+def test_a_grown_topic_is_shared_anew(writer: foldlog.Log, remote: foldlog.Log) -> None:
+    first, second = member(remote), member(remote)
+    writer.grow_topic("orders", 8)
+    wait_until(lambda: shares(first, second) == [4, 4], lambda: (first.poll(timeout_ms=20), second.poll()))
+
+
+def test_a_dropped_consumer_leaves_by_itself(remote: foldlog.Log) -> None:
+    first, dropped = member(remote), member(remote)
+    assert shares(first) == [3]
+    del dropped
+    gc.collect()
+    settle(first)
+
+
+def test_a_static_member_comes_back_to_its_share(path: Path, writer: foldlog.Log, remote: foldlog.Log) -> None:
+    other = member(remote)
+    static = member(remote, group_instance_id="worker-1")
+    settle(other, static)
+    share = static.assignment()
+    static.close()
+    assert other.assignment() & share == set(), "the place is kept"
+    with foldlog.open(path) as again:
+        back = member(again, group_instance_id="worker-1")
+        assert back.assignment() == share
+        with foldlog.open(path) as thief_log:
+            thief = member(thief_log, group_instance_id="worker-1")
+            with pytest.raises(FencedMember):
+                wait_until(lambda: False, lambda: back.poll(timeout_ms=20))
+            assert thief.assignment() == share
+
+
+def test_a_member_that_does_not_poll_loses_its_share_and_comes_back(path: Path, writer: foldlog.Log) -> None:
+    clock = SimClock()
+    with foldlog.open(path) as other_log, foldlog.open(path, clock=clock) as slow_log:
+        slow = member(slow_log, max_poll_interval_ms=30_000)
+        other = member(other_log)
+        settle(slow, other)
+        clock.advance(31_000)
+        settle(other)
+        assert shares(slow) == [0]
+        settle(slow, other)
+        assert shares(slow, other) == [3, 3]
+
+
+def test_without_a_coordinator_nobody_can_join(path: Path, remote: foldlog.Log, writer: foldlog.Log) -> None:
+    writer.close()
+    with pytest.raises(WriterUnreachable, match="nobody serves the directory now"):
+        member(remote)
+
+
+def test_members_live_through_a_restart_of_the_coordinator(
+    path: Path, remote: foldlog.Log, writer: foldlog.Log
+) -> None:
+    first, second = member(remote), member(remote)
+    before = first.assignment()
+    generation = first._reading._member.generation  # type: ignore[union-attr]
+    for number in range(PARTITIONS):
+        writer.append("orders", "one", partition=number)
+    writer.close()
+    assert [record.value for record in first.poll(timeout_ms=5000)] == [b"one"] * 3, "reading goes on meanwhile"
+    first.commit()  # as the writer for a moment
+    with foldlog.open(path, listen=True) as next_writer:
+        next_writer.append("orders", "two", partition=min(before).partition)
+        wait_until(
+            lambda: [record.value for record in first.poll(timeout_ms=20)] == [b"two"],
+            second.poll,
+        )
+        first.commit()
+        assert first.assignment() == before
+        assert first._reading._member.generation == generation, "nobody had to join again"  # type: ignore[union-attr]
+        assert remote.committed("fraud")[min(before)].offset == 2
+        first.close()
+        second.close()
+
+
+MEMBER = """
+import foldlog
+with foldlog.open(sys.argv[1]) as log:
+    assert log.is_remote
+    consumer = log.consumer(["orders"], group="fraud", auto_offset_reset="earliest")
+    say("joined")
+    while True:
+        consumer.poll(timeout_ms=50)
+        say(str(len(consumer.assignment())))
+        if not sys.stdin.readline().strip():
+            break
+"""
+
+
+def test_members_in_real_processes_share_and_a_killed_one_is_replaced(path: Path, writer: foldlog.Log) -> None:
+    with child(MEMBER, str(path)) as one, child(MEMBER, str(path)) as two:
+
+        def ask(process: object) -> int:
+            tell(process, "again")  # type: ignore[arg-type]
+            return int(next_line(process))  # type: ignore[arg-type]
+
+        for process in (one, two):
+            assert next_line(process) == "joined"
+            next_line(process)
+        counts = [0, 0]
+
+        def poll() -> None:
+            counts[:] = [ask(one), ask(two)]
+
+        wait_until(lambda: counts == [3, 3], poll)
+        one.kill()
+        wait_until(lambda: counts[1] == PARTITIONS, lambda: counts.__setitem__(1, ask(two)))
+        tell(two, "")
