@@ -33,7 +33,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 NODE_ID = re.compile(r"tests/[\w/]+\.py(?:::\w+)+")
 NOT_RUN = re.compile(r"^<!-- not run: (?P<reason>.*\S) -->$")
 OPTIONAL_TARGETS = {"help", "clean"}
-INTERNAL_HOOKS = {"forked"}
+INTERNAL_HOOKS = {"forked", "reached_through"}
 """Called by the package itself, public only because another module calls it."""
 
 RUNNER = """

@@ -111,6 +111,7 @@ def test_a_change_of_topics_whose_answer_was_lost_is_not_repeated(
         remote.create_topic("returns")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_who_never_answers_is_given_up(path: str, proxied: tuple[foldlog.Log, CuttingProxy]) -> None:
     writer, proxy = proxied
     writer.create_topic("orders")

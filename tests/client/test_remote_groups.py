@@ -222,7 +222,8 @@ def test_members_live_through_a_restart_of_the_coordinator(
 
 
 MEMBER = """
-import foldlog
+import foldlog.limits
+foldlog.limits.MEMBER_SESSION_MS = 1000  # how long a killed one is waited for
 with foldlog.open(sys.argv[1]) as log:
     assert log.is_remote
     consumer = log.consumer(["orders"], group="fraud", auto_offset_reset="earliest")

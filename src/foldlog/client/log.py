@@ -381,15 +381,7 @@ class Log(Administration):
         return self._remote is not None
 
     def reached_through(self, listener: Listener) -> None:
-        """The log is served from here on; closing it stops the listener first. `foldlog.open` calls this.
-
-        >>> import foldlog
-        >>> from foldlog.server.listening import listen_on
-        >>> with foldlog.open(":memory:") as log:
-        ...     listen_on(log, True)  # calls it
-        ...     log.bootstrap is None
-        False
-        """
+        """The log is served from here on; closing it stops the listener first."""
         self._listener = listener
         self._memberships.meet_others()
 

@@ -68,7 +68,7 @@ class ProduceLink:
         """Send these after all that were submitted for the same partition before."""
         with self._lock:
             if self._refusal is not None:
-                raise self._refusal
+                raise self._refusal.with_traceback(None)
             for batch in batches:
                 batch.partition.waiting.append(batch)
                 self._make_ready(batch.partition)
