@@ -43,6 +43,7 @@ class CuttingProxy:
         self.address: tuple[str, int] = self._listening.getsockname()
         self.cut_after_bytes = 0  # of one connection, to the broker
         self.cuts_left = 0
+        self.is_mute = False  # whether answers are thrown away, and nothing is closed
         self._sockets: list[socket.socket] = [self._listening]
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -86,7 +87,8 @@ class _Link:
             while data := self._broker.recv(1 << 16):
                 if self._is_cut:
                     break
-                self._client.sendall(data)
+                if not self._proxy.is_mute:
+                    self._client.sendall(data)
         self._end()
 
     def _end(self) -> None:

@@ -21,7 +21,7 @@ from client.serving import SERVE, CuttingProxy
 from client.test_forks import in_child
 from faults.processes import child, finish, next_line, tell
 from foldlog.broker.data_directory import writer_of
-from foldlog.client import remote_search
+from foldlog.client import remote_produce, remote_search
 from foldlog.errors import DirectoryLocked, WriterUnreachable, WrongProcess
 from foldlog.files.posix import PosixFiles
 
@@ -129,6 +129,22 @@ def test_who_never_answers_is_given_up(path: str, proxied: tuple[foldlog.Log, Cu
         assert [record.value for record in remote.read("orders", start=again.offset)] == [b"4"]
 
 
+def test_who_is_silent_is_given_up(
+    path: str, proxied: tuple[foldlog.Log, CuttingProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_produce, "_ANSWER_S", 2.0)  # longer than any sync of a few bytes takes
+    writer, proxy = proxied
+    writer.create_topic("orders")
+    with foldlog.open(path) as remote:
+        remote.append("orders", "0")
+        proxy.is_mute = True
+        with pytest.raises(WriterUnreachable, match="no answer in"):
+            remote.append("orders", "1")
+        proxy.is_mute = False
+        placed = remote.append("orders", "2")
+        assert [record.value for record in remote.read("orders", start=placed.offset)] == [b"2"]
+
+
 # --- a writer that ends -----------------------------------------------------------------------------------------------
 
 
@@ -222,6 +238,23 @@ def test_a_served_directory_is_reached_from_another_process(path: str) -> None:
             assert read_all(remote) == [b"from here"]
         tell(server, "close")
         assert finish(server) == ["closed"]
+
+
+def test_the_serve_command_is_reached_and_ends_while_others_write(path: str) -> None:
+    program = "from foldlog.cli.main import main; sys.exit(main(['serve', sys.argv[1], '--listen', '127.0.0.1:0']))"
+    with child(program, path) as server:
+        assert "is serving" in next_line(server)
+        with foldlog.open(path) as remote:
+            remote.create_topic("orders")
+            producer = remote.producer(batch_records=10, linger_ms=0)
+            sent = [producer.send("orders", str(number)) for number in range(200)]
+            sent[0].result()
+            server.send_signal(signal.SIGTERM)
+            sent += [producer.send("orders", str(number)) for number in range(200, 1000)]
+            producer.flush()
+            assert server.wait() == 0
+            assert [future.result(0).offset for future in sent] == list(range(1000))
+            assert read_all(remote) == [b"%d" % number for number in range(1000)]
 
 
 def test_everything_acknowledged_survives_the_killing_of_servers_under_load(path: str) -> None:
