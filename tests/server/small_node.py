@@ -14,7 +14,7 @@ from foldlog.broker.broker import Broker
 from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
 from foldlog.server.authorizer import ANONYMOUS, Authorizer, Operation, ResourceType
-from foldlog.server.buffers import ReadBuffers
+from foldlog.server.buffers import FrameBuffer, ReadBuffers
 from foldlog.server.call import Call, Caller, Endpoint, Later
 from foldlog.server.metrics import Metrics
 from foldlog.server.node import Node
@@ -73,7 +73,7 @@ class SmallNode:
             self.loop.close()
 
     def call(self, version: int, *, client_id: str | None = "test", host: str = "127.0.0.1") -> Call:
-        caller = Caller(host, ANONYMOUS, ENDPOINT, ReadBuffers(lambda: True), self.node.appenders.lane())
+        caller = Caller(host, ANONYMOUS, ENDPOINT, ReadBuffers(lambda: True), self.node.appenders.lane(FrameBuffer()))
         return Call(self.node, caller, version, client_id)
 
     def begin(self, request: Request, version: int, **caller: Any) -> Later:

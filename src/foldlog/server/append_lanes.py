@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from queue import SimpleQueue
 from typing import Final
 
+from foldlog.server.buffers import FrameBuffer
 from foldlog.wire.schema import Records
 
 _THREADS_MAX: Final = 4
 _LANE_JOBS_MAX: Final = 16
 _LANE_BYTES_MAX: Final = 4 << 20
 """What one connection may have waiting: enough that the thread never waits for the loop."""
+
+_LANE_KEPT_MAX: Final = 8
+"""Buffers that are kept for the next batches: fresh memory costs more than filling it."""
 
 Job = Callable[[], None]
 
@@ -32,9 +36,9 @@ class Appenders:
         self._next = cycle(self._queues)
         self._threads: list[threading.Thread] = []
 
-    def lane(self) -> AppendLane:
-        """For a new connection."""
-        return AppendLane(self, next(self._next))
+    def lane(self, frame: FrameBuffer) -> AppendLane:
+        """For a new connection, whose large frames are received in `frame`."""
+        return AppendLane(self, next(self._next), frame)
 
     def start(self) -> None:
         """Idempotent."""
@@ -60,9 +64,10 @@ def _run(queue: SimpleQueue[Job | None]) -> None:
 class AppendLane:
     """The appends of one connection that are on their way, in order. The event loop's."""
 
-    def __init__(self, appenders: Appenders, queue: SimpleQueue[Job | None]) -> None:
+    def __init__(self, appenders: Appenders, queue: SimpleQueue[Job | None], frame: FrameBuffer) -> None:
         self._appenders = appenders
         self._queue = queue
+        self._frame = frame
         self._jobs = 0
         self._bytes = 0
         self._free: list[bytearray] = []
@@ -80,18 +85,28 @@ class AppendLane:
     def capacity_bytes(self) -> int:
         return self._bytes + sum(map(len, self._free))
 
-    def copy(self, records: Records) -> memoryview:
-        """The records in memory of this lane: the connection's own receives the next frame meanwhile."""
-        size = len(records)
+    def own(self, records: Sequence[Records]) -> list[memoryview]:
+        """The records of one request in memory of this lane: the connection's own receives the next frame meanwhile.
+
+        A frame that came in pieces stands alone in its memory, which is exchanged for another; others are copied.
+        """
+        views = [memoryview(one) for one in records]
+        if any(view.obj is self._frame.data for view in views):
+            self._frame.exchange(self._spare(0))
+            return views
+        return [self._copy(view) for view in views]
+
+    def _copy(self, records: memoryview) -> memoryview:
+        view = memoryview(self._spare(len(records)))[: len(records)]
+        view[:] = records
+        return view
+
+    def _spare(self, size: int) -> bytearray:
         for number, buffer in enumerate(self._free):
             if len(buffer) >= size:
                 del self._free[number]
-                break
-        else:
-            buffer = bytearray(size)
-        view = memoryview(buffer)[:size]
-        view[:] = records
-        return view
+                return buffer
+        return bytearray(size)
 
     def submit(self, job: Job, size_bytes: int) -> None:
         """Run it on the lane's thread, after those before it. It ends by having `done` called on the loop."""
@@ -104,8 +119,9 @@ class AppendLane:
         """A job is over, and the memory of its copies free again."""
         self._jobs -= 1
         self._bytes -= size_bytes
-        self._free += [view.obj for view in views if isinstance(view.obj, bytearray)]
-        del self._free[_LANE_JOBS_MAX:]
+        memory = {id(view.obj): view.obj for view in views}
+        self._free += [buffer for buffer in memory.values() if isinstance(buffer, bytearray)]
+        del self._free[_LANE_KEPT_MAX:]
 
     def release(self) -> None:
         """Give back what is kept for the next batches."""

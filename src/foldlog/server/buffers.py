@@ -22,13 +22,13 @@ class FrameBuffer:
     """
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        self.data = bytearray()
         self.have_bytes = 0
         self.need_bytes = 0  # of the frame with its length; 0: no frame is under way
 
     @property
     def capacity_bytes(self) -> int:
-        return len(self._data)
+        return len(self.data)
 
     @property
     def is_complete(self) -> bool:
@@ -36,39 +36,43 @@ class FrameBuffer:
 
     @property
     def must_grow(self) -> bool:
-        return self.have_bytes == len(self._data)
+        return self.have_bytes == len(self.data)
 
     def begin(self, start: memoryview, need_bytes: int) -> None:
         """A frame of which `start` has come. `need_bytes` is 4 while the length itself is not complete."""
         self.need_bytes = need_bytes
         self.have_bytes = 0
         self._reserve(max(len(start), min(need_bytes, FRAME_FIRST_BYTES)))
-        self._data[: len(start)] = start
+        self.data[: len(start)] = start
         self.have_bytes = len(start)
 
     def room(self) -> memoryview:
         """Where the next bytes of the frame go; never beyond the frame."""
         if self.must_grow:
             self._reserve(min(self.need_bytes, max(2 * self.have_bytes, FRAME_FIRST_BYTES)))
-        return memoryview(self._data)[self.have_bytes : self.need_bytes]
+        return memoryview(self.data)[self.have_bytes : self.need_bytes]
 
     def view(self) -> memoryview:
-        return memoryview(self._data)[: self.need_bytes]
+        return memoryview(self.data)[: self.need_bytes]
 
     def finish(self) -> None:
         self.have_bytes = self.need_bytes = 0
 
+    def exchange(self, memory: bytearray) -> None:
+        """Whoever reads the last frame keeps its memory; the next one is received in other. No frame is under way."""
+        self.data = memory
+
     def release(self) -> None:
         """Give the memory back, if no frame is under way."""
         if not self.need_bytes:
-            self._data = bytearray()
+            self.data = bytearray()
 
     def _reserve(self, capacity_bytes: int) -> None:
-        if capacity_bytes > len(self._data):
+        if capacity_bytes > len(self.data):
             # Replaced, not resized: a view of it may still be held by who reads from it.
             larger = bytearray(capacity_bytes)
-            larger[: self.have_bytes] = memoryview(self._data)[: self.have_bytes]
-            self._data = larger
+            larger[: self.have_bytes] = memoryview(self.data)[: self.have_bytes]
+            self.data = larger
 
 
 class ReadBuffers:

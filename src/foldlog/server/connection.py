@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "a client"
         host = peer[0] if peer else ""
-        lane = self._node.appenders.lane()
+        lane = self._node.appenders.lane(self._frame)
         self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), lane)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         self._node.connections.opened(self, host)
@@ -133,7 +133,8 @@ class Connection(asyncio.BufferedProtocol):
             self._working.cancel()
         self._exchanges.clear()
         self._unread = None
-        self._frame = FrameBuffer()
+        self._frame.finish()
+        self._frame.release()
         self._caller.buffers.release()
         self._node.memory.change(-self._held_bytes)
         self._held_bytes = 0

@@ -15,9 +15,9 @@ from foldlog.server.buffers import RECEIVE_BYTES
 from foldlog.server.connections import Connections
 from foldlog.server.fetch_sessions import FetchSessions
 from foldlog.server.groups import GroupDriver
-from foldlog.server.lazy_syncs import LazySyncs
 from foldlog.server.memory import MemoryBudget
 from foldlog.server.openings import Openings
+from foldlog.server.syncs import Syncs
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
@@ -54,7 +54,7 @@ class Node:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.connections = Connections(settings, metrics)
         self.arrivals = Arrivals(self.soon)
-        self.lazy_syncs = LazySyncs(loop, self.arrivals)
+        self.syncs = Syncs(loop, self.soon, self.arrivals)
         self.appenders = Appenders()
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, broker.clock)
         self.openings = Openings(broker, self)

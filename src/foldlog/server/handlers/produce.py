@@ -37,7 +37,7 @@ _TOPIC_IDS_FROM: Final = 13
 _ATTRIBUTES_AT: Final = 22
 _CODEC_MASK: Final = 7
 
-_INLINE_BYTES: Final = 32 << 10
+_INLINE_BYTES: Final = 128 << 10
 _INLINE_COMPRESSED_BYTES: Final = 8 << 10
 """What is appended on the loop itself: below, handing it to a thread takes longer. Checking a compressed batch opens
 it, and a bomb would keep all other connections waiting."""
@@ -119,7 +119,7 @@ class _LaneAppend:
         self._node = call.node
         self._request = request
         self._lane = call.caller.lane
-        self._views = [self._lane.copy(batch.records) for batch in batches]
+        self._views = self._lane.own([batch.records for batch in batches])
         self._batches = [batch._replace(records=view) for batch, view in zip(batches, self._views, strict=True)]
         self._size_bytes = sum(map(len, self._views))
         self.later: Later = call.node.loop.create_future()
@@ -204,7 +204,7 @@ def _acknowledge(
         return _Acknowledgements(node, request, outcomes, written, later or node.loop.create_future()).later
     for _, partition, next_offset, _ in written:
         if partition is not None:
-            node.lazy_syncs.wrote(partition, next_offset)
+            node.syncs.written(partition, next_offset)
     if request.acks != _NO_ACKS:
         return _response(request, outcomes)
     for outcome in outcomes:
@@ -230,7 +230,7 @@ class _Acknowledgements:
         self._timer = node.loop.call_later(max(1, request.timeout_ms) / 1000, self._timed_out)
         for outcome in written:
             if outcome.partition is not None:
-                outcome.partition.on_acknowledged(outcome.next_offset, partial(node.soon, self._acknowledged, outcome))
+                node.syncs.wait(outcome.partition, outcome.next_offset, partial(self._acknowledged, outcome))
 
     def _acknowledged(self, outcome: _Outcome, error: FoldlogError | None) -> None:
         self._missing -= 1
