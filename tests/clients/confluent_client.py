@@ -56,6 +56,8 @@ class ConfluentProducer(AnyProducer):
                 "bootstrap.servers": bootstrap,
                 "compression.codec": options.codec,
                 "acks": options.acks,
+                # Its default of a million would send everything again at each cut.
+                "max.in.flight.requests.per.connection": 5,
                 "enable.idempotence": options.is_idempotent,
                 "batch.size": options.batch_bytes,
                 "linger.ms": options.linger_ms,
