@@ -13,7 +13,7 @@ from pathlib import Path
 
 import persistqueue
 
-from foldlog.files.base import Buffer, Entry, File, Lock, Mapped
+from foldlog.files.base import Buffer, Entry, File, Lock, Mapped, WriterInfo
 from foldlog.files.posix import PosixFile, PosixFiles
 
 _IOV_MAX = 1024
@@ -172,6 +172,9 @@ class CountingFiles:
 
     def lock(self, path: str) -> Lock:
         return self._files.lock(path)
+
+    def lock_holder(self, path: str) -> WriterInfo | None:
+        return self._files.lock_holder(path)
 
 
 class _UnsyncedFile(CountingFile):
