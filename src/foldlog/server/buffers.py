@@ -78,7 +78,8 @@ class FrameBuffer:
 class ReadBuffers:
     """What a connection's fetches are read into. Fresh memory costs more than filling it, so large ones are kept.
 
-    `is_sent` tells whether everything handed to the socket so far has left this process.
+    `is_sent` tells whether everything handed to the socket so far has left this process. One fetch at a time reads, on
+    the event loop or on a thread; `release` may come from the loop meanwhile, so the list is looked up once in a call.
     """
 
     def __init__(self, is_sent: Callable[[], bool]) -> None:
@@ -98,19 +99,19 @@ class ReadBuffers:
 
     def take(self) -> bytearray | None:
         """Memory of the last answer to read the next partition into, if there is any."""
-        if self._next < len(self._kept):
-            return self._kept[self._next]
-        return None
+        kept = self._kept
+        return kept[self._next] if self._next < len(kept) else None
 
     def used(self, data: memoryview, limit_bytes: int) -> None:
         """What a read has returned. A large one says that the next may be as large: then memory for it is kept."""
         if len(data) < _KEPT_READ_BYTES:
             return
-        if self._next < len(self._kept):
-            if len(self._kept[self._next]) < limit_bytes:
-                self._kept[self._next] = bytearray(limit_bytes)
+        kept = self._kept
+        if self._next < len(kept):
+            if len(kept[self._next]) < limit_bytes:
+                kept[self._next] = bytearray(limit_bytes)
         else:
-            self._kept.append(bytearray(limit_bytes))
+            kept.append(bytearray(limit_bytes))
         self._next += 1
 
     def release(self) -> None:

@@ -344,7 +344,9 @@ class Connection(asyncio.BufferedProtocol):
     # --- bounds -----------------------------------------------------------------------------------------------------
 
     def _account(self) -> None:
-        """Tell the budget what this connection holds now."""
+        """Tell the budget what this connection holds now; while memory is short, it keeps nothing for later."""
+        if self._node.memory.is_short:
+            self._release()
         unread = len(self._unread) if self._unread is not None else 0
         unsent = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
         kept = self._frame.capacity_bytes + self._caller.buffers.capacity_bytes + self._caller.lane.capacity_bytes
@@ -352,6 +354,13 @@ class Connection(asyncio.BufferedProtocol):
         if held != self._held_bytes:
             change, self._held_bytes = held - self._held_bytes, held
             self._node.memory.change(change)
+
+    def _release(self) -> None:
+        """Give back what is kept for the next requests and answers."""
+        self._frame.release()
+        self._caller.lane.release()
+        if self._is_sent():
+            self._caller.buffers.release()
 
     def _wait_for_memory(self) -> None:
         if not self._waits_for_memory:
@@ -368,10 +377,7 @@ class Connection(asyncio.BufferedProtocol):
         """About once a second: give back what an idle connection keeps, and close it when it is idle for too long."""
         idle_ms = (now - self._last_active) * 1000
         if idle_ms >= 1000 and self._held_bytes:
-            self._frame.release()
-            self._caller.lane.release()
-            if self._is_sent():
-                self._caller.buffers.release()
+            self._release()
             self._account()
         if not self._has_work and idle_ms > self._node.settings.connections_max_idle_ms:
             self.abort()
