@@ -13,8 +13,8 @@ from pathlib import Path
 
 import persistqueue
 
-from foldlog.errors import WriterInfo
 from foldlog.files.base import Buffer, Entry, File, Lock, Mapped
+from foldlog.files.holder import WriterInfo
 from foldlog.files.posix import PosixFile, PosixFiles
 
 _IOV_MAX = 1024
