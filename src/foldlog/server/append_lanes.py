@@ -21,8 +21,8 @@ _LANE_JOBS_MAX: Final = 16
 _LANE_BYTES_MAX: Final = 4 << 20
 """What one connection may have waiting: enough that the thread never waits for the loop."""
 
-_LANE_KEPT_MAX: Final = 8
-"""Buffers that are kept for the next batches: fresh memory costs more than filling it."""
+_LANE_KEPT_BYTES_MAX: Final = _LANE_BYTES_MAX + (2 << 20)
+"""What is kept for the next batches, with what is on its way: fresh memory costs more than filling it."""
 
 Job = Callable[[], None]
 
@@ -92,7 +92,7 @@ class AppendLane:
         """
         views = [memoryview(one) for one in records]
         if any(view.obj is self._frame.data for view in views):
-            self._frame.exchange(self._spare(0))
+            self._frame.exchange(self._spare(self._frame.capacity_bytes))
             return views
         return [self._copy(view) for view in views]
 
@@ -119,9 +119,9 @@ class AppendLane:
         """A job is over, and the memory of its copies free again."""
         self._jobs -= 1
         self._bytes -= size_bytes
-        memory = {id(view.obj): view.obj for view in views}
-        self._free += [buffer for buffer in memory.values() if isinstance(buffer, bytearray)]
-        del self._free[_LANE_KEPT_MAX:]
+        for buffer in {id(view.obj): view.obj for view in views}.values():
+            if isinstance(buffer, bytearray) and self.capacity_bytes + len(buffer) <= _LANE_KEPT_BYTES_MAX:
+                self._free.append(buffer)
 
     def release(self) -> None:
         """Give back what is kept for the next batches."""

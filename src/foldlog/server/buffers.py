@@ -6,12 +6,17 @@ from collections.abc import Callable
 from typing import Final
 
 from foldlog.limits import FRAME_FIRST_BYTES
+from foldlog.server.memory import ANSWER_BYTES_MAX
 
 RECEIVE_BYTES: Final = 256 << 10
 """One receive: four frames of 64 KB, and half of what a socket buffer holds on loopback."""
 
 _KEPT_READ_BYTES: Final = 128 << 10
 """Below this, fresh memory costs less than keeping it for a connection that may be idle from now on."""
+
+
+_KEPT_BYTES_MAX: Final = ANSWER_BYTES_MAX + (1 << 20)
+"""For the next answer of one connection: as much as an answer has, and what a read brings besides."""
 
 
 class FrameBuffer:
@@ -103,16 +108,13 @@ class ReadBuffers:
         return kept[self._next] if self._next < len(kept) else None
 
     def used(self, data: memoryview, limit_bytes: int) -> None:
-        """What a read has returned. A large one says that the next may be as large: then memory for it is kept."""
-        if len(data) < _KEPT_READ_BYTES:
-            return
-        kept = self._kept
-        if self._next < len(kept):
-            if len(kept[self._next]) < limit_bytes:
-                kept[self._next] = bytearray(limit_bytes)
-        else:
-            kept.append(bytearray(limit_bytes))
-        self._next += 1
+        """What a read of at most `limit_bytes` has returned. If that was a lot, memory for the next one is kept."""
+        kept, number = self._kept, self._next
+        have_bytes = len(kept[number]) if number < len(kept) else 0
+        is_worth_it = len(data) >= max(_KEPT_READ_BYTES, limit_bytes // 2)
+        if have_bytes < limit_bytes and is_worth_it and sum(map(len, kept)) + limit_bytes <= _KEPT_BYTES_MAX:
+            kept[number : number + 1] = [bytearray(limit_bytes)]
+        self._next += number < len(kept)
 
     def release(self) -> None:
         self._kept = []
