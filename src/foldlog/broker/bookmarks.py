@@ -42,6 +42,13 @@ class OffsetAndMetadata:
     metadata: str = ""
 
 
+def check_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """InvalidArgument for an offset below 0. For callers of the library: see `CommittedOffsets` for clients."""
+    for (topic, number), committed in offsets.items():
+        if committed.offset < 0:
+            raise InvalidArgument(f"cannot commit offset {committed.offset} of {topic}-{number}: offsets start at 0")
+
+
 def java_string_hash(text: str) -> int:
     """`String.hashCode()`: over UTF-16 units, in 32 bits, signed.
 
@@ -70,7 +77,8 @@ class CommittedOffsets:
     """Every group's bookmarks, by topic and partition. One owner at a time: the driver locks.
 
     The `plan_…` methods change nothing. Not promised: that a commit comes from a member that may commit
-    (`GroupCoordinator.validate_commit` says so), nor that the topic exists.
+    (`GroupCoordinator.validate_commit` says so), nor that the topic exists, nor that the offset is one: as in Kafka a
+    client may commit -2 or -1, by which KafkaJS means the earliest and the latest, and all take it for no commit.
     """
 
     def __init__(
@@ -87,8 +95,6 @@ class CommittedOffsets:
         topic, number = partition
         if not topic or number < 0:
             raise InvalidArgument(f"cannot commit partition {number} of topic {topic!r}: there is no such partition")
-        if committed.offset < 0:
-            raise InvalidArgument(f"cannot commit offset {committed.offset} of {topic}-{number}: offsets start at 0")
         size_bytes = len(committed.metadata.encode("utf-8"))
         if size_bytes > self._metadata_bytes_max:
             raise MetadataTooLarge(size_bytes, self._metadata_bytes_max)

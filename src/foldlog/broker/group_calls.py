@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
+from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition, check_offsets
 from foldlog.broker.group_messages import GroupDescription, GroupListing
 from foldlog.broker.group_store import Acknowledged, GroupStore
 from foldlog.broker.groups import GroupCoordinator
@@ -59,6 +59,7 @@ class GroupCalls(ABC):
         generation held is refused with a GroupError, as is a commit from outside while the group has members.
         """
         self._writable()
+        check_offsets(offsets)
         self._groups.commit(group, offsets, member_id=member_id, generation=generation, instance_id=instance_id)
 
     def begin_commit_offsets(
@@ -81,11 +82,14 @@ class GroupCalls(ABC):
         )
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None
+        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, with_negative: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group committed, for `partitions` or for all; a partition without a commit is left out."""
+        """What the group committed, for `partitions` or for all; a partition without a commit is left out.
+
+        So is a negative offset, which some clients commit to say that there is none, unless it is asked for.
+        """
         self._refuse_unusable()
-        return self._groups.committed(group, partitions)
+        return self._groups.committed(group, partitions, with_negative=with_negative)
 
     def group_names(self) -> list[str]:
         """Every group that has members, a generation or committed offsets, in order."""

@@ -247,7 +247,7 @@ class GroupStore:
             return self._append(group, records)
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None
+        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, with_negative: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the group committed, durably; partitions without a commit are left out."""
         check_group_name(group)
@@ -258,6 +258,7 @@ class GroupStore:
         return {
             partition: OffsetAndMetadata(offset.offset, offset.leader_epoch, offset.metadata)
             for partition, offset in found.items()
+            if with_negative or offset.offset >= 0
         }
 
     def forget_topic(self, topic: str) -> None:

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.bookmarks import OffsetAndMetadata, check_offsets
 from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
 from foldlog.broker.data_directory import writer_of
@@ -170,6 +170,7 @@ class RemoteBroker:
         instance_id: str | None = None,
     ) -> None:
         check_group_name(group)
+        check_offsets(offsets)
         topic_ids = self._checked_topic_ids(offsets)
         self._change(
             requests.commit(group, offsets, topic_ids, member_id, generation, instance_id),

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import pytest
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.errors import InvalidArgument
 from foldlog.server.authorizer import Operation, ResourceType
 from foldlog.server.handlers import offset_commit
 from foldlog.testing.power_loss import Fate, PowerLossFiles
@@ -198,10 +199,22 @@ def test_notes_that_are_too_long_are_refused_and_the_others_committed(small: Sma
     small.broker.create_topic("events", 3)
     errors = commit(
         small,
-        {("events", 0): at(1, metadata="x" * 4096), ("events", 1): at(2, metadata="é" * 2049), ("events", 2): at(-5)},
+        {("events", 0): at(1, metadata="x" * 4096), ("events", 1): at(2, metadata="é" * 2049)},
     )
-    assert list(errors.values()) == [0, ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_REQUEST]
+    assert list(errors.values()) == [0, ErrorCode.OFFSET_METADATA_TOO_LARGE]
     assert list(small.broker.committed(GROUP)) == [("events", 0)]
+
+
+@pytest.mark.parametrize("offset", [-1, -2])
+def test_a_negative_offset_is_told_again_and_is_no_commit_to_the_library(small: SmallNode, offset: int) -> None:
+    """KafkaJS resets a group by committing -2 or -1, and Kafka keeps what it is given."""
+    small.broker.create_topic("events", 1)
+    assert commit(small, {("events", 0): at(7)}) == {("events", 0): 0}
+    assert commit(small, {("events", 0): at(offset)}) == {("events", 0): 0}
+    assert fetch(small, [("events", 0)]) == {("events", 0): (offset, -1, "", 0)}
+    assert small.broker.committed(GROUP) == {}
+    with pytest.raises(InvalidArgument, match="offsets start at 0"):
+        small.broker.commit_offsets(GROUP, {("events", 0): at(offset)})
 
 
 def test_a_broker_may_allow_shorter_notes() -> None:

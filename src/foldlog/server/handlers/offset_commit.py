@@ -85,8 +85,6 @@ def _refuse(call: Call, topic: str, partition: OffsetCommitRequestPartition, off
     error = partition_checks.refusal(call, Operation.READ, topic, partition.partition_index)
     if error is not ErrorCode.NONE:
         return error
-    if offset.offset < 0:
-        return ErrorCode.INVALID_REQUEST
     if _metadata_bytes(offset) > call.node.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE

@@ -7,6 +7,7 @@ without transactions all are. 8: many groups. 9: a member's id and epoch, for an
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
 from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
@@ -79,7 +80,8 @@ async def _find(call: Call, group: str, topics: list[_Topic] | None) -> _Found:
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     if error is ErrorCode.NONE:
         try:
-            offsets = await call.node.groups.run(call.node.broker.committed, group, _keys(topics))
+            committed = partial(call.node.broker.committed, with_negative=True)
+            offsets = await call.node.groups.run(committed, group, _keys(topics))
         except FoldlogError as failed:
             error = group_error_code(group, failed)
     if topics is None:
