@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from foldlog.clock import Clock
 from foldlog.errors import StorageError
-from foldlog.files.base import Buffer, Files, Into, storage_error
+from foldlog.files.base import Buffer, Files, Into, storage_error, would_block
 from foldlog.limits import POSITION_MAX, READ_CHUNK_BYTES
 from foldlog.log.admission import admit
 from foldlog.log.checkpoint import Slot
@@ -214,22 +214,26 @@ class Partition:
 
     # Appending
 
-    def append(self, *buffers: Buffer, trusted: bool = False, foreign: bool = False) -> Appended:
+    def append(self, *buffers: Buffer, trusted: bool = False, foreign: bool = False, nowait: bool = False) -> Appended:
         """Check the batches, give them offsets, write them. All of them or none. Not durable yet.
 
-        Writable memory is not copied: offsets are put into it in place, and it is the caller's again on return; after
-        an error it may hold some of them. `trusted` and `foreign`: see `admission.admit`.
+        Writable memory is not copied: offsets are put into it, and it is the caller's again on return. `trusted` and
+        `foreign`: see `admission.admit`. `nowait`: BlockingIOError, and nothing done, where it would have to wait.
         """
         admitted = [admit(buffer, self.config, trusted=trusted, foreign=foreign) for buffer in buffers]
         headers = [header for _, found in admitted for header in found]
         size_bytes = sum(len(data) for data, _ in admitted)
-        with self._append_lock:
+        if not self._append_lock.acquire(blocking=not nowait):
+            raise would_block(self.path)
+        try:
             self._refuse_unless_writable()
+            now_ms = self._clock.now_ms()
+            if nowait and (self._has_to_prepare(headers, size_bytes, now_ms) or self._producers.must_wait(headers)):
+                raise would_block(self.path)
             repeated = self._producers.duplicate_of(headers, self._durability.tail.end_offset)
             if repeated is not None:
                 then_ms = repeated.timestamp_ms if self.config.log_append_time else -1
                 return Appended(repeated.base_offset, repeated.last_offset + 1, then_ms, True)
-            now_ms = self._clock.now_ms()
             tail = self._ready_tail(headers, size_bytes, now_ms)
             append_time_ms = now_ms if self.config.log_append_time else -1
             next_offset = tail.end_offset
@@ -240,11 +244,26 @@ class Partition:
             self._producers.note(headers)
             tail.segment.wrote(headers, tail.position, size_bytes)
             self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)
+        finally:
+            self._append_lock.release()
         return Appended(tail.end_offset, next_offset, append_time_ms, False)
+
+    def append_may_wait(self, size_bytes: int) -> bool:
+        """Whether an append of that size, without a producer id, would wait now: for who cannot use `nowait`."""
+        return self._append_lock.locked() or self._has_to_prepare((), size_bytes, self._clock.now_ms())
 
     def _refuse_unless_writable(self) -> None:
         self._core.refuse_if_closed()
         self._durability.refuse_if_poisoned()
+
+    def _has_to_prepare(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> bool:
+        """Whether `_ready_tail` has something to do, which goes to the disk."""
+        return (
+            not self._appending
+            or self._must_roll(headers, size, now_ms)
+            or self._core.epochs.latest != self.leader_epoch
+            or (self._core.state.clean and self.acks_when_written)
+        )
 
     def _ready_tail(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> Tail:
         """The tail that has room for these batches, open for appending."""

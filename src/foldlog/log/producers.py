@@ -27,6 +27,11 @@ class Producers:
             return None
         return self.load(end_offset).duplicate_of(headers)
 
+    def must_wait(self, headers: Sequence[BatchHeader]) -> bool:
+        """Whether these need state that has to be read first, or are the first that need any: that is stored firmly."""
+        is_ready = self._state is not None and self._core.state.has_producers
+        return not is_ready and any(header.producer_id >= 0 for header in headers)
+
     def expect(self, headers: Sequence[BatchHeader]) -> None:
         """The batches are about to be written: from the first idempotent one on, the next open looks for such state."""
         if not self._core.state.has_producers and any(header.producer_id >= 0 for header in headers):
