@@ -27,6 +27,8 @@ KIB, MIB = 1 << 10, 1 << 20
 SIZES = {"4 KB": 4 * KIB, "64 KB": 64 * KIB, "1 MB": MIB}
 WINDOWS = {"4 KB": 64, "64 KB": 16, "1 MB": 5}
 """Requests under way on a connection: about what clients keep."""
+FETCH_BYTES = MIB
+"""What a fetch asks of a partition: max.partition.fetch.bytes, as Java's and librdkafka's consumers have it."""
 CODECS = {"none": 0, "lz4": 3}
 ACKS_ALL = -1
 _VALUE_BYTES = 100
@@ -129,10 +131,12 @@ class Topic:
     def fetch(self, seconds: float) -> Figures:
         return run_flat_out(self._broker.address, self.fetch_load(), self._layout.connections, seconds, 1 << 40)
 
-    def fetch_load(self) -> Load:
-        most = max(1, _FETCH_REQUESTS_MAX // self._layout.partitions)
+    def fetch_load(self, fetch_bytes: int = FETCH_BYTES) -> Load:
+        together = max(1, fetch_bytes // len(self._batch))
+        most = max(1, _FETCH_REQUESTS_MAX // self._layout.partitions) * together
         batches = [min(count, most) for count in self._batches]
-        return fetch_load(self._name, batches, self._batch, self._records, WINDOWS[self._layout.size])
+        window = WINDOWS[self._layout.size] if together == 1 else WINDOWS["1 MB"]
+        return fetch_load(self._name, batches, self._batch, self._records, window, together)
 
     def delete(self) -> None:
         self._broker.delete_topic(self._name)
@@ -212,7 +216,7 @@ class Bench:
         for what, acks in (("produce acks=1", 1), ("produce acks=all", ACKS_ALL), ("fetch", None)):
             topic = self.topic(layout)
             topic.produce(ACKS_ALL, effort.seconds, MIB)
-            load = topic.fetch_load() if acks is None else topic.produce_load(acks)
+            load = topic.fetch_load(fetch_bytes=0) if acks is None else topic.produce_load(acks)
             figures = run_at_rate(self._broker.address, load, effort.rate, effort.rate_seconds)
             with broker_sink.running(load.request_bytes, load.answers.example) as sink:
                 bare = run_at_rate(sink, load.for_sink(), effort.rate, effort.rate_seconds / 2)
@@ -269,6 +273,7 @@ A load client that speaks the protocol raw, in a process beside the broker's: th
         f"""\
 'Loopback, same sizes' is the same client against a process that counts bytes and answers at once: no broker can be \
 faster with this client on {os.cpu_count()} cores, which broker and client share.""",
+        "A fetch asks for up to 1 MiB of a partition, as consumers do by default; a latency is that of one batch.",
         "A latency counts from the moment the request was due, one connection, whether or not the last was answered.",
         """\
 Cold start: from exec of `foldlog serve` to the acknowledgement (acks=all) of a record in a topic that is made for it, \

@@ -108,20 +108,22 @@ def produce_load(topic: str, partitions: int, batch: bytes, records: int, acks: 
     return Load(frames, answers, [0] * partitions, records, len(batch), window)
 
 
-def fetch_load(topic: str, batches: Sequence[int], batch: bytes, records: int, window: int) -> Load:
-    """One batch a request, through all there are: `batches` says how many each partition has."""
+def fetch_load(topic: str, batches: Sequence[int], batch: bytes, records: int, window: int, together: int = 1) -> Load:
+    """`together` batches a request, through all there are: `batches` says how many each partition has."""
+    together = max(1, min(together, *batches))
+    size = together * len(batch)
     frames, offsets = [], []
-    for turn in range(max(batches)):
+    for turn in range(0, max(batches), together):
         for number, count in enumerate(batches):
-            if turn < count:
+            if turn + together <= count:
                 offsets.append(turn * records)
-                frames.append(_pieces(_fetch_request(topic, number, turn * records, len(batch)), FETCH_VERSION))
-    # The offset that is checked is the batch's own: its first eight bytes.
-    marked = struct.pack(">q", _OFFSET_MARK) + bytes(len(batch) - 8)
+                frames.append(_pieces(_fetch_request(topic, number, turn * records, size), FETCH_VERSION))
+    # The offset that is checked is the first batch's own: its first eight bytes.
+    marked = struct.pack(">q", _OFFSET_MARK) + bytes(size - 8)
     answer = fetch.PartitionData(error_code=_ERROR_MARK, records=marked, log_start_offset=0)
     topic_answer = fetch.FetchableTopicResponse(topic=topic, partitions=[answer])
     answers = Answers.like(fetch.FetchResponse(responses=[topic_answer]), FETCH_VERSION)
-    return Load(frames, answers, offsets, 0, len(batch), window)
+    return Load(frames, answers, offsets, 0, size, window)
 
 
 def _fetch_request(topic: str, number: int, offset: int, size: int) -> fetch.FetchRequest:

@@ -71,6 +71,7 @@ class AppendLane:
         self._jobs = 0
         self._bytes = 0
         self._free: list[bytearray] = []
+        self._is_closed = False
 
     @property
     def is_busy(self) -> bool:
@@ -119,10 +120,17 @@ class AppendLane:
         """A job is over, and the memory of its copies free again."""
         self._jobs -= 1
         self._bytes -= size_bytes
+        if self._is_closed:
+            return
         for buffer in {id(view.obj): view.obj for view in views}.values():
             if isinstance(buffer, bytearray) and self.capacity_bytes + len(buffer) <= _LANE_KEPT_BYTES_MAX:
                 self._free.append(buffer)
 
     def release(self) -> None:
         """Give back what is kept for the next batches."""
+        self._free = []
+
+    def close(self) -> None:
+        """The connection is gone: what is on its way is still written, and its memory given back with it."""
+        self._is_closed = True
         self._free = []

@@ -8,8 +8,9 @@ from typing import Final
 from foldlog.limits import FRAME_FIRST_BYTES
 from foldlog.server.memory import ANSWER_BYTES_MAX
 
-RECEIVE_BYTES: Final = 256 << 10
-"""One receive: four frames of 64 KB, and half of what a socket buffer holds on loopback."""
+RECEIVE_BYTES: Final = 1 << 20
+"""One receive, in memory that all connections share. What comes together is answered together: with 64 KB frames 1 MiB
+gives a third more than 256 KiB."""
 
 _KEPT_READ_BYTES: Final = 128 << 10
 """Below this, fresh memory costs less than keeping it for a connection that may be idle from now on."""

@@ -136,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame.finish()
         self._frame.release()
         self._caller.buffers.release()
+        self._caller.lane.close()
         self._node.memory.change(-self._held_bytes)
         self._held_bytes = 0
         self._node.connections.closed(self, self._caller.host)
