@@ -208,6 +208,14 @@ def test_links_and_paths_lead_to_files_that_exist(path: Path) -> None:
     assert not gone, f"{path.name} names what is not there: {gone}"
 
 
+def test_the_architecture_names_only_modules_that_exist() -> None:
+    named = re.findall(r"`(\w+/[\w/]+\.(?:py|pyx))`", page(ROOT / "ARCHITECTURE.md"))
+    places = (ROOT / "src" / "foldlog", ROOT)
+    gone = [name for name in named if not any((place / name).exists() for place in places)]
+    assert named
+    assert not gone
+
+
 def rows(text: str) -> list[tuple[str, str]]:
     """(behaviour, test column) of every row of a table whose second column is headed 'test'."""
     found: list[tuple[str, str]] = []
