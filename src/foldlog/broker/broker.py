@@ -14,7 +14,7 @@ from typing import Final, Self, TypeVar
 
 from foldlog import limits
 from foldlog.broker.bookmarks import CommittedOffsets, TopicPartition
-from foldlog.broker.catalog import Topic
+from foldlog.broker.catalog import Catalog, Topic
 from foldlog.broker.data_directory import address_text, cannot_open, check_path
 from foldlog.broker.group_calls import GroupCalls
 from foldlog.broker.group_messages import GroupSettings
@@ -73,6 +73,7 @@ class Broker(GroupCalls):
         self.directory_id = storage.catalog().directory_id
         self._storage = storage
         self._partitions = storage.partitions
+        self._by_id: tuple[Catalog | None, dict[str, Topic]] = (None, {})
         self._closed = False
         self._closing = threading.Lock()
         self._written = storage if isinstance(storage, WrittenStorage) else None
@@ -228,6 +229,15 @@ class Broker(GroupCalls):
     def find_topic(self, name: str) -> Topic | None:
         """The topic, or None if there is none of that name."""
         return self._storage.catalog().topics.get(name)
+
+    def topic_with_id(self, topic_id: str) -> Topic | None:
+        """The topic of that id, or None if there is none (any more). Looks at all topics once after each change."""
+        catalog = self._storage.catalog()
+        indexed, by_id = self._by_id
+        if indexed is not catalog:
+            by_id = {topic.topic_id: topic for topic in catalog.topics.values()}
+            self._by_id = (catalog, by_id)
+        return by_id.get(topic_id)
 
     def opened_partition(self, topic: str, number: int) -> AnyPartition | None:
         """The partition if it is open already, without waiting for anything; None if it is not, or is none."""

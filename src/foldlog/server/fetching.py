@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from foldlog.errors import FoldlogError, OffsetOutOfRange
+from foldlog.errors import FoldlogError, OffsetOutOfRange, UnknownTopic
 from foldlog.log.partition import Partition
 from foldlog.server.authorizer import Operation, ResourceType
 from foldlog.server.buffers import ReadBuffers
@@ -69,7 +69,9 @@ class Reading:
         partition = self._node.open_partition(name, number)
         if partition is not None:
             return partition
-        if self._nowait and self._node.has_partition(name, number):
+        if not self._node.has_partition(name, number):
+            raise UnknownTopic(name)  # not by looking for it, which lists all topics for its sentence
+        if self._nowait:
             raise BlockingIOError  # it is there and not open: that takes the disk
         return self._node.partition(name, number)
 

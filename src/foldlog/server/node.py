@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from foldlog.log.partition import Partition
     from foldlog.server.metrics import Metrics
     from foldlog.server.settings import ServerSettings
+
+logger = logging.getLogger("foldlog.server")
 
 Result = TypeVar("Result")
 
@@ -84,7 +87,11 @@ class Node:
         calls = self._calls
         while calls:
             callback, arguments = calls.popleft()
-            callback(*arguments)
+            try:
+                callback(*arguments)
+            except Exception:
+                # Those that came with it have nothing to do with it, and nobody would call them again.
+                logger.exception("a call from another thread failed")
 
     def open_partition(self, topic: str, number: int) -> Partition | None:
         """The partition if it is open already; None if it has to be opened, on a thread, by `partition`."""
@@ -103,30 +110,25 @@ class Node:
         return known is not None and 0 <= number < known.partition_count
 
     def close(self) -> None:
+        """End every thread. What they have written is synced, or the log, which stays open, would not show it."""
         self.openings.close()
         self._workers.shutdown(wait=True, cancel_futures=True)
+        self.appenders.close()
+        self._run_calls()
+        self.syncs.finish()
 
 
 class TopicIds:
-    """Topics by the id that newer clients name them with. The catalog knows them by name."""
+    """Topics by the id that newer clients name them with."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._names: dict[bytes, str] = {}
 
     def name_of(self, topic_id: bytes) -> str | None:
         """The topic's name, or None if there is no topic with that id (any more)."""
-        name = self._names.get(topic_id)
-        if name is not None and self._is(name, topic_id):
-            return name
-        # Not known, deleted or made again under its name: look at all, it is rare.
-        self._names = {self.id_of(name): name for name in self._broker.topics(include_internal=True)}
-        return self._names.get(topic_id)
+        topic = self._broker.topic_with_id(topic_id.hex())
+        return None if topic is None else topic.name
 
     def id_of(self, name: str) -> bytes:
         """UnknownTopic if there is none of that name."""
         return bytes.fromhex(self._broker.topic(name).topic_id)
-
-    def _is(self, name: str, topic_id: bytes) -> bool:
-        topic = self._broker.find_topic(name)
-        return topic is not None and bytes.fromhex(topic.topic_id) == topic_id

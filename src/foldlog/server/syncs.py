@@ -46,7 +46,8 @@ class Syncs:
         if self._arrivals.are_awaited(partition):
             self._add(partition, next_offset, None)
             return
-        self._unhurried[partition] = next_offset
+        # Not simply the last: threads tell of their appends in any order, and a duplicate has the offset it had.
+        self._unhurried[partition] = max(next_offset, self._unhurried.get(partition, 0))
         if self._timer is None:
             self._timer = self._loop.call_later(_UNHURRIED_S, self._begin_unhurried)
 
@@ -55,6 +56,11 @@ class Syncs:
         next_offset = self._unhurried.pop(partition, None)
         if next_offset is not None:
             self._add(partition, next_offset, None)
+
+    def finish(self) -> None:
+        """The broker leaves, and nobody calls any more: begin every sync that is to come."""
+        self._begin_unhurried()
+        self._begin()
 
     def _add(self, partition: Partition, next_offset: int, waiter: Waiter | None) -> None:
         known_offset, waiters = self._awaited.get(partition) or (next_offset, [])
@@ -74,7 +80,8 @@ class Syncs:
         self._is_scheduled = False
         awaited, self._awaited = self._awaited, {}
         for partition, (next_offset, waiters) in awaited.items():
-            self._unhurried.pop(partition, None)
+            if self._unhurried.get(partition, next_offset) <= next_offset:
+                self._unhurried.pop(partition, None)
             partition.on_acknowledged(next_offset, partial(self._soon, _tell, waiters))
 
 

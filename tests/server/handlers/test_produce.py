@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,9 @@ import pytest
 from foldlog.broker.broker import Broker
 from foldlog.files.posix import PosixFiles
 from foldlog.log.partition import Partition
-from foldlog.records.loops import BatchBuilder
+from foldlog.records.loops import BatchBuilder, decode
 from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.handlers.produce import handle
 from foldlog.server.server import Server
 from foldlog.server.settings import ServerSettings
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
@@ -21,6 +25,7 @@ from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from server.conftest import Connect
 from server.raw_client import RawClient, batch, fetch, produce, produced
+from server.small_node import SmallNode
 
 
 def partition_of(broker: Broker, number: int = 0, topic: str = "orders") -> Partition:
@@ -204,3 +209,74 @@ def test_a_sync_that_takes_longer_than_the_client_waits_is_a_timeout(tmp_path: P
             gate.set()
             assert code == ErrorCode.REQUEST_TIMED_OUT
             client.close()
+
+
+def test_batches_of_a_connection_stay_in_order_when_a_partition_has_to_be_opened_first(
+    small: SmallNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.broker.create_topic("orders", 2)
+    partition = partition_of(small.broker)
+    call, gate = small.call(9), threading.Event()
+    call.caller.lane.submit(lambda: assert_set(gate), 0)  # the thread of this connection is busy
+    monkeypatch.setattr(small.node, "run", partial(_run_at_once, small))
+
+    async def send() -> None:
+        first = handle(call, produce(batch(b"first"), acks=1))
+        assert isinstance(first, asyncio.Future)
+        data = [PartitionProduceData(index=number, records=batch(b"second")) for number in (1, 0)]
+        second = handle(call, ProduceRequest(acks=1, topic_data=[TopicProduceData(name="orders", partition_data=data)]))
+        assert isinstance(second, Coroutine)
+        second = await second
+        gate.set()
+        assert isinstance(second, asyncio.Future)
+        await asyncio.wait_for(asyncio.gather(first, second), 30)
+
+    small.run(send())
+    partition.sync()
+    assert [record.value for record in decode(partition.read(0).data, "orders", 0)[0]] == [b"first", b"second"]
+
+
+def assert_set(gate: threading.Event) -> None:
+    assert gate.wait(30)
+
+
+def _run_at_once(small: SmallNode, function: Callable[..., object], *arguments: object) -> asyncio.Future[object]:
+    done: asyncio.Future[object] = small.loop.create_future()
+    done.set_result(function(*arguments))
+    return done
+
+
+def test_who_asks_for_a_topic_that_is_not_there_is_not_told_of_others(connect: Connect, broker: Broker) -> None:
+    broker.create_topic("secret-plans", 1)
+    answer = connect().ask(produce(batch(b"x"), topic="nowhere"), 9)
+    only = answer.responses[0].partition_responses[0]
+    assert only.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "secret" not in (only.error_message or "")
+
+
+def test_the_loop_never_waits_for_a_sync_of_what_it_appends(tmp_path: Path) -> None:
+    files = FaultyFiles(PosixFiles())
+    on_the_loop: list[Doing] = []
+
+    def note(doing: Doing) -> int:
+        if doing.kind is not Kind.WRITE and threading.current_thread().name == "foldlog-server":
+            on_the_loop.append(doing)
+        return 0
+
+    with Broker.open(str(tmp_path / "data"), files=files) as broker:
+        broker.create_topic("orders", 2, {"segment.bytes": 2048})
+        with Server.start(broker, ServerSettings.parse({"listeners": "127.0.0.1:0"})) as server:
+            files.fault = Fault(note)
+            client = RawClient(server.addresses[0])
+            for number in range(12):
+                data = [
+                    PartitionProduceData(index=index, records=idempotent(7, 0, number, b"%d" % number * 500))
+                    for index in range(2)
+                ]
+                topic = TopicProduceData(name="orders", partition_data=data)
+                answer = client.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]), 9)
+                for index, one in enumerate(answer.responses[0].partition_responses):
+                    assert (one.index, one.error_code, one.base_offset) == (index, 0, number)
+            client.close()
+        assert partition_of(broker).segment_count > 2
+    assert on_the_loop == []

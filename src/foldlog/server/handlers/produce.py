@@ -1,6 +1,7 @@
 """Produce: batches go to their partitions as they are, and are acknowledged when they are as safe as was asked for.
 
-To follow a batch: `handle`, `_append`, then `Partition.append`; with acks=all back through `_Acknowledgements`.
+To follow a batch: `handle`, `_append`, then `Partition.append`; with acks=all back through `_Acknowledgements`. The
+batches of a connection are appended in the order they came: on the loop, or on its lane while something is there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.topic_names import OFFSETS_TOPIC
-from foldlog.errors import FoldlogError, UnknownPartition, UnknownTopic
+from foldlog.errors import FoldlogError, brief_repr
 from foldlog.log.config import AS_PRODUCED
 from foldlog.log.partition import Partition
 from foldlog.server.authorizer import Operation, ResourceType
@@ -66,12 +67,18 @@ def handle(call: Call, request: ProduceRequest) -> Reply:
     if refused is not None:
         code, message = refused
         batches = [batch._replace(partition=None, error=code, message=message) for batch in batches]
-    if any(batch.partition is None and batch.error is ErrorCode.NONE for batch in batches):
+    if any(map(_must_open, batches)):
         # The views end with this call: the buffer receives the next frame.
         return _open_and_append(call, request, [batch._replace(records=bytearray(batch.records)) for batch in batches])
     if call.caller.lane.is_busy or sum(map(_weight, batches)) > _INLINE_BYTES:
         return _LaneAppend(call, request, batches).later
-    return _acknowledge(call.node, request, [_append(call.node, batch) for batch in batches])
+    outcomes: list[_Outcome] = []
+    for at, batch in enumerate(batches):
+        try:
+            outcomes.append(_append(call.node, batch, nowait=True))
+        except BlockingIOError:  # a segment is full, or a thread appends to the partition
+            return _LaneAppend(call, request, batches[at:], outcomes).later
+    return _acknowledge(call.node, request, outcomes)
 
 
 def _refuse_whole(request: ProduceRequest) -> tuple[ErrorCode, str] | None:
@@ -94,7 +101,14 @@ def _placed(call: Call, at: int, topic: TopicProduceData, index: int, records: R
         message = f"topic {name!r} is written by the log itself"
         return _Batch(name, at, index, records, None, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     partition = node.open_partition(name, index)
+    if partition is None and not node.has_partition(name, index):
+        message = f"there is no partition {index} of topic {brief_repr(name)}"
+        return _Batch(name, at, index, records, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     return _Batch(name, at, index, records, partition, ErrorCode.NONE, None)
+
+
+def _must_open(batch: _Batch) -> bool:
+    return batch.partition is None and batch.error is ErrorCode.NONE
 
 
 def _weight(batch: _Batch) -> int:
@@ -106,19 +120,36 @@ def _weight(batch: _Batch) -> int:
     return size + _INLINE_BYTES if is_opened else size
 
 
-async def _open_and_append(
-    call: Call, request: ProduceRequest, batches: Sequence[_Batch]
-) -> ProduceResponse | Later | None:
-    return _acknowledge(call.node, request, await call.node.run(_append_all, call.node, batches))
+async def _open_and_append(call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> Later:
+    """Opening takes a thread of its own, since it may be long; then it is the turn of the lane, where earlier ones are.
+
+    If the connection is lost meanwhile nothing is appended; from then on, what is appended is synced.
+    """
+    opened = await call.node.run(_open_all, call.node, batches)
+    return _LaneAppend(call, request, opened).later
+
+
+def _open_all(node: Node, batches: Sequence[_Batch]) -> list[_Batch]:
+    return [_opened(node, batch) if _must_open(batch) else batch for batch in batches]
+
+
+def _opened(node: Node, batch: _Batch) -> _Batch:
+    try:
+        return batch._replace(partition=node.partition(batch.topic, batch.number))
+    except FoldlogError as error:
+        return batch._replace(error=code_of(error), message=str(error))
 
 
 class _LaneAppend:
-    """Appends on the connection's lane, while the loop goes on."""
+    """Appends on the connection's lane, while the loop goes on. `before` is what was done already of the request."""
 
-    def __init__(self, call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> None:
+    def __init__(
+        self, call: Call, request: ProduceRequest, batches: Sequence[_Batch], before: Sequence[_Outcome] = ()
+    ) -> None:
         self._node = call.node
         self._request = request
         self._lane = call.caller.lane
+        self._before = before
         self._views = self._lane.own([batch.records for batch in batches])
         self._batches = [batch._replace(records=view) for batch, view in zip(batches, self._views, strict=True)]
         self._size_bytes = sum(map(len, self._views))
@@ -127,7 +158,7 @@ class _LaneAppend:
 
     def _append(self) -> None:
         try:
-            outcomes = _append_all(self._node, self._batches)
+            outcomes = [*self._before, *(_append(self._node, batch) for batch in self._batches)]
         except Exception as error:  # noqa: BLE001  told to the connection, which logs it
             self._node.soon(self._failed, error)
         else:
@@ -152,10 +183,6 @@ class _LaneAppend:
             self.later.set_exception(error)
 
 
-def _append_all(node: Node, batches: Sequence[_Batch]) -> list[_Outcome]:
-    return [_append(node, batch) for batch in batches]
-
-
 class _Outcome(NamedTuple):
     """What became of a batch; nothing is durable yet."""
 
@@ -165,17 +192,14 @@ class _Outcome(NamedTuple):
     answer: PartitionProduceResponse
 
 
-def _append(node: Node, batch: _Batch) -> _Outcome:
-    if batch.error is not ErrorCode.NONE:
-        return _refused(batch, batch.error, batch.message)
+def _append(node: Node, batch: _Batch, *, nowait: bool = False) -> _Outcome:
     partition = batch.partition
+    if partition is None:
+        return _refused(batch, batch.error, batch.message)
     try:
-        if partition is None:
-            partition = node.partition(batch.topic, batch.number)
-        appended = partition.append(batch.records, foreign=True)
+        appended = partition.append(batch.records, foreign=True, nowait=nowait)
     except FoldlogError as error:
-        if not isinstance(error, UnknownTopic | UnknownPartition):
-            logger.debug("%s-%d: a batch is refused: %s", batch.topic, batch.number, error)
+        logger.debug("%s-%d: a batch is refused: %s", batch.topic, batch.number, error)
         return _refused(batch, code_of(error), str(error))
     answer = PartitionProduceResponse(
         index=batch.number,
