@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import cache
 from typing import Any, TypeVar
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -107,6 +108,9 @@ class AiokafkaConsumer(AnyConsumer):
     """aiokafka's. It subscribes after its start, which would wait for the group otherwise, and so for other members."""
 
     def __init__(self, bootstrap: str, options: ConsumerOptions) -> None:
+        super().__init__()
+        self._polling: Future[Any] | None = None
+
         async def start() -> AIOKafkaConsumer:
             consumer = AIOKafkaConsumer(
                 bootstrap_servers=bootstrap,
@@ -137,20 +141,30 @@ class AiokafkaConsumer(AnyConsumer):
         return run(do())
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        self._do(lambda consumer: consumer.subscribe(list(topics)))
+        self._do(lambda consumer: consumer.subscribe(list(topics), listener=_Rebalances(self)))
 
     def subscribe_pattern(self, pattern: str) -> None:
-        self._do(lambda consumer: consumer.subscribe(pattern=f"^{pattern}$"))
+        self._do(lambda consumer: consumer.subscribe(pattern=f"^{pattern}$", listener=_Rebalances(self)))
 
     def assign(self, places: Iterable[Place]) -> None:
         self._do(lambda consumer: consumer.assign([TopicPartition(*place) for place in places]))
 
     def assignment(self) -> set[Place]:
         found = self._do(lambda consumer: consumer.assignment())
-        return {(one.topic, one.partition) for one in found}
+        return _places(found)
 
-    def poll(self) -> list[Received]:
-        found = self._do(lambda consumer: consumer.getmany(timeout_ms=int(POLL_S * 1000)))
+    def poll(self, wait_s: float = POLL_S) -> list[Received]:
+        # In a rebalance it waits for the group whatever its timeout is, and so for members that this thread polls.
+        if self._polling is None:
+            getting = self._consumer.getmany(timeout_ms=int(wait_s * 1000))
+            self._polling = asyncio.run_coroutine_threadsafe(getting, event_loop())
+        try:
+            found = self._polling.result(wait_s + POLL_S)
+        except TimeoutError:
+            return []
+        except KafkaError as error:
+            raise refused(error) from error
+        self._polling = None
         return [
             Received(
                 record.topic,
@@ -218,13 +232,33 @@ class AiokafkaConsumer(AnyConsumer):
         return None if found is None else int(found)
 
     def close(self) -> None:
+        if self._polling is not None:
+            self._polling.cancel()
         run(self._consumer.stop())
+
+
+class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Notes what rebalances bring and take."""
+
+    def __init__(self, consumer: AnyConsumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._consumer.given.append(_places(assigned))
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._consumer.taken.append(_places(revoked))
+
+
+def _places(partitions: Iterable[TopicPartition]) -> set[Place]:
+    return {(one.topic, one.partition) for one in partitions}
 
 
 class AiokafkaClient(AnyClient):
     """See the module."""
 
     name = "aiokafka"
+    assignors = ("range", "roundrobin", "sticky")
 
     def told(self, code: int) -> int:
         return int(for_code(code).errno)

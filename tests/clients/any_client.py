@@ -16,6 +16,7 @@ BOUND_S = 60.0
 """When something that should come has not come: far more than a busy machine needs."""
 
 POLL_S = 0.05
+LONG_POLL_S = 2.0
 
 UNKNOWN_OFFSET = -1
 """Of a record that nobody acknowledged."""
@@ -103,7 +104,14 @@ class AnyProducer(ABC):
 
 
 class AnyConsumer(ABC):
-    """A consumer of one of the clients. Methods mean what they mean in Kafka's own."""
+    """A consumer of one of the clients. Methods mean what they mean in Kafka's own.
+
+    `given` and `taken` are what the rebalances of its group brought and took, in order.
+    """
+
+    def __init__(self) -> None:
+        self.given: list[set[Place]] = []
+        self.taken: list[set[Place]] = []
 
     @abstractmethod
     def subscribe(self, topics: Sequence[str]) -> None: ...
@@ -119,8 +127,8 @@ class AnyConsumer(ABC):
     def assignment(self) -> set[Place]: ...
 
     @abstractmethod
-    def poll(self) -> list[Received]:
-        """What is there, or comes in a moment."""
+    def poll(self, wait_s: float = POLL_S) -> list[Received]:
+        """What is there, or comes in that time; at once if something is there."""
 
     @abstractmethod
     def seek(self, place: Place, offset: int) -> None: ...
@@ -170,9 +178,7 @@ class AnyClient(ABC):
     codecs = ("none", "gzip", "snappy", "lz4", "zstd")
     has_null_headers = True
     """Whether its producer takes a header without a value."""
-    keys_by_murmur2 = True
-    """Whether it can place keys as Java clients do."""
-    cooperative_assignor: str | None = None
+    assignors: tuple[str, ...] = ("range", "roundrobin")
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -220,7 +226,7 @@ class AnyClient(ABC):
 
 
 def read_until(
-    consumers: Sequence[AnyConsumer] | AnyConsumer, is_done: Callable[[list[Received]], bool]
+    consumers: Sequence[AnyConsumer] | AnyConsumer, is_done: Callable[[list[Received]], bool], wait_s: float = POLL_S
 ) -> list[Received]:
     """Poll all in turn until that is so of everything read here; what was read."""
     polled = [consumers] if isinstance(consumers, AnyConsumer) else consumers
@@ -229,13 +235,13 @@ def read_until(
     while not is_done(read):
         assert time.monotonic() < deadline, f"{len(read)} read, assigned {[one.assignment() for one in polled]}"
         for one in polled:
-            read += one.poll()
+            read += one.poll(wait_s)
     return read
 
 
-def read_count(consumers: Sequence[AnyConsumer] | AnyConsumer, count: int) -> list[Received]:
+def read_count(consumer: AnyConsumer, count: int) -> list[Received]:
     """Poll until that many have come, or more if there are more."""
-    return read_until(consumers, lambda read: len(read) >= count)
+    return read_until(consumer, lambda read: len(read) >= count, LONG_POLL_S)
 
 
 def eventually(is_so: Callable[[], bool], what: str) -> None:

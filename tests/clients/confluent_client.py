@@ -98,14 +98,10 @@ class ConfluentProducer(AnyProducer):
 
 
 class ConfluentConsumer(AnyConsumer):
-    """librdkafka's. It needs a group's name also to read alone, and then does not join it.
-
-    `given` and `taken` are what its rebalances brought and took, in order.
-    """
+    """librdkafka's. It needs a group's name also to read alone, and then does not join it."""
 
     def __init__(self, bootstrap: str, options: ConsumerOptions) -> None:
-        self.given: list[set[Place]] = []
-        self.taken: list[set[Place]] = []
+        super().__init__()
         settings = {
             "bootstrap.servers": bootstrap,
             "group.id": options.group or "alone",
@@ -140,8 +136,10 @@ class ConfluentConsumer(AnyConsumer):
     def assignment(self) -> set[Place]:
         return _places(self._consumer.assignment())
 
-    def poll(self) -> list[Received]:
-        return [_received(message) for message in self._consumer.consume(500, POLL_S)]
+    def poll(self, wait_s: float = POLL_S) -> list[Received]:
+        # Its `consume` would wait for the rest.
+        first = self._consumer.poll(wait_s)
+        return [] if first is None else [_received(message) for message in (first, *self._consumer.consume(500, 0))]
 
     def seek(self, place: Place, offset: int) -> None:
         _raising(lambda: self._consumer.seek(TopicPartition(*place, offset)))
@@ -199,7 +197,7 @@ class ConfluentClient(AnyClient):
     """See the module."""
 
     name = "confluent-kafka"
-    cooperative_assignor = "cooperative-sticky"
+    assignors = ("range", "roundrobin", "cooperative-sticky")
 
     def make_producer(self, options: ProducerOptions) -> AnyProducer:
         return ConfluentProducer(self.bootstrap, options)

@@ -67,6 +67,11 @@ class CuttingProxy:
         for connection in connections:
             connection.cut()
 
+    def come_back(self) -> None:
+        """Accept connections again."""
+        with self._changing:
+            self._is_refusing = False
+
     def close(self) -> None:
         self.vanish()
         self._listener.close()

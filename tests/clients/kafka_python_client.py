@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -92,6 +92,7 @@ class KafkaPythonConsumer(AnyConsumer):
     """kafka-python's."""
 
     def __init__(self, bootstrap: str, options: ConsumerOptions) -> None:
+        super().__init__()
         self._consumer = KafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=options.group,
@@ -108,20 +109,23 @@ class KafkaPythonConsumer(AnyConsumer):
         )
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        self._consumer.subscribe(list(topics))
+        # It joins before it knows the topic and again when it does, and forgets what it got if a poll ends in between.
+        for topic in topics:
+            self._consumer.partitions_for_topic(topic)
+        self._consumer.subscribe(list(topics), listener=_Rebalances(self))
 
     def subscribe_pattern(self, pattern: str) -> None:
-        self._consumer.subscribe(pattern=f"^{pattern}$")
+        self._consumer.subscribe(pattern=f"^{pattern}$", listener=_Rebalances(self))
 
     def assign(self, places: Iterable[Place]) -> None:
         self._consumer.assign([TopicPartition(*place) for place in places])
 
     def assignment(self) -> set[Place]:
-        return {(one.topic, one.partition) for one in self._consumer.assignment()}
+        return _places(self._consumer.assignment())
 
-    def poll(self) -> list[Received]:
+    def poll(self, wait_s: float = POLL_S) -> list[Received]:
         try:
-            found = self._consumer.poll(timeout_ms=int(POLL_S * 1000))
+            found = self._consumer.poll(timeout_ms=int(wait_s * 1000))
         except KafkaError as error:
             raise refused(error) from error
         return [
@@ -198,12 +202,29 @@ class KafkaPythonConsumer(AnyConsumer):
         self._consumer.close()
 
 
+class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Notes what rebalances bring and take."""
+
+    def __init__(self, consumer: AnyConsumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._consumer.given.append(_places(assigned))
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._consumer.taken.append(_places(revoked))
+
+
+def _places(partitions: Iterable[TopicPartition]) -> set[Place]:
+    return {(one.topic, one.partition) for one in partitions}
+
+
 class KafkaPythonClient(AnyClient):
     """See the module."""
 
     name = "kafka-python"
     has_null_headers = False
-    cooperative_assignor = "cooperative-sticky"
+    assignors = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
     def make_producer(self, options: ProducerOptions) -> AnyProducer:
         return KafkaPythonProducer(self.bootstrap, options)

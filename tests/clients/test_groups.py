@@ -1,0 +1,236 @@
+"""Members of a group share its partitions, come, go and vanish; what was committed is read once, and nothing is lost.
+
+Each behaviour is written once and run with confluent-kafka, kafka-python and aiokafka, over TCP, against a broker on
+real files, with every assignor the client has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+
+from clients.any_client import AnyClient, AnyConsumer, Place, Refused, eventually, read_count, read_until
+from clients.conftest import CLIENTS, NewTopic
+from clients.cutting_proxy import CuttingProxy
+from foldlog.broker.broker import Broker
+from foldlog.client.log import Log
+from foldlog.server.server import Server
+from foldlog.server.settings import ServerSettings
+from foldlog.wire.error_codes import ErrorCode
+
+PARTITIONS = 4
+
+COOPERATIVE = "cooperative-sticky"
+
+
+@pytest.fixture
+def wide(new_topic: NewTopic) -> str:
+    """A topic with some partitions."""
+    return new_topic(PARTITIONS)
+
+
+def places(topic: str) -> set[Place]:
+    return {(topic, number) for number in range(PARTITIONS)}
+
+
+def is_shared(members: list[AnyConsumer], wanted: set[Place]) -> bool:
+    """Every partition has one reader, and nobody is without."""
+    assigned = [member.assignment() for member in members]
+    return all(assigned) and sorted(chain(*assigned)) == sorted(wanted)
+
+
+def settle(members: list[AnyConsumer], topic: str) -> None:
+    read_until(members, lambda _: is_shared(members, places(topic)))
+
+
+def generation_of(broker: Broker, group: str) -> int:
+    return broker.describe_group(group).generation
+
+
+class Work:
+    """What members have done: a record counts once the offset after it is committed."""
+
+    def __init__(self, log: Log, topic: str) -> None:
+        self._log = log
+        self._topic = topic
+        self._written: Counter[tuple[int, int]] = Counter()
+        self.done: Counter[tuple[int, int]] = Counter()
+
+    def give(self, each: int) -> None:
+        """Append that many to every partition."""
+        with self._log.producer() as producer:
+            futures = [
+                producer.send(self._topic, b"work", partition=number)
+                for number in range(PARTITIONS)
+                for _ in range(each)
+            ]
+        self._written.update((one.partition, one.offset) for one in (future.result() for future in futures))
+
+    def finish(self, members: list[AnyConsumer]) -> None:
+        """Let the members work until all is done."""
+
+        def is_finished() -> bool:
+            for member in members:
+                self._step(member)
+            return set(self.done) == set(self._written)
+
+        eventually(is_finished, "all records are committed")
+
+    @property
+    def is_right(self) -> bool:
+        return self.done == self._written
+
+    def _step(self, member: AnyConsumer) -> None:
+        read = member.poll()
+        mine = member.assignment()
+        kept = [record for record in read if (record.topic, record.partition) in mine]
+        if kept:
+            try:
+                member.commit({(record.topic, record.partition): (record.offset + 1, "") for record in kept})
+            except Refused:
+                return  # the group has moved on: whoever has the partition now does it again
+            self.done.update((record.partition, record.offset) for record in kept)
+
+
+@pytest.fixture(
+    params=[(kind, assignor) for kind in CLIENTS for assignor in kind.assignors],
+    ids=lambda pair: f"{pair[0].name}-{pair[1]}",
+)
+def kind_and_assignor(request: pytest.FixtureRequest) -> tuple[type[AnyClient], str]:
+    """Every client with every assignor it has."""
+    found: tuple[type[AnyClient], str] = request.param
+    return found
+
+
+@pytest.fixture
+def assignor(kind_and_assignor: tuple[type[AnyClient], str]) -> str:
+    return kind_and_assignor[1]
+
+
+@pytest.fixture
+def assigning_client(kind_and_assignor: tuple[type[AnyClient], str], server: Server) -> Iterator[AnyClient]:
+    made = kind_and_assignor[0](server.bootstrap)
+    yield made
+    made.close()
+
+
+def test_members_come_and_go_and_every_record_is_done_once(
+    assigning_client: AnyClient, assignor: str, log: Log, wide: str, group: str
+) -> None:
+    client = assigning_client
+    work = Work(log, wide)
+    work.give(20)
+    members = [client.member(wide, group, assignors=(assignor,))]
+    work.finish(members)
+    members.append(client.member(wide, group, assignors=(assignor,)))
+    work.give(20)
+    work.finish(members)
+    settle(members, wide)
+    taken = set().union(*members[0].taken)
+    if assignor == COOPERATIVE:
+        # Only what the other one got; an eager group gives up everything and deals anew.
+        assert taken == members[1].assignment()
+    else:
+        assert taken == places(wide)
+    client.close_one(members.pop(0))
+    work.give(20)
+    work.finish(members)
+    assert members[0].assignment() == places(wide)
+    assert work.is_right
+
+
+def test_members_of_all_clients_are_one_group(clients: list[AnyClient], log: Log, wide: str, group: str) -> None:
+    work = Work(log, wide)
+    members = [client.member(wide, group) for client in clients]
+    work.give(10)
+    work.finish(members)
+    settle(members, wide)
+    work.give(10)
+    work.finish(members)
+    assert work.is_right
+
+
+def test_a_static_member_that_restarts_has_its_partitions_again_and_disturbs_nobody(
+    client: AnyClient, broker: Broker, log: Log, wide: str, group: str
+) -> None:
+    work = Work(log, wide)
+    members = [client.member(wide, group, instance_id=name) for name in ("a", "b")]
+    settle(members, wide)
+    work.give(10)
+    work.finish(members)
+    generation, before, taken = generation_of(broker, group), members[1].assignment(), list(members[0].taken)
+
+    client.close_one(members[1])
+    members[1] = client.member(wide, group, instance_id="b")
+    read_until(members, lambda _: members[1].assignment() == before)
+    work.give(10)
+    work.finish(members)
+    assert work.is_right
+    assert members[0].taken == taken
+    assert generation_of(broker, group) == generation
+
+
+def test_the_second_with_an_instance_id_shuts_out_the_first(client: AnyClient, topic: str, group: str) -> None:
+    first = client.member(topic, group, instance_id="one")
+    read_until(first, lambda _: bool(first.assignment()))
+    second = client.member(topic, group, instance_id="one")
+    read_until(second, lambda _: bool(second.assignment()))
+    with pytest.raises(Refused) as refusal:
+        read_until(first, lambda _: first.commit({(topic, 0): (0, "")}) is not None)
+    assert refusal.value.code == client.told(ErrorCode.FENCED_INSTANCE_ID)
+
+
+def test_the_work_of_a_member_that_vanishes_is_done_by_the_others_until_it_is_back(
+    client: AnyClient, broker: Broker, log: Log, wide: str, group: str
+) -> None:
+    proxy = CuttingProxy()
+    settings = ServerSettings.parse({"listeners": "127.0.0.1:0", "advertised.listeners": proxy.address})
+    with Server.start(broker, settings) as server:
+        proxy.towards(server.addresses[0])
+        far = type(client)(proxy.address)
+        vanishing = far.member(wide, group, session_timeout_ms=1000)
+        staying = client.member(wide, group, session_timeout_ms=1000)
+        settle([vanishing, staying], wide)
+        proxy.vanish()
+        work = Work(log, wide)
+        work.give(10)
+        work.finish([staying])
+        assert staying.assignment() == places(wide)
+        proxy.come_back()
+        settle([vanishing, staying], wide)
+        work.give(10)
+        work.finish([vanishing, staying])
+        assert work.is_right
+        far.close()
+        proxy.close()
+
+
+def test_members_find_partitions_and_topics_that_come_later(
+    client: AnyClient, broker: Broker, log: Log, new_topic: NewTopic, group: str
+) -> None:
+    topic = new_topic()
+    member = client.consumer(group=group)
+    member.subscribe_pattern(f"{topic}(-more)?")
+    log.append(topic, b"first")
+    assert [record.value for record in read_count(member, 1)] == [b"first"]
+    member.commit()
+    broker.grow_topic(topic, 2)
+    log.append(topic, b"grown", partition=1)
+    assert [record.value for record in read_count(member, 1)] == [b"grown"]
+    member.commit()
+    broker.create_topic(f"{topic}-more")
+    log.append(f"{topic}-more", b"made")
+    assert [record.value for record in read_count(member, 1)] == [b"made"]
+
+
+def test_a_group_that_is_over_and_comes_again_goes_on(client: AnyClient, log: Log, wide: str, group: str) -> None:
+    work = Work(log, wide)
+    for _ in range(3):
+        work.give(5)
+        member = client.member(wide, group)
+        work.finish([member])
+        client.close_one(member)
+    assert work.is_right
