@@ -10,6 +10,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from foldlog.errors import MalformedBytes
@@ -18,7 +19,9 @@ from foldlog.server.authorizer import ANONYMOUS
 from foldlog.server.buffers import FrameBuffer, ReadBuffers
 from foldlog.server.call import Call, Caller, Disconnect, Endpoint, Later, Reply
 from foldlog.server.dispatch import describe, route
+from foldlog.server.exchange import Exchange
 from foldlog.server.failures import has_error
+from foldlog.server.quick_produce import Quick, QuickWait
 from foldlog.server.refusals import refusal
 from foldlog.wire.codec import Chunk
 from foldlog.wire.frames import RequestHeader, encode_response, parse_request_header
@@ -33,28 +36,17 @@ _LENGTH: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _LENGTH_BYTES: Final = 4
 _HEADER_BYTES_MIN: Final = 8
+_PRODUCE_KEY: Final = 0
 _FETCH_KEY: Final = 1
 _PARKED_KEYS: Final = frozenset({11, 14})
 """JoinGroup and SyncGroup wait for other members; a broker that leaves does not."""
 
 _WRITE_HIGH_BYTES: Final = 256 << 10
-"""Answers that the client has not taken; above, no more of its requests are looked at."""
+"""Answers that the client has not taken, or that wait for one before them; above, no more of its requests are looked
+at."""
 
 
 _NO_HEADER: Final = RequestHeader(-1, -1, -1, None)
-
-
-class _Exchange:
-    """A request under way. `chunks` is its answer, encoded; None while it is not known."""
-
-    __slots__ = ("began", "chunks", "has_error", "header", "later")
-
-    def __init__(self, header: RequestHeader, began: float) -> None:
-        self.header = header
-        self.began = began
-        self.chunks: list[Chunk] | None = None
-        self.has_error = False
-        self.later: Later | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -70,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._node = node
         self._endpoint = endpoint
         self._frame = FrameBuffer()
-        self._exchanges: deque[_Exchange] = deque()
+        self._exchanges: deque[Exchange] = deque()
         self._unread: memoryview | None = None  # received, and not looked at while something holds
         self._working: asyncio.Task[Any] | None = None
         self._fetching = False
@@ -81,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_at_end = False
         self._is_taking = False
         self._held_bytes = 0
+        self._answered_bytes = 0  # of answers that are known and wait for those before them
         self._last_active = node.loop.time()
 
     # --- the transport's side ---------------------------------------------------------------------------------------
@@ -104,6 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         frame = self._frame
         if not frame.need_bytes:
             self._take_frames(self._node.receive_buffer[:nbytes], is_owned=False)
+            if frame.capacity_bytes or self._unread is not None:
+                self._account()
         else:
             frame.have_bytes += nbytes
             if not frame.is_complete:
@@ -193,6 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._working is not None
             or self._is_write_paused
+            or self._answered_bytes >= _WRITE_HIGH_BYTES
             or self._caller.lane.is_full
             or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
             or (self._fetching and _INT16.unpack_from(view, body)[0] == _FETCH_KEY)
@@ -222,6 +218,11 @@ class Connection(asyncio.BufferedProtocol):
         began = self._node.loop.time()
         header = _NO_HEADER
         try:
+            if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
+                quick = self._node.quick_produce.append(self._caller, view, start, end)
+                if quick is not None:
+                    self._begin_quick(quick, began)
+                    return
             header, position = parse_request_header(view, start, end)
             served = route(header.api_key, header.api_version)
             if served is None:
@@ -239,18 +240,34 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001  a fault of one request must not end the others'
             self._fail(describe(*header[:2]), error)
             return
-        self._begin(_Exchange(header, began), reply)
+        self._begin(Exchange(header, began), reply)
+
+    def _begin_quick(self, quick: Quick, began: float) -> None:
+        asked = quick.asked
+        exchange = Exchange(RequestHeader(_PRODUCE_KEY, asked.version, asked.correlation_id, None), began)
+        self._exchanges.append(exchange)
+        if not quick.waits_for_sync:
+            self._know(exchange, [quick.answer])
+            self._node.syncs.written(quick.partition, quick.next_offset)
+            return
+        QuickWait(self._node, quick, partial(self._acknowledged, exchange))
+
+    def _acknowledged(self, exchange: Exchange, chunks: list[Chunk], is_refusal: bool) -> None:
+        self._know(exchange, chunks)
+        exchange.has_error = is_refusal
+        self._send()
+        self._go_on()
 
     def _answer_unserved(self, header: RequestHeader, body: memoryview, began: float) -> None:
         answer = refusal(header, body)
         if answer is None:
             self.refuse(f"{describe(header.api_key, header.api_version)}, which is not served")
             return
-        exchange = _Exchange(header, began)
-        exchange.chunks = answer
+        exchange = Exchange(header, began)
+        self._know(exchange, answer)
         self._exchanges.append(exchange)
 
-    def _begin(self, exchange: _Exchange, reply: Reply) -> None:
+    def _begin(self, exchange: Exchange, reply: Reply) -> None:
         self._exchanges.append(exchange)
         if isinstance(reply, Message):
             self._fetching |= exchange.header.api_key == _FETCH_KEY
@@ -262,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._working = self._node.loop.create_task(self._work(exchange, reply))
 
-    async def _work(self, exchange: _Exchange, work: Coroutine[Any, Any, Message | Later | None]) -> None:
+    async def _work(self, exchange: Exchange, work: Coroutine[Any, Any, Message | Later | None]) -> None:
         reply: Reply
         try:
             reply = await work
@@ -283,13 +300,13 @@ class Connection(asyncio.BufferedProtocol):
             self._send()
         self._go_on()
 
-    def _await(self, exchange: _Exchange, later: Later) -> None:
+    def _await(self, exchange: Exchange, later: Later) -> None:
         exchange.later = later
         if exchange.header.api_key == _FETCH_KEY:
             self._fetching = True
         later.add_done_callback(lambda done: self._arrived(exchange, done))
 
-    def _arrived(self, exchange: _Exchange, later: Later) -> None:
+    def _arrived(self, exchange: Exchange, later: Later) -> None:
         exchange.later = None
         if later.cancelled():
             return
@@ -304,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send()
         self._go_on()
 
-    def _settle(self, exchange: _Exchange, message: Message | None) -> None:
+    def _settle(self, exchange: Exchange, message: Message | None) -> None:
         """The answer is known."""
         header = exchange.header
         if message is None:
@@ -314,9 +331,14 @@ class Connection(asyncio.BufferedProtocol):
             if not isinstance(message, Response):
                 raise TypeError(f"{type(message).__name__} is not a response")
             exchange.has_error = has_error(message)
-            exchange.chunks = encode_response(message, header.api_version, header.correlation_id)
+            self._know(exchange, encode_response(message, header.api_version, header.correlation_id))
         except Exception as error:  # noqa: BLE001  as above
             self._fail(describe(*header[:2]), error)
+
+    def _know(self, exchange: Exchange, chunks: list[Chunk]) -> None:
+        """The frame of the answer, which is sent when it is its turn."""
+        exchange.chunks = chunks
+        self._answered_bytes += sum(map(len, chunks))
 
     def _send(self) -> None:
         """Every answer that is known and has none before it that is not."""
@@ -331,10 +353,14 @@ class Connection(asyncio.BufferedProtocol):
             if exchange.header.api_key == _FETCH_KEY:
                 self._fetching = False
             self._node.metrics.request_done(exchange.header.api_key, now - exchange.began, exchange.has_error)
+        sent_bytes = sum(map(len, out))
+        self._answered_bytes -= sent_bytes
         if out and not self._transport.is_closing():
-            self._node.metrics.bytes_out += sum(map(len, out))
+            self._node.metrics.bytes_out += sent_bytes
             self._last_active = now
             self._transport.writelines(out)
+            self._account()
+        elif self._answered_bytes:
             self._account()
         if self._is_at_end and not self._has_work:
             self._transport.close()
@@ -351,7 +377,7 @@ class Connection(asyncio.BufferedProtocol):
         unread = len(self._unread) if self._unread is not None else 0
         unsent = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
         kept = self._frame.capacity_bytes + self._caller.buffers.capacity_bytes + self._caller.lane.capacity_bytes
-        held = kept + unread + unsent
+        held = kept + unread + unsent + self._answered_bytes
         if held != self._held_bytes:
             change, self._held_bytes = held - self._held_bytes, held
             self._node.memory.change(change)

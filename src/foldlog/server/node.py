@@ -18,6 +18,7 @@ from foldlog.server.fetch_sessions import FetchSessions
 from foldlog.server.groups import GroupDriver
 from foldlog.server.memory import MemoryBudget
 from foldlog.server.openings import Openings
+from foldlog.server.quick_produce import QuickProduce
 from foldlog.server.syncs import Syncs
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Node:
         self.syncs = Syncs(loop, self.soon, self.arrivals)
         self.appenders = Appenders()
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, broker.clock)
+        self.quick_produce = QuickProduce(self)
         self.openings = Openings(broker, self)
         self.groups = GroupDriver(self)
         self.is_leaving = False

@@ -17,7 +17,9 @@ from foldlog.log.config import AS_PRODUCED
 from foldlog.log.partition import Partition
 from foldlog.server.authorizer import Operation, ResourceType
 from foldlog.server.call import Call, Disconnect, Later, Reply
+from foldlog.server.quick_produce import INLINE_BYTES, INLINE_COMPRESSED_BYTES, TIMED_OUT
 from foldlog.wire.error_codes import ErrorCode, code_of
+from foldlog.wire.hot import is_compressed
 from foldlog.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -35,13 +37,6 @@ logger = logging.getLogger("foldlog.server")
 _NO_ACKS: Final = 0
 _ALL: Final = -1
 _TOPIC_IDS_FROM: Final = 13
-_ATTRIBUTES_AT: Final = 22
-_CODEC_MASK: Final = 7
-
-_INLINE_BYTES: Final = 128 << 10
-_INLINE_COMPRESSED_BYTES: Final = 8 << 10
-"""What is appended on the loop itself: below, handing it to a thread takes longer. Checking a compressed batch opens
-it, and a bomb would keep all other connections waiting."""
 
 
 class _Batch(NamedTuple):
@@ -70,7 +65,7 @@ def handle(call: Call, request: ProduceRequest) -> Reply:
     if any(map(_must_open, batches)):
         # The views end with this call: the buffer receives the next frame.
         return _open_and_append(call, request, [batch._replace(records=bytearray(batch.records)) for batch in batches])
-    if call.caller.lane.is_busy or sum(map(_weight, batches)) > _INLINE_BYTES:
+    if call.caller.lane.is_busy or sum(map(_weight, batches)) > INLINE_BYTES:
         return _LaneAppend(call, request, batches).later
     outcomes: list[_Outcome] = []
     for at, batch in enumerate(batches):
@@ -114,10 +109,10 @@ def _must_open(batch: _Batch) -> bool:
 def _weight(batch: _Batch) -> int:
     """How long the loop would be busy with it, in bytes of a plain batch."""
     size = len(batch.records)
-    if batch.partition is None or size <= _INLINE_COMPRESSED_BYTES:
+    if batch.partition is None or size <= INLINE_COMPRESSED_BYTES:
         return size
-    is_opened = batch.partition.config.compression != AS_PRODUCED or batch.records[_ATTRIBUTES_AT] & _CODEC_MASK
-    return size + _INLINE_BYTES if is_opened else size
+    is_opened = batch.partition.config.compression != AS_PRODUCED or is_compressed(batch.records)
+    return size + INLINE_BYTES if is_opened else size
 
 
 async def _open_and_append(call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> Later:
@@ -267,7 +262,7 @@ class _Acknowledgements:
         """The disk takes longer than the client waits. The batches are written, and may yet become durable."""
         for outcome in self._outcomes:
             if outcome.partition is not None and outcome.partition.durable_offset < outcome.next_offset:
-                _spoil(outcome.answer, ErrorCode.REQUEST_TIMED_OUT, "not synced within the request's timeout")
+                _spoil(outcome.answer, ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT)
         self._finish()
 
     def _finish(self) -> None:

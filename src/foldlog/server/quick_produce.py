@@ -1,0 +1,144 @@
+"""The short way of a Produce request: one plain batch for one open partition, appended without making messages.
+
+Everything else, and everything that goes wrong, takes the long way through `handlers.produce`: nothing has been done
+then, so it starts from the beginning and finds the same fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.errors import FoldlogError
+from foldlog.log.config import AS_PRODUCED
+from foldlog.log.partition import Partition
+from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.wire.error_codes import ErrorCode, code_of
+from foldlog.wire.frames import encode_response
+from foldlog.wire.hot import PlainProduce, is_compressed, plain_answer, plain_produce
+from foldlog.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+
+if TYPE_CHECKING:
+    from foldlog.server.call import Caller
+    from foldlog.server.node import Node
+    from foldlog.wire.codec import Chunk
+
+INLINE_BYTES: Final = 128 << 10
+INLINE_COMPRESSED_BYTES: Final = 8 << 10
+"""What is appended on the loop itself: below, handing it to a thread takes longer. Checking a compressed batch opens
+it, and a bomb would keep all other connections waiting."""
+
+TIMED_OUT: Final = "not synced within the request's timeout"
+
+_ALL: Final = -1
+_KNOWN_MAX: Final = 10_000
+"""Partitions that are remembered by what clients call them; names that are none are not remembered."""
+
+
+class Quick(NamedTuple):
+    """A batch that is written, and the frame that says so."""
+
+    asked: PlainProduce
+    partition: Partition
+    next_offset: int
+    answer: bytes
+
+    @property
+    def waits_for_sync(self) -> bool:
+        return self.asked.acks == _ALL
+
+    def refusal(self, code: ErrorCode, message: str) -> list[Chunk]:
+        """The frame that says instead that it is not acknowledged."""
+        asked = self.asked
+        only = PartitionProduceResponse(
+            index=asked.partition, error_code=code, base_offset=-1, log_append_time_ms=-1, error_message=message
+        )
+        topic = TopicProduceResponse(partition_responses=[only])
+        if asked.names_topic_by_id:
+            topic.topic_id = asked.topic
+        else:
+            topic.name = asked.topic.decode()
+        return encode_response(ProduceResponse(responses=[topic]), asked.version, asked.correlation_id)
+
+
+class QuickWait:
+    """Calls `done`, once, with the frame to send and whether it is a refusal: when the batch is acknowledged by its
+    partition, or cannot be, or the client has waited long enough."""
+
+    def __init__(self, node: Node, quick: Quick, done: Callable[[list[Chunk], bool], None]) -> None:
+        self._quick = quick
+        self._done: Callable[[list[Chunk], bool], None] | None = done
+        self._timer = node.loop.call_later(max(1, quick.asked.timeout_ms) / 1000, self._timed_out)
+        node.syncs.wait(quick.partition, quick.next_offset, self._acknowledged)
+
+    def _acknowledged(self, error: FoldlogError | None) -> None:
+        self._timer.cancel()
+        if error is None:
+            self._finish([self._quick.answer], False)
+        else:
+            self._finish(self._quick.refusal(code_of(error), str(error)), True)
+
+    def _timed_out(self) -> None:
+        """The disk takes longer than the client waits. The batch is written, and may yet become durable."""
+        self._finish(self._quick.refusal(ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT), True)
+
+    def _finish(self, chunks: list[Chunk], is_refusal: bool) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(chunks, is_refusal)
+
+
+class QuickProduce:
+    """The event loop's."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._known: dict[tuple[bytes, int, bool], tuple[Partition, str]] = {}
+
+    def append(self, caller: Caller, frame: memoryview, start: int, end: int) -> Quick | None:
+        """Append it, if this is its way; None, and nothing done, if it is not."""
+        if caller.lane.is_busy:
+            return None
+        asked = plain_produce(frame, start, end)
+        if asked is None or asked.acks not in (1, _ALL):
+            return None
+        key = (asked.topic, asked.partition, asked.names_topic_by_id)
+        known = self._known.get(key) or self._look_up(key)
+        if known is None:
+            return None
+        partition, name = known
+        records = frame[asked.records_start : asked.records_end]
+        size = len(records)
+        if size > INLINE_COMPRESSED_BYTES and (
+            size > INLINE_BYTES or partition.config.compression != AS_PRODUCED or is_compressed(records)
+        ):
+            return None
+        if not self._node.authorizer.allows(caller.principal, Operation.WRITE, ResourceType.TOPIC, name):
+            return None
+        try:
+            appended = partition.append(records, foreign=True, nowait=True)
+        except (FoldlogError, BlockingIOError):
+            self._known.pop(key, None)  # it may be closed, since its topic was deleted
+            return None
+        base_offset, next_offset, append_time_ms, is_duplicate = appended
+        if not is_duplicate:
+            self._node.metrics.produced(next_offset - base_offset, size)
+        answer = plain_answer(asked, base_offset, append_time_ms, partition.log_start_offset)
+        return Quick(asked, partition, next_offset, answer)
+
+    def _look_up(self, key: tuple[bytes, int, bool]) -> tuple[Partition, str] | None:
+        topic, number, is_id = key
+        try:
+            name = self._node.topic_ids.name_of(topic) if is_id else topic.decode()
+        except UnicodeDecodeError:
+            return None
+        if name is None or name == OFFSETS_TOPIC:
+            return None
+        partition = self._node.open_partition(name, number)
+        if partition is None:
+            return None
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[key] = (partition, name)
+        return self._known[key]
