@@ -28,6 +28,9 @@ logger: Final = logging.getLogger("foldlog.server")
 
 Result = TypeVar("Result")
 
+_APPEND_BYTES: Final = 256 << 10
+"""What a call appends at most, but for groups with very many members."""
+
 
 class _Arrived(NamedTuple):
     """A reply of the coordinator that its client has not been given yet."""
@@ -59,14 +62,17 @@ class GroupDriver:
         if not self._is_loaded:
             await self._node.run(self._load)
             self._is_loaded = True
-        # The first append makes the topic, which takes some syncs.
-        has_topic = self._node.open_partition(OFFSETS_TOPIC, 0) is not None
-        if has_topic and self._lock.acquire(blocking=False):
+        if not self._append_may_wait() and self._lock.acquire(blocking=False):
             try:
                 return function(*arguments)
             finally:
                 self._lock.release()
         return await self._node.run(self._locked, function, *arguments)
+
+    def _append_may_wait(self) -> bool:
+        """The first append makes the topic, and some begin a segment, which takes some syncs."""
+        partition = self._node.open_partition(OFFSETS_TOPIC, 0)
+        return partition is None or partition.append_may_wait(_APPEND_BYTES)
 
     async def ask(self, question: Callable[[GroupCoordinator], Result]) -> Result:
         """What the coordinator, up to date with the clock, answers to that."""
