@@ -88,7 +88,7 @@ class PosixFile:
         if self._owner.forked:
             raise WrongProcess(f"{self.path} was opened before a fork; open the log again in this process")
         total = 0
-        pending = list(buffers)
+        pending: Sequence[Buffer] = buffers
         try:
             while pending:
                 count = os.pwritev(self._descriptor, pending[:_IOV_MAX], position + total)
@@ -119,8 +119,10 @@ class PosixFile:
         self.close()
 
 
-def _after(buffers: list[Buffer], count: int) -> list[Buffer]:
+def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     """What is left of `buffers` once `count` bytes of them are written (writes may be short)."""
+    if len(buffers) == 1 and len(buffers[0]) == count:
+        return ()
     for index, buffer in enumerate(buffers):
         size = memoryview(buffer).nbytes
         if count < size:

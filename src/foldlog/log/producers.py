@@ -23,9 +23,10 @@ class Producers:
 
     def duplicate_of(self, headers: Sequence[BatchHeader], end_offset: int) -> SentBatch | None:
         """The batch in the log that these repeat, if they do; see ProducerState."""
-        if all(header.producer_id < 0 for header in headers):
-            return None
-        return self.load(end_offset).duplicate_of(headers)
+        for header in headers:
+            if header.producer_id >= 0:
+                return self.load(end_offset).duplicate_of(headers)
+        return None
 
     def must_wait(self, headers: Sequence[BatchHeader]) -> bool:
         """Whether these need state that has to be read first, or are the first that need any: that is stored firmly."""
@@ -34,8 +35,12 @@ class Producers:
 
     def expect(self, headers: Sequence[BatchHeader]) -> None:
         """The batches are about to be written: from the first idempotent one on, the next open looks for such state."""
-        if not self._core.state.has_producers and any(header.producer_id >= 0 for header in headers):
-            self._core.change(firmly=True, has_producers=True)
+        if self._core.state.has_producers:
+            return
+        for header in headers:
+            if header.producer_id >= 0:
+                self._core.change(firmly=True, has_producers=True)
+                return
 
     def note(self, headers: Sequence[BatchHeader]) -> None:
         """The batches are written."""
