@@ -342,8 +342,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self) -> None:
         """Every answer that is known and has none before it that is not."""
-        if self._is_taking:
-            return  # the frames that came together are answered together
+        if self._is_taking or self._is_closing:
+            return  # the frames that came together are answered together; and who is gone, not at all
         exchanges = self._exchanges
         out: list[Chunk] = []
         now = self._node.loop.time()

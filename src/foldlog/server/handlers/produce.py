@@ -70,7 +70,7 @@ def handle(call: Call, request: ProduceRequest) -> Reply:
     outcomes: list[_Outcome] = []
     for at, batch in enumerate(batches):
         try:
-            outcomes.append(_append(call.node, batch, nowait=True))
+            outcomes.append(_append(batch, nowait=True))
         except BlockingIOError:  # a segment is full, or a thread appends to the partition
             return _LaneAppend(call, request, batches[at:], outcomes).later
     return _acknowledge(call.node, request, outcomes)
@@ -153,7 +153,7 @@ class _LaneAppend:
 
     def _append(self) -> None:
         try:
-            outcomes = [*self._before, *(_append(self._node, batch) for batch in self._batches)]
+            outcomes = [*self._before, *(_append(batch) for batch in self._batches)]
         except Exception as error:  # noqa: BLE001  told to the connection, which logs it
             self._node.soon(self._failed, error)
         else:
@@ -185,9 +185,10 @@ class _Outcome(NamedTuple):
     partition: Partition | None
     next_offset: int
     answer: PartitionProduceResponse
+    new_records: int = 0
 
 
-def _append(node: Node, batch: _Batch, *, nowait: bool = False) -> _Outcome:
+def _append(batch: _Batch, *, nowait: bool = False) -> _Outcome:
     partition = batch.partition
     if partition is None:
         return _refused(batch, batch.error, batch.message)
@@ -202,9 +203,8 @@ def _append(node: Node, batch: _Batch, *, nowait: bool = False) -> _Outcome:
         log_append_time_ms=appended.append_time_ms,
         log_start_offset=partition.log_start_offset,
     )
-    if not appended.is_duplicate:
-        node.metrics.produced(appended.next_offset - appended.base_offset, len(batch.records))
-    return _Outcome(batch, partition, appended.next_offset, answer)
+    new_records = 0 if appended.is_duplicate else appended.next_offset - appended.base_offset
+    return _Outcome(batch, partition, appended.next_offset, answer, new_records)
 
 
 def _refused(batch: _Batch, code: ErrorCode, message: str | None) -> _Outcome:
@@ -219,11 +219,14 @@ def _acknowledge(
 ) -> ProduceResponse | Later | None:
     """The answer, or `later` (or a new one) if it has to wait for syncs."""
     written = [outcome for outcome in outcomes if outcome.partition is not None]
+    for outcome in written:
+        if outcome.new_records:  # counted here, on the loop: threads that count at once lose some
+            node.metrics.produced(outcome.new_records, len(outcome.batch.records))
     if request.acks == _ALL and written:
         return _Acknowledgements(node, request, outcomes, written, later or node.loop.create_future()).later
-    for _, partition, next_offset, _ in written:
-        if partition is not None:
-            node.syncs.written(partition, next_offset)
+    for outcome in written:
+        if outcome.partition is not None:
+            node.syncs.written(outcome.partition, outcome.next_offset)
     if request.acks != _NO_ACKS:
         return _response(request, outcomes)
     for outcome in outcomes:
@@ -261,7 +264,12 @@ class _Acknowledgements:
     def _timed_out(self) -> None:
         """The disk takes longer than the client waits. The batches are written, and may yet become durable."""
         for outcome in self._outcomes:
-            if outcome.partition is not None and outcome.partition.durable_offset < outcome.next_offset:
+            partition = outcome.partition
+            if (
+                partition is not None
+                and not partition.acks_when_written
+                and partition.durable_offset < outcome.next_offset
+            ):
                 _spoil(outcome.answer, ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT)
         self._finish()
 
