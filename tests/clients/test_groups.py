@@ -6,22 +6,19 @@ real files, with every assignor the client has.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
 
 import pytest
 
-from clients.any_client import AnyClient, AnyConsumer, Place, Refused, eventually, read_count, read_until
+from clients.any_client import AnyClient, AnyConsumer, Place, Refused, read_count, read_until
 from clients.conftest import CLIENTS, NewTopic
 from clients.cutting_proxy import CuttingProxy
+from clients.group_work import PARTITIONS, Work, is_shared
 from foldlog.broker.broker import Broker
 from foldlog.client.log import Log
 from foldlog.server.server import Server
 from foldlog.server.settings import ServerSettings
 from foldlog.wire.error_codes import ErrorCode
-
-PARTITIONS = 4
 
 COOPERATIVE = "cooperative-sticky"
 
@@ -36,63 +33,12 @@ def places(topic: str) -> set[Place]:
     return {(topic, number) for number in range(PARTITIONS)}
 
 
-def is_shared(members: list[AnyConsumer], wanted: set[Place]) -> bool:
-    """Every partition has one reader, and nobody is without."""
-    assigned = [member.assignment() for member in members]
-    return all(assigned) and sorted(chain(*assigned)) == sorted(wanted)
-
-
 def settle(members: list[AnyConsumer], topic: str) -> None:
     read_until(members, lambda _: is_shared(members, places(topic)))
 
 
 def generation_of(broker: Broker, group: str) -> int:
     return broker.describe_group(group).generation
-
-
-class Work:
-    """What members have done: a record counts once the offset after it is committed."""
-
-    def __init__(self, log: Log, topic: str) -> None:
-        self._log = log
-        self._topic = topic
-        self._written: Counter[tuple[int, int]] = Counter()
-        self.done: Counter[tuple[int, int]] = Counter()
-
-    def give(self, each: int) -> None:
-        """Append that many to every partition."""
-        with self._log.producer() as producer:
-            futures = [
-                producer.send(self._topic, b"work", partition=number)
-                for number in range(PARTITIONS)
-                for _ in range(each)
-            ]
-        self._written.update((one.partition, one.offset) for one in (future.result() for future in futures))
-
-    def finish(self, members: list[AnyConsumer]) -> None:
-        """Let the members work until all is done."""
-
-        def is_finished() -> bool:
-            for member in members:
-                self._step(member)
-            return set(self.done) == set(self._written)
-
-        eventually(is_finished, "all records are committed")
-
-    @property
-    def is_right(self) -> bool:
-        return self.done == self._written
-
-    def _step(self, member: AnyConsumer) -> None:
-        read = member.poll()
-        mine = member.assignment()
-        kept = [record for record in read if (record.topic, record.partition) in mine]
-        if kept:
-            try:
-                member.commit({(record.topic, record.partition): (record.offset + 1, "") for record in kept})
-            except Refused:
-                return  # the group has moved on: whoever has the partition now does it again
-            self.done.update((record.partition, record.offset) for record in kept)
 
 
 @pytest.fixture(

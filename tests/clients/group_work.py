@@ -1,0 +1,74 @@
+"""Work for the members of a group, and whether it was done once: records that count when they are committed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Protocol
+
+from clients.any_client import Place, Received, Refused, eventually
+from foldlog.client.log import Log
+
+PARTITIONS = 4
+
+
+class Worker(Protocol):
+    """A member of a group, of any client or embedded. `commit` raises Refused if the group has moved on."""
+
+    def poll(self) -> list[Received]: ...
+
+    def assignment(self) -> set[Place]: ...
+
+    def commit(self, offsets: Mapping[Place, tuple[int, str]]) -> None: ...
+
+
+def is_shared(members: Sequence[Worker], wanted: set[Place]) -> bool:
+    """Every partition has one reader, and nobody is without."""
+    assigned = [member.assignment() for member in members]
+    return all(assigned) and sorted(chain(*assigned)) == sorted(wanted)
+
+
+class Work:
+    """What members have done: a record counts once the offset after it is committed."""
+
+    def __init__(self, log: Log, topic: str) -> None:
+        self._log = log
+        self._topic = topic
+        self._written: Counter[tuple[int, int]] = Counter()
+        self.done: Counter[tuple[int, int]] = Counter()
+
+    def give(self, each: int) -> None:
+        """Append that many to every partition."""
+        with self._log.producer() as producer:
+            futures = [
+                producer.send(self._topic, b"work", partition=number)
+                for number in range(PARTITIONS)
+                for _ in range(each)
+            ]
+        self._written.update((one.partition, one.offset) for one in (future.result() for future in futures))
+
+    def finish(self, members: Sequence[Worker]) -> None:
+        """Let the members work until all is done."""
+
+        def is_finished() -> bool:
+            for member in members:
+                self._step(member)
+            return set(self.done) == set(self._written)
+
+        eventually(is_finished, "all records are committed")
+
+    @property
+    def is_right(self) -> bool:
+        return self.done == self._written
+
+    def _step(self, member: Worker) -> None:
+        read = member.poll()
+        mine = member.assignment()
+        kept = [record for record in read if (record.topic, record.partition) in mine]
+        if kept:
+            try:
+                member.commit({(record.topic, record.partition): (record.offset + 1, "") for record in kept})
+            except Refused:
+                return  # the group has moved on: whoever has the partition now does it again
+            self.done.update((record.partition, record.offset) for record in kept)

@@ -1,0 +1,197 @@
+"""Every call that an admin client has either works or fails at once and says why; and none is left out.
+
+What the calls for topics, settings, records, groups and offsets do is proved in `tests/server`, in the modules of
+admin clients. Here are the calls about the broker itself, those that this broker does not serve, and a look through
+the tests for a call that nobody makes: a new release of a client that brings one has to be looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import admin as confluent
+from kafka import TopicPartition as PythonPartition
+from kafka import admin as python
+from kafka.errors import UnsupportedVersionError
+
+from clients.any_client import BOUND_S
+from clients.confluent_client import QUICK
+from foldlog.broker.broker import Broker
+from foldlog.client.log import Log
+from foldlog.server.server import Server
+from foldlog.wire.messages import APIS
+
+TESTS = Path(__file__).resolve().parent.parent
+WHERE_CALLS_ARE_MADE = (
+    TESTS / "server" / "test_admin_of_real_clients.py",
+    TESTS / "server" / "test_group_admin_of_real_clients.py",
+    Path(__file__),
+)
+NOT_CALLS = {
+    "DEFAULT_CONFIG",
+    "poll",  # answers come to futures
+    "set_sasl_credentials",  # changes the client only
+}
+
+
+@pytest.mark.parametrize("kind", [confluent.AdminClient, python.KafkaAdminClient, AIOKafkaAdminClient])
+def test_no_call_of_an_admin_client_is_left_out(kind: type[Any]) -> None:
+    made = {
+        node.attr
+        for path in WHERE_CALLS_ARE_MADE
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+    }
+    calls = {name for name in dir(kind) if not name.startswith("_")} - NOT_CALLS
+    assert not calls - made, "no test makes these calls"
+
+
+# --- confluent-kafka ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def librdkafka(server: Server) -> confluent.AdminClient:
+    return confluent.AdminClient({"bootstrap.servers": server.bootstrap, **QUICK})
+
+
+def test_confluent_names_the_cluster_and_lists_groups_the_old_way(
+    librdkafka: confluent.AdminClient, broker: Broker, log: Log, topic: str, group: str
+) -> None:
+    log.append(topic, b"value")
+    log.reset_group(group, {(topic, 0): 1})
+    assert librdkafka.cluster_id(timeout=BOUND_S) == broker.directory_id
+    assert group in [listed.id for listed in librdkafka.list_groups(timeout=BOUND_S)]
+
+
+ACL = confluent.AclBinding(
+    confluent.ResourceType.TOPIC,
+    "topic",
+    confluent.ResourcePatternType.LITERAL,
+    "User:somebody",
+    "*",
+    confluent.AclOperation.READ,
+    confluent.AclPermissionType.ALLOW,
+)
+ANYTHING: Any = None
+ACLS = confluent.AclBindingFilter(
+    confluent.ResourceType.ANY,
+    ANYTHING,
+    confluent.ResourcePatternType.ANY,
+    ANYTHING,
+    ANYTHING,
+    confluent.AclOperation.ANY,
+    confluent.AclPermissionType.ANY,
+)
+NO_SCRAM = confluent.UserScramCredentialDeletion("somebody", confluent.ScramMechanism.SCRAM_SHA_256)
+
+
+def result(answer: Any) -> Any:
+    """What a future gives, or the first of several."""
+    future = next(iter(answer.values())) if isinstance(answer, dict) else answer
+    return future.result(BOUND_S)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda admin: admin.create_acls([ACL]), "ACLs Admin API"),
+        (lambda admin: admin.describe_acls(ACLS), "ACLs Admin API"),
+        (lambda admin: admin.delete_acls([ACLS]), "ACLs Admin API"),
+        (lambda admin: admin.describe_user_scram_credentials(), "DescribeUserScramCredentials API"),
+        (lambda admin: admin.alter_user_scram_credentials([NO_SCRAM]), "AlterUserScramCredentials API"),
+        (lambda admin: admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition("topic", 0)]), "ElectLeaders"),
+    ],
+    ids=["create_acls", "describe_acls", "delete_acls", "describe_scram", "alter_scram", "elect_leaders"],
+)
+def test_confluent_says_what_the_broker_does_not_serve(
+    librdkafka: confluent.AdminClient, call: Callable[[confluent.AdminClient], Any], told: str
+) -> None:
+    with pytest.raises(KafkaException, match=f"{told}.* not supported by broker") as refusal:
+        result(call(librdkafka))
+    assert refusal.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
+
+
+# --- kafka-python ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kafka_python(server: Server) -> Iterator[python.KafkaAdminClient]:
+    client = python.KafkaAdminClient(bootstrap_servers=server.bootstrap)
+    yield client
+    client.close()
+
+
+def test_kafka_python_tells_what_the_broker_serves(kafka_python: python.KafkaAdminClient, topic: str) -> None:
+    versions = {int(key): bounds for key, bounds in kafka_python.api_versions().items()}
+    assert set(versions) == set(APIS)
+    assert kafka_python.get_broker_version_data(1).api_versions == versions
+    # None is finalized: features are how the nodes of a cluster agree on a version, and there is one node.
+    assert kafka_python.describe_features() == {}
+    kafka_python.wait_for_topics([topic], timeout_ms=BOUND_S * 1000)
+
+
+READ_BY_SOMEBODY = python.ACL(
+    "User:somebody",
+    "*",
+    python.ACLOperation.READ,
+    python.ACLPermissionType.ALLOW,
+    python.ResourcePattern(python.ResourceType.TOPIC, "topic"),
+)
+OF_SOMEBODY = python.ACLFilter(
+    "User:somebody",
+    "*",
+    python.ACLOperation.ANY,
+    python.ACLPermissionType.ANY,
+    python.ResourcePatternFilter(python.ResourceType.TOPIC, None, python.ACLResourcePatternType.ANY),
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda admin, _: admin.create_acls([READ_BY_SOMEBODY]), "CreateAclsRequest"),
+        (lambda admin, _: admin.describe_acls(OF_SOMEBODY), "DescribeAclsRequest"),
+        (lambda admin, _: admin.delete_acls([OF_SOMEBODY]), "DeleteAclsRequest"),
+        (lambda admin, _: admin.describe_user_scram_credentials(), "DescribeUserScramCredentialsRequest"),
+        (
+            lambda admin, _: admin.alter_user_scram_credentials(
+                [python.UserScramCredentialDeletion("somebody", "SCRAM-SHA-256")]
+            ),
+            "AlterUserScramCredentialsRequest",
+        ),
+        (lambda admin, _: admin.update_features({"metadata.version": 1}), "UpdateFeaturesRequest"),
+        (lambda admin, _: admin.describe_metadata_quorum(), "DescribeQuorumRequest"),
+        (lambda admin, _: admin.list_config_resources(), "ListConfigResourcesRequest"),
+        (lambda admin, topic: admin.elect_leaders(0, {topic: [0]}), "ElectLeadersRequest"),
+        (
+            lambda admin, topic: admin.alter_partition_reassignments({PythonPartition(topic, 0): [1]}),
+            "AlterPartitionReassignmentsRequest",
+        ),
+        (lambda admin, _: admin.list_partition_reassignments(), "ListPartitionReassignmentsRequest"),
+        (lambda admin, topic: admin.alter_replica_log_dirs({(topic, 0, 1): "/data"}), "AlterReplicaLogDirsRequest"),
+        (lambda admin, _: admin.list_transactions(), "ListTransactionsRequest"),
+        (lambda admin, _: admin.find_hanging_transactions(), "ListTransactionsRequest"),
+        (
+            lambda admin, topic: admin.abort_transaction(
+                python.AbortTransactionSpec(PythonPartition(topic, 0), producer_id=1, producer_epoch=0)
+            ),
+            "WriteTxnMarkersRequest",
+        ),
+        (lambda admin, _: admin.describe_transactions(["tx"]), "this broker has no transactions"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_kafka_python_says_what_the_broker_does_not_serve(
+    kafka_python: python.KafkaAdminClient,
+    topic: str,
+    call: Callable[[python.KafkaAdminClient, str], Any],
+    told: str,
+) -> None:
+    with pytest.raises(UnsupportedVersionError, match=told):
+        call(kafka_python, topic)

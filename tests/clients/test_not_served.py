@@ -1,0 +1,128 @@
+"""Who asks for what this broker does not have is told so, where its client tells anybody, and nobody else suffers.
+
+Security and KIP-848 are not there yet. Transactions have their tests beside the groups, calls of admin clients beside
+the others of their kind. What a client shows its user is the client's; here it is written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
+from confluent_kafka import Consumer, KafkaError, Producer
+from kafka import KafkaProducer
+from kafka.errors import UnsupportedVersionError
+
+from clients.any_client import BOUND_S, POLL_S, AnyClient, Outgoing, Sent, eventually
+from clients.confluent_client import QUICK
+from foldlog.server.server import Server
+
+WITH_PASSWORD = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "somebody", "sasl_plain_password": "secret"}
+
+
+def errors_of_librdkafka(server: Server, topic: str, **settings: str) -> list[KafkaError]:
+    """What a producer with these settings tells its error callback first."""
+    errors: list[KafkaError] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": server.bootstrap,
+            "error_cb": errors.append,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+            **QUICK,
+        }
+    )
+    producer.produce(topic, b"value")
+    eventually(lambda: producer.poll(POLL_S) > 0 or bool(errors), "an error")
+    producer.purge()
+    producer.flush(BOUND_S)
+    return errors
+
+
+def test_librdkafka_with_a_password_is_told_that_there_is_no_sasl(server: Server, topic: str) -> None:
+    errors = errors_of_librdkafka(
+        server,
+        topic,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="somebody",
+        sasl_password="secret",
+    )
+    assert errors[0].code() == KafkaError._AUTHENTICATION
+    assert "SASL Handshake not supported by broker" in errors[0].str()
+
+
+def test_kafka_python_with_a_password_is_told_that_there_is_no_sasl(server: Server) -> None:
+    with pytest.raises(UnsupportedVersionError, match="does not support the 'SaslHandshakeRequest'"):
+        KafkaProducer(bootstrap_servers=server.bootstrap, security_protocol="SASL_PLAINTEXT", **WITH_PASSWORD)
+
+
+def start_aiokafka(server: Server, **settings: Any) -> None:
+    async def start() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=server.bootstrap, **settings)
+        try:
+            await producer.start()
+        finally:
+            await producer.stop()
+
+    asyncio.run(asyncio.wait_for(start(), BOUND_S))
+
+
+def test_aiokafka_with_a_password_is_told_that_there_is_no_sasl(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(KafkaConnectionError, match="Unable to bootstrap"):
+        start_aiokafka(server, security_protocol="SASL_PLAINTEXT", **WITH_PASSWORD)
+    assert "SaslHandShakeRequest cannot be used" in caplog.text
+
+
+GUESS = "is it speaking TLS or HTTP?"
+
+
+def test_the_broker_guesses_that_librdkafka_speaks_tls(
+    server: Server, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = errors_of_librdkafka(server, topic, security_protocol="SSL")
+    assert "SSL" in errors[0].str()
+    eventually(lambda: GUESS in caplog.text, "a line in the broker's log")
+
+
+def test_the_broker_guesses_that_aiokafka_speaks_tls(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(KafkaConnectionError, match="Unable to bootstrap"):
+        start_aiokafka(server, security_protocol="SSL", ssl_context=ssl.create_default_context())
+    eventually(lambda: GUESS in caplog.text, "a line in the broker's log")
+
+
+def test_librdkafka_logs_that_there_is_no_kip_848_and_the_others_are_served(
+    server: Server, clients: list[AnyClient], topic: str, group: str
+) -> None:
+    """It looks for a coordinator that knows it for ever, and tells only its log (debug=cgrp). It can be closed."""
+    lines: list[str] = []
+    listening = logging.getLogger("clients.kip_848")
+    listening.setLevel(logging.DEBUG)
+    listening.propagate = False
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    listening.addHandler(handler)
+    consumer = Consumer(
+        {
+            **QUICK,
+            "bootstrap.servers": server.bootstrap,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "debug": "cgrp",
+            "log_level": 7,
+        },
+        logger=listening,
+    )
+    consumer.subscribe([topic])
+    told = "ConsumerGroupHeartbeatRequest not supported by broker"
+    eventually(lambda: consumer.poll(POLL_S) is None and any(told in line for line in lines), told)
+    for offset, client in enumerate(clients):
+        assert client.producer().send(topic, [Outgoing(b"value")]) == [Sent(0, offset)]
+    consumer.close()
+    listening.removeHandler(handler)
