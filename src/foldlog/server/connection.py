@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
-        if not self._is_reading:
+        if not self._is_reading and not self._node.is_leaving:
             self._is_reading = True
             self._transport.resume_reading()
 

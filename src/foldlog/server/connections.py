@@ -21,6 +21,7 @@ class Connections:
         self._metrics = metrics
         self._open: set[Connection] = set()
         self._by_host: Counter[str] = Counter()
+        self._takes_more = True
 
     def __len__(self) -> int:
         return len(self._open)
@@ -30,7 +31,9 @@ class Connections:
         self._by_host[host] += 1
         self._metrics.connection_opened()
         settings = self._settings
-        if len(self._open) > settings.max_connections:
+        if not self._takes_more:
+            connection.abort()  # it was accepted while the listeners closed
+        elif len(self._open) > settings.max_connections:
             connection.refuse(f"there are max.connections={settings.max_connections} already")
         elif self._by_host[host] > settings.max_connections_per_ip:
             connection.refuse(f"there are max.connections.per.ip={settings.max_connections_per_ip} from {host} already")
@@ -48,6 +51,7 @@ class Connections:
 
     def stop_taking(self) -> None:
         """Nothing more is begun; what is under way goes on."""
+        self._takes_more = False
         for connection in tuple(self._open):
             connection.stop_taking()
 

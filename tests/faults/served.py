@@ -1,0 +1,99 @@
+"""`foldlog serve` on a directory, killed and started again on the same port: what the tests of a served log share."""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Self
+
+from cli.command import COMMAND, WAIT_S, environment
+
+READY = "foldlog is serving "
+
+
+def free_port() -> int:
+    """A port that is free, also while nobody listens there.
+
+    Not one that the system gives out by itself: a client that connects to such a port again and again while the broker
+    is away gets, some day, a connection to itself, and the broker can never listen there again.
+    """
+    lowest_given_out = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = list(range(min(10_000, lowest_given_out // 2), lowest_given_out))
+    random.SystemRandom().shuffle(ports)
+    for port in ports:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError(f"every port below {lowest_given_out} is taken")
+
+
+class ServedDirectory:
+    """One directory and one port; the process that serves them may come and go. One thread's."""
+
+    def __init__(self, path: Path, *arguments: str) -> None:
+        self.path = path / "data"
+        self.port = free_port()
+        self.starts = 0
+        self._arguments = arguments
+        self._log = path / "serve.log"
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def logged(self) -> str:
+        """What all its processes have logged."""
+        return self._log.read_text()
+
+    def start(self) -> None:
+        """Returns when it has said that it is ready."""
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [*COMMAND, "serve", str(self.path), "--listen", self.bootstrap, *self._arguments],
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.startswith(READY), f"it did not start: {self.logged}"
+        self.starts += 1
+
+    def end(self, number: signal.Signals) -> int:
+        """Send the signal and wait for the end; the exit code."""
+        process, self._process = self._process, None
+        assert process is not None
+        with process:
+            process.send_signal(number)
+            try:
+                return process.wait(WAIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self.end(signal.SIGKILL)
