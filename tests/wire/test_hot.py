@@ -127,3 +127,12 @@ def test_the_answer_has_the_bytes_of_the_codec(
     answer = TopicProduceResponse(name=name, topic_id=b"\2" * 16, partition_responses=[only])
     expected = b"".join(encode_response(ProduceResponse(responses=[answer]), version, 99))
     assert plain_answer(asked, base_offset, append_time_ms, log_start_offset) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_client_id_of_negative_length_is_left_to_the_codec_which_refuses_it(version: int) -> None:
+    topic = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=1, records=b"records")])
+    frame = frame_of(ProduceRequest(acks=-1, topic_data=[topic]), version, client_id=None)
+    assert plain_produce(frame, 4, len(frame)) is not None
+    frame[12:14] = struct.pack(">h", -2)
+    assert plain_produce(frame, 4, len(frame)) is None

@@ -38,6 +38,7 @@ class Reading:
         self.size_bytes = 0
         self.records = 0  # by their offsets: where a topic is compacted, fewer are left of them
         self.is_final = False  # an error, which nobody wants to wait for
+        self.is_full = False  # there is more than an answer carries, so waiting brings nothing
         self.answers: list[PartitionData] = []
         self.waits: list[tuple[Partition, int]] = []  # with the high watermark that was seen
 
@@ -99,10 +100,14 @@ class Reading:
         if high_watermark < offset <= partition.log_end_offset:
             return answer  # written and not durable yet: it comes
         wanted_bytes = min(wanted.max_bytes, self._room_bytes)
-        if offset == high_watermark or (wanted_bytes <= 0 and self.size_bytes):
+        if offset == high_watermark:
+            return answer
+        if wanted_bytes <= 0 and self.size_bytes:
+            self.is_full |= self._room_bytes <= 0
             return answer
         found = partition.read(offset, max(1, wanted_bytes), self._buffers.take(), nowait=self._nowait)
         data = found.data
+        self.is_full |= self._room_bytes < wanted.max_bytes and found.next_offset < high_watermark
         if len(data) > wanted_bytes and self.size_bytes:
             return answer  # a batch over the limit is sent only where nothing else is: there must be progress
         self._buffers.used(data, wanted_bytes + _INDEX_INTERVAL_BYTES)
@@ -173,6 +178,7 @@ class Fetching:
     def _is_enough(self, reading: Reading) -> bool:
         return (
             reading.is_final
+            or reading.is_full
             or reading.size_bytes >= self._min_bytes
             or not self._context.partitions
             or self._node.is_leaving
@@ -221,8 +227,8 @@ class Fetching:
         # written and not durable has its size already, so the next move is looked at whatever the size.
         missing_bytes = self._min_bytes - reading.size_bytes if is_all_durable else 0
         self._enough_bytes = self._waited_bytes() + missing_bytes
-        if self._min_bytes <= 1 and any(partition.high_watermark != seen for partition, seen in self._waits):
-            self._look_again()  # it came between the reading and the waiting
+        if any(partition.high_watermark != seen for partition, seen in self._waits):
+            self._node.loop.call_soon(self._look_again)  # it came between the reading and the waiting
 
     def _waited_bytes(self) -> int:
         return sum(partition.size_bytes for partition, _ in self._waits)

@@ -53,6 +53,8 @@ def plain_produce(frame: memoryview, start: int, end: int) -> PlainProduce | Non
     """The request between these positions, if it is of that shape; None, and nothing said about it, if it is not."""
     try:
         _, version, correlation_id, client_id_bytes = _HEADER.unpack_from(frame, start)
+        if client_id_bytes < -1:
+            return None
         position = start + _HEADER.size + max(0, client_id_bytes)
         if _FIRST <= version < _FLEXIBLE_FROM:
             found = _plain(frame, position, version, correlation_id)

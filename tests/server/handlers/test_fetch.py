@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from foldlog.broker.broker import Broker
 from foldlog.files.posix import PosixFile
 from foldlog.log.partition import Partition
 from foldlog.records.loops import decode
+from foldlog.server.fetch_sessions import WantedPartition
+from foldlog.server.fetching import Reading
 from foldlog.server.server import Server
 from foldlog.server.settings import ServerSettings
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from server.conftest import Connect
 from server.raw_client import RawClient, batch, fetch, fetched, produce
+from server.small_node import SmallNode
 
 
 def fill(broker: Broker, partition: int = 0, batches: int = 10, size_bytes: int = 1000) -> int:
@@ -242,3 +246,45 @@ def test_records_keep_their_bytes_while_the_next_answer_is_read(connect: Connect
         records = only(client.receive(FetchResponse, 11)[1]).records or b""
         first = decode(records, "orders", 0)[0][0]
         assert (first.offset, first.value) == (offset, b"%d" % offset + b"x" * 200_000)
+
+
+def test_small_and_large_answers_of_one_fetch_do_not_share_memory(connect: Connect, broker: Broker) -> None:
+    fill(broker, partition=0, batches=2, size_bytes=400_000)
+    fill(broker, partition=1, batches=1, size_bytes=10)
+    fill(broker, partition=2, batches=1, size_bytes=300_000)
+    client = connect()
+    # From the second on, the connection has memory of the one before to read into.
+    for numbers in ([0], [1, 0], [0, 1, 2], [1, 2, 0], [2, 1, 0]):
+        wanted = [FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1 << 20) for number in numbers]
+        request = FetchRequest(min_bytes=1, max_bytes=50 << 20, topics=[FetchTopic(topic="orders", partitions=wanted)])
+        answer = client.ask(request, 11)
+        for found in answer.responses[0].partitions:
+            partition = broker.partition("orders", found.partition_index)
+            assert found.records == partition.read(0, 1 << 20).data
+
+
+def test_an_answer_that_is_full_is_enough_whatever_the_client_would_wait_for(connect: Connect, broker: Broker) -> None:
+    """One answer carries less than a client may ask for; it must not wait for what cannot come with it."""
+    fill(broker, batches=12, size_bytes=1_000_000)
+    request = fetch(0, max_wait_ms=10 * 60 * 1000, min_bytes=20 << 20, partition_max_bytes=50 << 20)
+    found = only(connect().ask(request, 11))
+    assert 7 << 20 <= len(found.records or b"") <= 8 << 20
+
+
+def test_what_comes_between_reading_and_waiting_is_not_overslept(
+    small: SmallNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.broker.create_topic("orders", 1)
+    partition = small.broker.partition("orders", 0)
+    assert isinstance(partition, Partition)
+    read = Reading.read
+
+    def read_and_then_more_comes(self: Reading, wanted: Sequence[WantedPartition]) -> None:
+        read(self, wanted)
+        if not partition.log_end_offset:
+            partition.append(batch(b"x" * 1000))
+            partition.sync()
+
+    monkeypatch.setattr(Reading, "read", read_and_then_more_comes)
+    later = small.begin(fetch(0, max_wait_ms=10 * 60 * 1000, min_bytes=500), 11)
+    assert fetched(small.answer(later, 11)) == [b"x" * 1000]
