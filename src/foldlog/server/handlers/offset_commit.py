@@ -1,7 +1,7 @@
 """OffsetCommit, versions 2 to 10: where a group has got to. Answered when it is durable.
 
-2 to 4 carry a retention time, which brokers have long ignored. 6: leader epochs. 7: static members. 9: only member
-epochs of another protocol. 10: topics by their ids.
+2 to 4 carry a retention time, which is passed over: offsets.retention.minutes holds for all. 6: leader epochs. 7:
+static members. 9: only member epochs of another protocol. 10: topics by their ids.
 """
 
 from __future__ import annotations
