@@ -42,9 +42,7 @@ _PARKED_KEYS: Final = frozenset({11, 14})
 """JoinGroup and SyncGroup wait for other members; a broker that leaves does not."""
 
 _WRITE_HIGH_BYTES: Final = 256 << 10
-"""Answers that the client has not taken, or that wait for one before them; above, no more of its requests are looked
-at."""
-
+"""Answers that the client has not taken, or that wait for one before them; above, none of its requests are begun."""
 
 _NO_HEADER: Final = RequestHeader(-1, -1, -1, None)
 
@@ -353,8 +351,7 @@ class Connection(asyncio.BufferedProtocol):
             if exchange.header.api_key == _FETCH_KEY:
                 self._fetching = False
             self._node.metrics.request_done(exchange.header.api_key, now - exchange.began, exchange.has_error)
-        sent_bytes = sum(map(len, out))
-        self._answered_bytes -= sent_bytes
+        self._answered_bytes -= (sent_bytes := sum(map(len, out)))
         if out and not self._transport.is_closing():
             self._node.metrics.bytes_out += sent_bytes
             self._last_active = now
