@@ -9,14 +9,18 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 BOUND_S = 60.0
 """When something that should come has not come: far more than a busy machine needs."""
 
-POLL_S = 0.05
+POLL_S = 0.1
 LONG_POLL_S = 2.0
+
+Result = TypeVar("Result")
 
 UNKNOWN_OFFSET = -1
 """Of a record that nobody acknowledged."""
@@ -228,20 +232,32 @@ class AnyClient(ABC):
 def read_until(
     consumers: Sequence[AnyConsumer] | AnyConsumer, is_done: Callable[[list[Received]], bool], wait_s: float = POLL_S
 ) -> list[Received]:
-    """Poll all in turn until that is so of everything read here; what was read."""
-    polled = [consumers] if isinstance(consumers, AnyConsumer) else consumers
+    """Poll all at once until that is so of everything read here; what was read."""
+    polled = [consumers] if isinstance(consumers, AnyConsumer) else list(consumers)
     read: list[Received] = []
     deadline = time.monotonic() + BOUND_S
     while not is_done(read):
         assert time.monotonic() < deadline, f"{len(read)} read, assigned {[one.assignment() for one in polled]}"
-        for one in polled:
-            read += one.poll(wait_s)
+        for records in at_once([partial(one.poll, wait_s) for one in polled]):
+            read += records
     return read
 
 
 def read_count(consumer: AnyConsumer, count: int) -> list[Received]:
     """Poll until that many have come, or more if there are more."""
     return read_until(consumer, lambda read: len(read) >= count, LONG_POLL_S)
+
+
+def at_once(calls: Sequence[Callable[[], Result]]) -> list[Result]:
+    """What each of these returns, called at the same time.
+
+    Members of a group have to be polled like this: kafka-python forgets what a rebalance gave it if that comes while
+    nobody polls, and joins again, so members that take turns never come to rest.
+    """
+    if len(calls) == 1:
+        return [calls[0]()]
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(lambda call: call(), calls))
 
 
 def eventually(is_so: Callable[[], bool], what: str) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Protocol
 
-from clients.any_client import Place, Received, Refused, eventually
+from clients.any_client import Place, Received, Refused, at_once, eventually
 from foldlog.client.log import Log
 
 PARTITIONS = 4
+
+Done = tuple[int, int]
+"""Partition and offset."""
 
 
 class Worker(Protocol):
@@ -35,8 +39,8 @@ class Work:
     def __init__(self, log: Log, topic: str) -> None:
         self._log = log
         self._topic = topic
-        self._written: Counter[tuple[int, int]] = Counter()
-        self.done: Counter[tuple[int, int]] = Counter()
+        self._written: Counter[Done] = Counter()
+        self.done: Counter[Done] = Counter()
 
     def give(self, each: int) -> None:
         """Append that many to every partition."""
@@ -52,8 +56,8 @@ class Work:
         """Let the members work until all is done."""
 
         def is_finished() -> bool:
-            for member in members:
-                self._step(member)
+            for done in at_once([partial(_step, member) for member in members]):
+                self.done.update(done)
             return set(self.done) == set(self._written)
 
         eventually(is_finished, "all records are committed")
@@ -62,13 +66,15 @@ class Work:
     def is_right(self) -> bool:
         return self.done == self._written
 
-    def _step(self, member: Worker) -> None:
-        read = member.poll()
-        mine = member.assignment()
-        kept = [record for record in read if (record.topic, record.partition) in mine]
-        if kept:
-            try:
-                member.commit({(record.topic, record.partition): (record.offset + 1, "") for record in kept})
-            except Refused:
-                return  # the group has moved on: whoever has the partition now does it again
-            self.done.update((record.partition, record.offset) for record in kept)
+
+def _step(member: Worker) -> list[Done]:
+    """Poll, and commit what came; what is done then."""
+    read = member.poll()
+    mine = member.assignment()
+    kept = [record for record in read if (record.topic, record.partition) in mine]
+    if kept:
+        try:
+            member.commit({(record.topic, record.partition): (record.offset + 1, "") for record in kept})
+        except Refused:
+            return []  # the group has moved on: whoever has the partition now does it again
+    return [(record.partition, record.offset) for record in kept]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import foldlog
-from clients.any_client import AnyClient, Header, Outgoing, Place, Received, Refused, read_count, read_until
+from clients.any_client import AnyClient, Header, Outgoing, Place, Received, Refused, at_once, eventually, read_count
 from clients.conftest import CLIENTS, NewTopic
 from clients.group_work import PARTITIONS, Work, is_shared
 from foldlog.client.consumer import Consumer
@@ -137,7 +137,8 @@ def test_members_over_the_wire_and_inside_the_process_are_one_group(
         inside = EmbeddedMember(near)
         work.give(10)
         work.finish([remote, inside])
-        read_until(remote, lambda _: inside.poll() == [] and is_shared([remote, inside], places))
+        polls = [remote.poll, inside.poll]
+        eventually(lambda: at_once(polls) == [[], []] and is_shared([remote, inside], places), "partitions are shared")
         work.give(10)
         work.finish([remote, inside])
     work.give(10)
