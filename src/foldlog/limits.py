@@ -153,6 +153,12 @@ REQUESTS_IN_FLIGHT_MAX = 128
 CONNECTION_STALL_MS = 10_000
 """While memory is short: how long a connection may hold a part of a frame, or an answer it does not read."""
 
+MEMORY_TURN_STALL_MS = 2000
+"""The same for the one connection that may exceed the limit while all others wait for it."""
+
+MEMORY_TURN_SWEEPS = 5
+"""Seconds after which it is the next one's turn, so that nobody who sends a byte now and then keeps all others out."""
+
 HTTP_CONNECTIONS_MAX = 64
 """Of the HTTP listener: a few scrapers, a few browsers. Each may hold a page of metrics that it does not read."""
 

@@ -14,13 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from foldlog.errors import MalformedBytes
-from foldlog.limits import CONNECTION_STALL_MS, REQUESTS_IN_FLIGHT_MAX
+from foldlog.limits import REQUESTS_IN_FLIGHT_MAX
 from foldlog.server.authorizer import ANONYMOUS
 from foldlog.server.buffers import FrameBuffer, ReadBuffers
 from foldlog.server.call import Call, Caller, Disconnect, Endpoint, Later, Reply
 from foldlog.server.dispatch import describe, route
 from foldlog.server.exchange import Exchange
 from foldlog.server.failures import has_error
+from foldlog.server.memory import HeldMemory
 from foldlog.server.quick_produce import Quick, QuickWait
 from foldlog.server.refusals import refusal
 from foldlog.wire.codec import Chunk
@@ -65,12 +66,11 @@ class Connection(asyncio.BufferedProtocol):
         self._working: asyncio.Task[Any] | None = None
         self._fetching = False
         self._is_write_paused = False
-        self._waits_for_memory = False
         self._is_reading = True
         self._is_closing = False
         self._is_at_end = False
         self._is_taking = False
-        self._held_bytes = 0
+        self._memory = HeldMemory(node.memory, self._has_memory)
         self._answered_bytes = 0  # of answers that are known and wait for those before them
         self._last_active = node.loop.time()
 
@@ -100,13 +100,14 @@ class Connection(asyncio.BufferedProtocol):
         else:
             frame.have_bytes += nbytes
             if not frame.is_complete:
-                if frame.must_grow and self._node.memory.is_short:
-                    self._wait_for_memory()
+                if frame.must_grow and self._memory.must_wait():
+                    self._stop_reading()
             elif frame.need_bytes == _LENGTH_BYTES:
                 frame.need_bytes += self._checked_length(frame.view(), 0) or 0
             else:
                 view = frame.view()
                 frame.finish()
+                self._memory.received()
                 self._take_frames(view, is_owned=True)
             self._account()
         if self._unread is not None:
@@ -130,8 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame.release()
         self._caller.buffers.release()
         self._caller.lane.close()
-        self._node.memory.change(-self._held_bytes)
-        self._held_bytes = 0
+        self._memory.close()
         self._node.connections.closed(self, self._caller.host)
 
     def pause_writing(self) -> None:
@@ -177,8 +177,8 @@ class Connection(asyncio.BufferedProtocol):
             known = end - position >= _LENGTH_BYTES
             size = _LENGTH.unpack_from(view, position)[0] if known else 0
             self._frame.begin(view[position:], _LENGTH_BYTES + size)
-            if self._node.memory.is_short:
-                self._wait_for_memory()
+            if self._memory.must_wait():
+                self._stop_reading()
         self._send()
 
     def _holds(self, view: memoryview, body: int) -> bool:
@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         while self._unread is not None and not self._is_taking and not self._holds(self._unread, _LENGTH_BYTES):
             unread, self._unread = self._unread, None
             self._take_frames(unread, is_owned=True)
-        if self._unread is None and not self._waits_for_memory and not self._is_closing:
+        if self._unread is None and not self._memory.is_waiting and not self._is_closing:
             self._read_on()
 
     def _stop_reading(self) -> None:
@@ -357,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
             self._last_active = now
             self._transport.writelines(out)
             self._account()
-        elif self._answered_bytes:
+        elif self._answered_bytes or self._node.memory.is_short:
             self._account()
         if self._is_at_end and not self._has_work:
             self._transport.close()
@@ -375,9 +375,7 @@ class Connection(asyncio.BufferedProtocol):
         unsent = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
         kept = self._frame.capacity_bytes + self._caller.buffers.capacity_bytes + self._caller.lane.capacity_bytes
         held = kept + unread + unsent + self._answered_bytes
-        if held != self._held_bytes:
-            change, self._held_bytes = held - self._held_bytes, held
-            self._node.memory.change(change)
+        self._memory.account(held, is_idle=not self._caller.lane.is_busy)
 
     def _release(self) -> None:
         """Give back what is kept for the next requests and answers."""
@@ -386,27 +384,21 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_sent():
             self._caller.buffers.release()
 
-    def _wait_for_memory(self) -> None:
-        if not self._waits_for_memory:
-            self._waits_for_memory = True
-            self._stop_reading()
-            self._node.memory.when_not_short(self._has_memory)
-
     def _has_memory(self) -> None:
-        self._waits_for_memory = False
+        self._last_active = self._node.loop.time()
         if not self._is_closing:
             self._go_on()
 
     def sweep(self, now: float) -> None:
         """About once a second: give back what an idle connection keeps, and close it when it is idle for too long."""
         idle_ms = (now - self._last_active) * 1000
-        if idle_ms >= 1000 and self._held_bytes:
+        if idle_ms >= 1000 and self._memory.held_bytes:
             self._release()
             self._account()
         if not self._has_work and idle_ms > self._node.settings.connections_max_idle_ms:
             self.abort()
-        elif self._held_bytes and idle_ms > CONNECTION_STALL_MS and self._node.memory.is_waited_for:
-            self.refuse(f"{self._held_bytes} bytes held without moving while memory is short")
+        elif self._memory.is_in_the_way(idle_ms, is_sent=self._is_sent()):
+            self.refuse(f"{self._memory.held_bytes} bytes held without moving while memory is short")
 
     @property
     def _has_work(self) -> bool:

@@ -161,6 +161,7 @@ class Server:
                 await asyncio.wait_for(self._leaving.wait(), SWEEP_S)
             except TimeoutError:
                 node.connections.sweep(self._loop.time())
+                node.memory.sweep()
 
     async def _leave(self, node: Node) -> None:
         for accepting in self._listeners:
