@@ -12,6 +12,7 @@ from typing import Self
 from cli.command import COMMAND, WAIT_S, environment
 
 READY = "foldlog is serving "
+USUAL_LOWEST_PORT = 32_768
 
 
 def free_port() -> int:
@@ -20,7 +21,8 @@ def free_port() -> int:
     Not one that the system gives out by itself: a client that connects to such a port again and again while the broker
     is away gets, some day, a connection to itself, and the broker can never listen there again.
     """
-    lowest_given_out = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    told = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    lowest_given_out = int(told.read_text().split()[0]) if told.exists() else USUAL_LOWEST_PORT
     ports = list(range(min(10_000, lowest_given_out // 2), lowest_given_out))
     random.SystemRandom().shuffle(ports)
     for port in ports:
@@ -31,6 +33,13 @@ def free_port() -> int:
                 continue
             return port
     raise AssertionError(f"every port below {lowest_given_out} is taken")
+
+
+def _status_kib(pid: int, name: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    raise AssertionError(f"this system does not tell {name}")
 
 
 class ServedDirectory:
@@ -56,6 +65,15 @@ class ServedDirectory:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that its process has had resident since it started, or since `forget_peak`."""
+        return _status_kib(self.pid, "VmHWM") << 10
+
+    def forget_peak(self) -> None:
+        """Count the peak anew, from what is resident now."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     @property
     def logged(self) -> str:

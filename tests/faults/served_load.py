@@ -33,6 +33,9 @@ BOUND_S = 60.0
 UNANSWERED_MAX = 60
 """Of one producer: enough to have several requests on their way, few enough that a restart is soon caught up with."""
 
+BALLAST = b"\0"
+"""What comes after it in a value only makes the record larger."""
+
 Place = tuple[int, int]
 """Partition and offset."""
 
@@ -306,7 +309,8 @@ class Member(Worker):
     def _take(self, messages: list[Any]) -> None:
         ends: dict[int, int] = {}
         for message in messages:
-            self.story.was_read(message.partition(), message.offset(), message.value().decode())
+            label, _, _ = message.value().partition(BALLAST)
+            self.story.was_read(message.partition(), message.offset(), label.decode())
             ends[message.partition()] = message.offset() + 1
         try:
             answered = self._consumer.commit(
