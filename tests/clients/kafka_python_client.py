@@ -109,10 +109,10 @@ class KafkaPythonConsumer(AnyConsumer):
         )
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        # It joins before it knows the topic and again when it does, and forgets what it got if a poll ends in between.
-        for topic in topics:
-            self._consumer.partitions_for_topic(topic)
         self._consumer.subscribe(list(topics), listener=_Rebalances(self))
+        # Otherwise it joins before it knows the topic and again when it does, and if a poll ends in between, it never
+        # looks at what it was given.
+        self._consumer.topics()
 
     def subscribe_pattern(self, pattern: str) -> None:
         self._consumer.subscribe(pattern=f"^{pattern}$", listener=_Rebalances(self))
