@@ -24,6 +24,7 @@ from foldlog.server.failures import has_error
 from foldlog.server.memory import HeldMemory
 from foldlog.server.quick_produce import Quick, QuickWait
 from foldlog.server.refusals import refusal
+from foldlog.server.unheard import unheard_bytes
 from foldlog.wire.codec import Chunk
 from foldlog.wire.frames import RequestHeader, encode_response, parse_request_header
 from foldlog.wire.schema import Message, Response
@@ -434,6 +435,11 @@ class Connection(asyncio.BufferedProtocol):
         """The broker is leaving: what is under way is still answered, nothing more is begun."""
         self._stop_reading()
         self._unread = None
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether all answers are with the client's system; those that are not can be lost by closing."""
+        return self._is_sent() and not unheard_bytes(self._transport.get_extra_info("socket"))
 
     def leave(self) -> None:
         """Send what is known and close."""

@@ -59,6 +59,10 @@ class Connections:
     def are_busy(self) -> bool:
         return any(connection.is_busy for connection in self._open)
 
+    @property
+    def are_heard(self) -> bool:
+        return all(connection.is_heard for connection in self._open)
+
     def leave(self) -> None:
         """Send what is known, and close."""
         for connection in tuple(self._open):

@@ -170,6 +170,7 @@ class Server:
         node.connections.stop_taking()
         node.arrivals.wake_all()
         await _until(lambda: not node.connections.are_busy, _LEAVE_S)
+        await _until(lambda: node.connections.are_heard, _FLUSH_S)
         node.connections.leave()
         await _until(lambda: not len(node.connections), _FLUSH_S)
         node.connections.abort()
