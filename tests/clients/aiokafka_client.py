@@ -118,6 +118,7 @@ class AiokafkaConsumer(AnyConsumer):
                 group_instance_id=options.instance_id,
                 partition_assignment_strategy=[ASSIGNORS[name] for name in options.assignors],
                 auto_offset_reset=options.reset,
+                isolation_level=options.isolation,
                 enable_auto_commit=options.is_auto_committing,
                 auto_commit_interval_ms=options.auto_commit_interval_ms,
                 session_timeout_ms=options.session_timeout_ms,

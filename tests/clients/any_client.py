@@ -88,6 +88,7 @@ class ConsumerOptions:
     instance_id: str | None = None
     assignors: tuple[str, ...] = ("range",)
     reset: str = "earliest"
+    isolation: str = "read_uncommitted"
     is_auto_committing: bool = False
     auto_commit_interval_ms: int = 100
     session_timeout_ms: int = 10_000

@@ -106,6 +106,7 @@ class ConfluentConsumer(AnyConsumer):
             "bootstrap.servers": bootstrap,
             "group.id": options.group or "alone",
             "auto.offset.reset": "error" if options.reset == "none" else options.reset,
+            "isolation.level": options.isolation,
             "enable.auto.commit": options.is_auto_committing,
             "auto.commit.interval.ms": options.auto_commit_interval_ms,
             "partition.assignment.strategy": ",".join(options.assignors),

@@ -79,6 +79,11 @@ def test_a_record_larger_than_a_fetch_is_read_all_the_same(client: AnyClient, lo
     assert [len(record.value or b"") for record in read] == sizes
 
 
+def test_a_reader_of_committed_records_reads_all_as_there_are_no_transactions(client: AnyClient, filled: str) -> None:
+    read = read_count(client.reader(filled, isolation="read_committed"), 100)
+    assert offsets(read) == list(range(100))
+
+
 def test_a_reader_waits_for_what_is_not_there_yet(client: AnyClient, log: Log, topic: str) -> None:
     reader = client.reader(topic)
     assert reader.poll() == []
