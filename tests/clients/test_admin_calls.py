@@ -60,6 +60,7 @@ def librdkafka(server: Server) -> confluent.AdminClient:
     return confluent.AdminClient({"bootstrap.servers": server.bootstrap, **QUICK})
 
 
+@pytest.mark.filterwarnings("ignore:list_groups:DeprecationWarning")
 def test_confluent_names_the_cluster_and_lists_groups_the_old_way(
     librdkafka: confluent.AdminClient, broker: Broker, log: Log, topic: str, group: str
 ) -> None:
