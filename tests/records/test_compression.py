@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.errors import InvalidArgument, InvalidBatch
+from foldlog.errors import InvalidArgument, InvalidBatch, RefusedBatch
 from foldlog.records.batch import Compression
 from foldlog.records.compression import compress, decompress
 from records.generated import CODECS
@@ -72,7 +72,7 @@ def test_a_bomb_is_refused_without_being_expanded() -> None:
 def most_allocated_bytes_while_refusing(codec: int, packed: bytes, limit_bytes: int) -> int:
     tracemalloc.start()
     try:
-        with pytest.raises(InvalidBatch):
+        with pytest.raises(RefusedBatch):
             decompress(codec, packed, limit_bytes)
         _, most = tracemalloc.get_traced_memory()
     finally:
@@ -82,13 +82,13 @@ def most_allocated_bytes_while_refusing(codec: int, packed: bytes, limit_bytes: 
 
 def test_a_zstd_window_beyond_the_limit_is_refused_before_it_is_allocated() -> None:
     frame = b"\x28\xb5\x2f\xfd" + bytes([0x00, 17 << 3]) + b"\x01\x00\x00"
-    with pytest.raises(InvalidBatch, match="window"):
+    with pytest.raises(RefusedBatch, match="window"):
         decompress(Compression.ZSTD, frame, 1 << 20)
 
 
 def test_a_declared_zstd_size_beyond_the_limit_is_refused() -> None:
     frame = bytearray(compress(Compression.ZSTD, b"x" * 70_000))
-    with pytest.raises(InvalidBatch, match="more than 69999"):
+    with pytest.raises(RefusedBatch, match="more than 69999"):
         decompress(Compression.ZSTD, frame, 69_999)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import cramjam
 
-from foldlog.errors import InvalidArgument, InvalidBatch
+from foldlog.errors import InvalidArgument, InvalidBatch, RefusedBatch
 from foldlog.records.batch import Compression
 
 Buffer = bytes | bytearray | memoryview
@@ -86,8 +86,8 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
     """What `data` expands to, at most `limit_bytes`.
 
-    Raises InvalidBatch (at position 0: the caller knows where the batch stands) if it expands to more or is not in
-    the codec's format. Allocates no more than the limit, and the codec's own window.
+    Raises RefusedBatch if it expands to more, and InvalidBatch if it is not in the codec's format (both at position 0:
+    the caller knows where the batch stands). Allocates no more than the limit, and the codec's own window.
     """
     if codec == Compression.NONE:
         if len(data) > limit_bytes:
@@ -104,8 +104,11 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
     raise InvalidBatch(f"compression codec {codec} is unknown", 0)
 
 
-def _too_large(limit_bytes: int) -> InvalidBatch:
-    return InvalidBatch(f"its records expand to more than {limit_bytes} bytes", 0)
+def _too_large(limit_bytes: int) -> RefusedBatch:
+    """Not damage, which a client would send again: however often it comes, it is too large."""
+    return RefusedBatch(
+        f"its records expand to more than {limit_bytes} bytes; send fewer or smaller ones in a batch", 0
+    )
 
 
 def _garbage(name: str, why: object) -> InvalidBatch:
@@ -170,7 +173,7 @@ def _zstd_size(data: Buffer, limit_bytes: int) -> int | None:
         exponent, mantissa = data[position] >> 3, data[position] & 7
         window_bytes = (1 << (10 + exponent)) // 8 * (8 + mantissa)
         if window_bytes > max(limit_bytes, _ZSTD_WINDOW_BYTES_ALWAYS):
-            raise InvalidBatch(f"its zstd window of {window_bytes} bytes is over the limit of {limit_bytes}", 0)
+            raise RefusedBatch(f"its zstd window of {window_bytes} bytes is over the limit of {limit_bytes}", 0)
         position += 1
     position += (0, 1, 2, 4)[descriptor & 3]
     width = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]

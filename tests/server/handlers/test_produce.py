@@ -13,6 +13,7 @@ import pytest
 
 from foldlog.broker.broker import Broker
 from foldlog.files.posix import PosixFiles
+from foldlog.log import admission
 from foldlog.log.partition import Partition
 from foldlog.records.loops import BatchBuilder, decode
 from foldlog.server.authorizer import Operation, ResourceType
@@ -134,6 +135,18 @@ def test_what_no_partition_takes_is_refused_with_kafkas_codes(connect: Connect, 
     unknown = TopicProduceData(topic_id=b"\1" * 16, partition_data=[PartitionProduceData(records=batch(b"x"))])
     answer = client.ask(ProduceRequest(acks=1, topic_data=[unknown]), 13)
     assert produced(answer)[0] == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_batch_that_expands_beyond_the_limit_is_refused_with_a_code_that_clients_do_not_send_again(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, codec: int
+) -> None:
+    monkeypatch.setattr(admission, "DECOMPRESSED_BYTES_MAX", 1000)
+    answer = connect().ask(produce(batch(bytes(2000), compression=codec)), 9)
+    only = answer.responses[0].partition_responses[0]
+    assert ErrorCode(only.error_code) is ErrorCode.INVALID_RECORD
+    assert not ErrorCode(only.error_code).is_retriable
+    assert "expand to more than 1000 bytes" in (only.error_message or "")
 
 
 def test_a_duplicate_is_answered_with_the_original_offset(connect: Connect, broker: Broker) -> None:

@@ -130,7 +130,7 @@ cdef class Body:
         try:
             self.expanded.hold(_decompress(header.attributes & COMPRESSION_MASK, compressed, decompressed_limit))
         except InvalidBatch as error:
-            raise InvalidBatch(error.reason, header.position) from None
+            raise type(error)(error.reason, header.position) from None
         self.start = self.expanded.data
         self.end = self.start + self.expanded.size
         return 0

@@ -215,7 +215,7 @@ def open_body(view: memoryview, header: BatchHeader, decompressed_limit: int) ->
         try:
             data = bytes_of(decompress(header.compression, view[start:end], decompressed_limit))
         except InvalidBatch as error:
-            raise InvalidBatch(error.reason, header.position) from None
+            raise type(error)(error.reason, header.position) from None
         start, end = 0, len(data)
     if header.record_count > (end - start) // fmt.RECORD_BYTES_MIN:
         raise InvalidBatch(fmt.FAULT_TOO_MANY_RECORDS, header.position)
