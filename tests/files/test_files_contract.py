@@ -405,6 +405,21 @@ def test_many_threads_may_share_one_file(place: tuple[Files, str]) -> None:
     assert file.size() == 200 * 8 * 16
 
 
+def test_a_file_whose_name_is_gone_is_not_synced(place: tuple[Files, str]) -> None:
+    files, root = place
+    unlinked = files.open(f"{root}/a", write=True, create=True)
+    files.unlink(f"{root}/a")
+    replaced = files.open(f"{root}/b", write=True, create=True)
+    moved = files.open(f"{root}/c", write=True, create=True)
+    files.rename(f"{root}/c", f"{root}/b")
+    mapped = files.map(f"{root}/m", 4096, write=True)
+    files.unlink(f"{root}/m")
+    for nameless in (unlinked, replaced, mapped):
+        with pytest.raises(FileNotFoundError, match="deleted under the log"):
+            nameless.sync()
+    moved.sync()
+
+
 NAMES = st.sampled_from(["a", "b", "d", "d/a", "d/e", "d/e/a", "missing/a"])
 POSITIONS = st.integers(0, 3000)
 PIECES = st.lists(st.binary(min_size=1, max_size=600), min_size=1, max_size=3)
@@ -484,8 +499,7 @@ class BothFileSystems(RuleBasedStateMachine):
         buffers = bytearray(length), bytearray(length)
         assert real.read_into(position, buffers[0]) == memory.read_into(position, buffers[1])
         assert buffers[0] == buffers[1]
-        real.sync()
-        memory.sync()
+        assert answer(real, lambda one: one.sync()) == answer(memory, lambda one: one.sync())
 
     @rule(old=NAMES, new=NAMES)
     def rename(self, old: str, new: str) -> None:

@@ -67,7 +67,10 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Returns once bytes and size are on stable storage (fdatasync; F_FULLFSYNC on macOS)."""
+        """Returns once bytes and size are on stable storage (fdatasync; F_FULLFSYNC on macOS).
+
+        OSError on a fault; FileNotFoundError where the file has no name any more, so that nobody will find it again.
+        """
         ...
 
     def close(self) -> None: ...
@@ -179,6 +182,11 @@ def read_view(file: File, position: int, length: int, into: Into = None, *, nowa
 def would_block(path: str) -> BlockingIOError:
     """For who was asked not to wait and would have to."""
     return BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+
+
+def deleted(path: str) -> FileNotFoundError:
+    """For who syncs a file that has no name any more."""
+    return FileNotFoundError(errno.ENOENT, "the file was deleted under the log", path)
 
 
 def read_file(files: Files, path: str) -> bytes:

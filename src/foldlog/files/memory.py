@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from foldlog.errors import DirectoryLocked
-from foldlog.files.base import Buffer, Entry
+from foldlog.files.base import Buffer, Entry, deleted
 from foldlog.files.holder import WriterInfo, format_holder, parse_holder
 
 
@@ -19,12 +19,13 @@ class FileNode:
     `data` is `bytes` until the first write: many file systems may start from the same bytes without copying them.
     """
 
-    __slots__ = ("data", "is_locked", "modified_ms")
+    __slots__ = ("data", "is_deleted", "is_locked", "modified_ms")
 
     def __init__(self, data: bytes | bytearray = b"") -> None:
         self.data = data
         self.modified_ms = time.time_ns() // 1_000_000
         self.is_locked = False
+        self.is_deleted = False  # its name is gone
 
     def writable(self) -> bytearray:
         """The bytes, ours to change. The caller holds the file system's lock."""
@@ -105,6 +106,8 @@ class MemoryFile:
 
     def sync(self) -> None:
         self._refuse_closed()
+        if self.node.is_deleted:
+            raise deleted(self.path)
 
     def close(self) -> None:
         self._is_open = False
@@ -117,9 +120,10 @@ class MemoryFile:
 class MemoryMapped:
     """The first `size` bytes of a file. Stores are seen at once by every handle and mapping of the file."""
 
-    __slots__ = ("_is_open", "_lock", "_may_write", "_size", "node")
+    __slots__ = ("_is_open", "_lock", "_may_write", "_size", "node", "path")
 
-    def __init__(self, lock: threading.Lock, node: FileNode, size: int, may_write: bool) -> None:
+    def __init__(self, lock: threading.Lock, path: str, node: FileNode, size: int, may_write: bool) -> None:
+        self.path = path
         self._lock = lock
         self._size = size
         self._may_write = may_write
@@ -146,6 +150,8 @@ class MemoryMapped:
 
     def sync(self) -> None:
         self._refuse_closed()
+        if self.node.is_deleted:
+            raise deleted(self.path)
 
     def close(self) -> None:
         self._is_open = False
@@ -252,6 +258,8 @@ class MemoryFiles:
                     raise _error(errno.ENOTEMPTY, new)
             elif isinstance(target, DirectoryNode):
                 raise _error(errno.EISDIR, new)
+            if isinstance(target, FileNode):
+                target.is_deleted = True
             del old_parent.names[old_name]
             new_parent.names[new_name] = node
 
@@ -263,6 +271,7 @@ class MemoryFiles:
                 raise _error(errno.ENOENT, path)
             if isinstance(node, DirectoryNode):
                 raise _error(errno.EISDIR, path)
+            node.is_deleted = True
             del parent.names[name]
 
     def sync_directory(self, path: str) -> None:
@@ -277,7 +286,7 @@ class MemoryFiles:
                     raise ValueError(f"{path} has {len(node.data)} bytes, fewer than the {size} to be mapped")
                 data = node.writable()
                 data.extend(bytes(size - len(data)))
-            return MemoryMapped(self._lock, node, size, write)
+            return MemoryMapped(self._lock, path, node, size, write)
 
     def lock(self, path: str) -> MemoryLock:
         file = self.open(path, write=True, create=True)

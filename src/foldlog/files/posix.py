@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 
 from foldlog.errors import DirectoryLocked, StorageFull, WrongProcess
-from foldlog.files.base import FULL, Buffer, Entry, would_block
+from foldlog.files.base import FULL, Buffer, Entry, deleted, would_block
 from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, format_holder, is_whole, parse_holder
 from foldlog.limits import DESCRIPTORS_MAX
 
@@ -109,6 +109,7 @@ class PosixFile:
 
     def sync(self) -> None:
         _sync_descriptor(self._descriptor)
+        _refuse_nameless(self._descriptor, self.path)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -117,6 +118,12 @@ class PosixFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _refuse_nameless(descriptor: int, path: str) -> None:
+    """A file that was deleted while it is open takes all that is written, and keeps it until it is closed."""
+    if os.fstat(descriptor).st_nlink == 0:
+        raise deleted(path)
 
 
 def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
@@ -134,9 +141,10 @@ def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
 class PosixMapped:
     """An mmapped file. Synced through its descriptor: mmap.flush would hold the interpreter's lock."""
 
-    __slots__ = ("_descriptor", "_map")
+    __slots__ = ("_descriptor", "_map", "path")
 
-    def __init__(self, descriptor: int, size: int, write: bool) -> None:
+    def __init__(self, path: str, descriptor: int, size: int, write: bool) -> None:
+        self.path = path
         self._descriptor = -1  # not ours until it is mapped
         access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
         self._map = mmap.mmap(descriptor, size, access=access)
@@ -153,6 +161,7 @@ class PosixMapped:
 
     def sync(self) -> None:
         _sync_descriptor(self._descriptor)
+        _refuse_nameless(self._descriptor, self.path)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -249,7 +258,7 @@ class PosixFiles:
         try:
             if write and os.fstat(descriptor).st_size < size:
                 _allocate(descriptor, size)
-            return PosixMapped(descriptor, size, write)
+            return PosixMapped(path, descriptor, size, write)
         except BaseException:
             os.close(descriptor)
             raise
