@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,42 @@ def test_an_interrupted_node_closes_its_log_and_says_nothing(number: signal.Sign
         assert node.wait(WAIT_S) == code
         assert node.stderr.read() == b""
     assert list(tmp_path.iterdir()) == [], "and leaves nothing behind"
+
+
+@pytest.mark.parametrize("module", ["argparse", "foldlog.cli.commands", "foldlog.cli.serve", "foldlog.server.server"])
+def test_an_interrupt_while_modules_are_loaded_is_silent(module: str, tmp_path: Path) -> None:
+    """The signal comes exactly when this module is looked for."""
+    code = f"""
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            print("interrupted", flush=True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupting())
+from foldlog.cli.main import main
+sys.exit(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, "serve", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
+        env=environment(), capture_output=True, timeout=WAIT_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"interrupted\n", b"")
+
+
+def test_a_full_standard_output_of_a_node_is_said_in_one_sentence() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "node"],
+            input=b'{"src":"c0","dest":"n1","body":{"type":"init","msg_id":1,"node_id":"n1"}}\n',
+            env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=WAIT_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"foldlog: standard output cannot be written")
+    assert done.stderr.count(b"\n") == 1
 
 
 def test_a_reader_that_goes_away_ends_the_node_quietly() -> None:

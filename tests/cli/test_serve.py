@@ -7,17 +7,19 @@ replacing one function in the new process.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from cli.command import COMMAND, WAIT_S
+from cli.command import COMMAND, WAIT_S, environment
 from cli.command import foldlog as run
 from cli.serving import ANY_PORT, Serving, serving
 from foldlog.broker.broker import Broker
@@ -183,6 +185,7 @@ def test_a_taken_port_is_one_sentence_that_names_it(tmp_path: Path) -> None:
     assert done.stdout == b""
     assert done.stderr.startswith(f"foldlog: cannot listen on {address}: another process listens there".encode())
     assert done.stderr.count(b"\n") == 1
+    assert not (tmp_path / "data").exists(), "nothing is left of a log that was never served"
 
 
 def test_a_taken_port_of_the_metrics_is_one_sentence_too(tmp_path: Path) -> None:
@@ -192,13 +195,33 @@ def test_a_taken_port_of_the_metrics_is_one_sentence_too(tmp_path: Path) -> None
     assert done.returncode == 1
     assert address.encode() in done.stderr
     assert done.stderr.count(b"\n") == 1
+    assert not (tmp_path / "data").exists()
 
 
-def test_a_directory_that_another_process_writes_is_one_sentence_with_its_pid(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("192.0.2.1:9092", b"not an address of this machine; listen on one that is"),
+        ("no-such-host.invalid:9092", b"; check the name, or give an address"),
+    ],
+)
+def test_an_address_of_another_machine_is_one_sentence_with_a_way_out(
+    address: str, words: bytes, tmp_path: Path
+) -> None:
+    done = run("serve", str(tmp_path / "data"), "--listen", address, "--insecure")
+    assert done.returncode == 1
+    sentence = done.stderr.splitlines()[-1]
+    assert sentence.startswith(f"foldlog: cannot listen on {address}: ".encode())
+    assert words in sentence
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_directory_that_another_process_serves_is_one_sentence_with_its_pid_and_address(tmp_path: Path) -> None:
     with serving(str(tmp_path), *ANY_PORT) as broker:
         done = run("serve", str(tmp_path), *ANY_PORT)
         assert done.returncode == 1
-        assert f"process {broker.process.pid}".encode() in done.stderr
+        port = broker.address[1]
+        assert f"process {broker.process.pid}, which listens on 127.0.0.1:{port}; stop it".encode() in done.stderr
         assert done.stderr.count(b"\n") == 1
         assert broker.end() == 0
 
@@ -213,7 +236,7 @@ def test_a_directory_that_another_process_writes_is_one_sentence_with_its_pid(tm
         (("-X", "num.partitions"), "is not -X name=value"),
         (("--create", "a/b"), "(set by --create)"),
         (("--log-format", "xml"), "one of text, json (set by --log-format)"),
-        (("--config", "missing.toml"), "missing.toml cannot be read: No such file or directory"),
+        (("--config", "missing.toml"), "missing.toml cannot be read: No such file or directory; check what --config"),
         (("-X", "foldlog.insecure=1", "--insecure"), "--insecure and -X foldlog.insecure are the same setting"),
         (("--listen", "127.0.0.1:1", "-X", "listeners=127.0.0.1:2"), "listeners and listen are the same setting"),
     ],
@@ -344,6 +367,41 @@ def test_a_line_that_nobody_reads_does_not_leave_the_directory_open(tmp_path: Pa
         pass
     with Broker.open(str(tmp_path)) as embedded:
         assert embedded.topics() == []
+
+
+def test_a_full_standard_output_is_named_and_the_directory_closed(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "serve", str(tmp_path), *ANY_PORT],
+            env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=WAIT_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"foldlog: standard output cannot be written (No space left on device); ")
+    assert done.stderr.count(b"\n") == 1
+    assert writer_of(PosixFiles(), str(tmp_path)) is None
+
+
+def test_closed_standard_descriptors_do_not_end_up_as_sockets(tmp_path: Path) -> None:
+    """A socket on descriptor 0, 1 or 2 aborts the process when the event loop closes it."""
+    told = tmp_path / "address"
+    statements = f"""
+        import foldlog.cli.serve as command
+
+        def write_address(line):
+            with open({str(told)!r}, "w") as file:
+                file.write(line)
+
+        command.say = write_address
+        """
+    os.mkfifo(told)
+    command = [*patched(textwrap.dedent(statements)), "serve", ":memory:", *ANY_PORT]
+    with subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], env=environment()) as process:
+        try:
+            assert told.read_text(encoding="utf-8").startswith("foldlog is serving :memory:")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(WAIT_S) == 0
+        finally:
+            process.kill()
 
 
 def test_it_takes_the_descriptors_it_may_have(tmp_path: Path) -> None:

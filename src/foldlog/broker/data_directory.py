@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -104,7 +105,12 @@ def cannot_open(path: str, mode: str, error: OSError) -> StorageError:
     if isinstance(error, PermissionError):
         advice = "change its permissions, or open the log with mode='r'" if mode == "w" else "change its permissions"
         return StorageError(f"the log in {path} cannot be opened: {about} is not this process's to use; {advice}")
-    return storage_error(f"the log in {path} cannot be opened: the system refuses {about}", error)
+    if error.errno == errno.EROFS:
+        advice = "mount it for writing, or open the log with mode='r'" if mode == "w" else "mount it for writing"
+        return StorageError(f"the log in {path} cannot be opened: {about} is on a read-only file system; {advice}")
+    reason = OSError(error.errno, error.strerror) if error.strerror else error  # which names the file once more
+    what = f"the log in {path} cannot be opened: the system refuses {about}; check the path, and the disk it is on"
+    return storage_error(what, reason)
 
 
 def _make_directory(files: Files, path: str) -> None:

@@ -11,6 +11,8 @@ from foldlog.broker.catalog import Catalog, Topic
 from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_reading, open_for_writing
 from foldlog.broker.topic_directories import plan_settlement
 from foldlog.broker.topic_names import partition_directory
+from foldlog.cli.exit_codes import DONE, FAILED
+from foldlog.cli.output import say
 from foldlog.cli.wording import counted, damage_text
 from foldlog.errors import CorruptLog, FoldlogError, LogNotFound, UnknownTopic
 from foldlog.files.base import Files
@@ -47,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     is_whole = repair(files, path, topics) if arguments.cut_out else verify(files, path, topics)
     if arguments.topic is None:
         is_whole = _report_directories(files, path, catalog) and is_whole
-    return 0 if is_whole else 1
+    return DONE if is_whole else FAILED
 
 
 def _chosen(catalog: Catalog, name: str | None) -> list[Topic]:
@@ -65,10 +67,10 @@ def verify(files: Files, path: str, topics: list[Topic]) -> bool:
     try:
         checkpoint = Checkpoint.open(files, f"{path}/{CHECKPOINT_NAME}", write=False)
     except FileNotFoundError:
-        print(f"note: {path}/{CHECKPOINT_NAME} is missing; the next open verifies every partition instead")
+        say(f"note: {path}/{CHECKPOINT_NAME} is missing; the next open verifies every partition instead")
     except CorruptLog as error:
         is_whole = False
-        print(f"{error.path}: DAMAGED: byte {error.position}: {error.reason}")
+        say(f"{error.path}: DAMAGED: byte {error.position}: {error.reason}")
     for topic in topics:
         for number, slot in enumerate(topic.slots):
             name = partition_directory(topic.name, number)
@@ -79,7 +81,7 @@ def verify(files: Files, path: str, topics: list[Topic]) -> bool:
                     found = inspect_live(files, f"{path}/{name}", checkpoint.slot(slot))
             except (FoldlogError, OSError) as error:
                 is_whole = False
-                print(f"{name}: DAMAGED: {damage_text(error)}")
+                say(f"{name}: DAMAGED: {damage_text(error)}")
                 continue
             is_whole = is_whole and not found.damages
             _print_inspection(name, found)
@@ -99,7 +101,7 @@ def repair(files: Files, path: str, topics: list[Topic]) -> bool:
                     after = inspect(files, f"{path}/{name}", slot.load())
                 except (FoldlogError, OSError) as error:
                     is_whole = False
-                    print(f"{name}: DAMAGED: {damage_text(error)}")
+                    say(f"{name}: DAMAGED: {damage_text(error)}")
                     continue
                 is_whole = is_whole and not after.damages
                 _print_repair(name, report)
@@ -118,7 +120,7 @@ def _as_writer(files: Files, path: str) -> Iterator[Checkpoint]:
         except CorruptLog as error:
             # Without it every partition is verified whole at the next open: slower, and nothing is lost.
             beside = _free_name(files, place)
-            print(f"{place}: {error.reason}; moved to {beside}")
+            say(f"{place}: {error.reason}; moved to {beside}")
             files.rename(place, beside)
             files.sync_directory(path)
             checkpoint = Checkpoint.open(files, place, write=True)
@@ -141,27 +143,27 @@ def _free_name(files: Files, place: str) -> str:
 def _report_directories(files: Files, path: str, catalog: Catalog) -> bool:
     settlement = plan_settlement(files.entries(path), catalog)
     for name in settlement.unknown:
-        print(f"note: {path}/{name} is not in the catalog; it is left as it is")
+        say(f"note: {path}/{name} is not in the catalog; it is left as it is")
     return not settlement.missing
 
 
 def _print_inspection(name: str, found: Inspection) -> None:
-    print(
+    say(
         f"{name}: offsets {found.state.log_start_offset} to {found.end_offset}, {counted(found.records, 'record')},"
         f" {counted(len(found.segments), 'segment')}, {counted(found.size_bytes, 'byte')}:"
         f" {'DAMAGED' if found.damages else 'whole'}"
     )
     for damage in found.damages:
-        print(f"  {_describe(damage)}")
+        say(f"  {_describe(damage)}")
     for note in found.notes:
-        print(f"  note: {note}")
+        say(f"  note: {note}")
 
 
 def _print_repair(name: str, report: RepairReport) -> None:
     for damage in report.damages:
-        print(f"{name}: cut out {_describe(damage)}")
+        say(f"{name}: cut out {_describe(damage)}")
     for path in report.kept_aside:
-        print(f"{name}: kept in {path}")
+        say(f"{name}: kept in {path}")
 
 
 def _describe(damage: Damage) -> str:

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, NoReturn
 from foldlog.broker.broker import Broker
 from foldlog.cli import node_messages as messages
 from foldlog.cli.node_requests import Node, NodeOptions
+from foldlog.cli.output import naming_output
 from foldlog.errors import InvalidArgument
 from foldlog.records.batch import MAX_INT32
 
@@ -67,11 +68,14 @@ def serve(node: Node, source: BinaryIO, sink: BinaryIO) -> None:
     sent = 0
     for lines in _groups_of_lines(source):
         answers = [answer for line in lines if line.strip() if (answer := node.begin(line)) is not None]
+        formatted: list[bytes] = []
         for answer in answers:
             body = {**answer.body(), "msg_id": sent}
-            sink.write(messages.format_line(answer.source, answer.destination, body))
+            formatted.append(messages.format_line(answer.source, answer.destination, body))
             sent += 1
-        sink.flush()
+        with naming_output():
+            sink.writelines(formatted)
+            sink.flush()
 
 
 def _groups_of_lines(source: BinaryIO) -> Iterator[list[bytes]]:

@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from foldlog.broker.broker import Broker
+from foldlog.broker.catalog import CATALOG_NAME
+from foldlog.cli.exit_codes import DONE, FAILED
+from foldlog.cli.output import say
 from foldlog.cli.signals import LeaveSignals
 from foldlog.cli.wording import counted
 from foldlog.errors import InvalidConfig
 from foldlog.files.posix import raise_descriptor_limit
 from foldlog.server import logs
+from foldlog.server.binding import check_free
 from foldlog.server.configuration import Configuration, Given, gather, parse_assignments
 from foldlog.server.server import Server
 from foldlog.server.settings import ServerSettings
@@ -25,16 +29,14 @@ logger = logging.getLogger("foldlog.serve")
 _M_MMAP_THRESHOLD: Final = -3  # of malloc.h
 _LARGE_BYTES: Final = 256 << 10
 
-DONE: Final = 0
-FAILED: Final = 1
-
 DESCRIPTION: Final = """\
 Serves the log in DIR to Kafka clients, and makes the directory if it is not there; ":memory:" is a log that is gone
 with the process. Prints one line when it is ready. SIGTERM, SIGINT and SIGHUP answer what is under way, sync and leave;
 another one after that leaves at once, which loses nothing that was acknowledged.
 
 Flags go before FOLDLOG_* variables of the environment, and those before the file that --config names: TOML, or a
-server.properties of Kafka. Settings have Kafka's names; docs/broker.md lists them."""
+server.properties of Kafka. Settings have Kafka's names; the page about the broker in foldlog's documentation lists
+them all."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +88,9 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:
     give_large_memory_back()
     # A connection is a descriptor, and so is a partition: the usual soft limit is for processes with a few of either.
     raise_descriptor_limit()
+    if not os.path.exists(os.path.join(path, CATALOG_NAME)):
+        # Nothing is made where it could not be served. In a log that is there, who writes it is the better news.
+        check_free([*settings.listeners, *([settings.metrics] if settings.metrics else [])])
     with Broker.open(
         path,
         topic_defaults=settings.topic_defaults,
@@ -100,7 +105,7 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:
             # What is there by now stays. Without this the collector looks through all of it now and then, for as long
             # as 16 ms, while every connection waits.
             gc.freeze()
-            print(ready_text(path, settings, server), flush=True)
+            say(ready_text(path, settings, server))
             # A failure before on_failure was set has told nobody.
             number = signals.wait() if server.failure is None else None
             if number is not None:

@@ -27,7 +27,8 @@ def error_text(error: Exception) -> str:
     """One sentence for somebody at a command line, who has no open() to call with other arguments."""
     if isinstance(error, DirectoryLocked):
         holder = f"process {error.pid}" if error.pid else "another process"
-        return f"{error.path} is being written by {holder}; stop it, then run this again"
+        place = f", which listens on {error.address}" if error.address else ""
+        return f"{error.path} is being written by {holder}{place}; stop it, then run this again"
     if isinstance(error, UnknownTopic):
         others = f"; there are {', '.join(error.known[:8])}" if error.known else ""
         return f"no topic {brief_repr(error.topic)}{others}"

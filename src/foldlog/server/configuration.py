@@ -100,9 +100,12 @@ def read_file(path: str) -> dict[str, Given]:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise InvalidConfig(f"the configuration file {path} cannot be read: {error.strerror or error}") from None
+        raise InvalidConfig(
+            f"the configuration file {path} cannot be read: {error.strerror or error};"
+            f" check what --config, or the environment variable {CONFIG_VARIABLE}, names"
+        ) from None
     except ValueError:
-        raise InvalidConfig(f"the configuration file {path} is not text in UTF-8") from None
+        raise InvalidConfig(f"the configuration file {path} is not text in UTF-8; save it as such") from None
     properties = _properties_of(path, text) if path.endswith(".properties") else _toml_of(path, text)
     return {name: Given(value, path) for name, value in properties.items()}
 
