@@ -248,6 +248,14 @@ class LogClosed(FoldlogError):
     """The log, producer or consumer was closed; open it again."""
 
 
+class MissingDependency(FoldlogError, ImportError):
+    """What was asked for needs a package that is not installed."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(f"{what} needs {package}, which is not installed; run: pip install 'foldlog[{extra}]'")
+        self.package = package
+
+
 class WrongProcess(StorageError):
     """The log was opened before a fork; a child process has to open its own."""
 

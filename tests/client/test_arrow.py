@@ -12,6 +12,7 @@ import foldlog
 from foldlog.client import bulk
 from foldlog.errors import (
     InvalidArgument,
+    MissingDependency,
     OffsetOutOfRange,
     ReadOnly,
     SerializationError,
@@ -206,3 +207,18 @@ def test_pyarrow_is_imported_only_on_use() -> None:
         [sys.executable, "-c", code], env={"PYTHONPATH": source}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_without_pyarrow_a_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"value": ["1"]})
+    with foldlog.open(":memory:") as log:
+        log.create_topic("orders")
+        monkeypatch.setitem(sys.modules, "pyarrow", None)  # which makes importing it fail as if it were not there
+        with pytest.raises(
+            MissingDependency, match=r"^append_arrow\(\) needs .*pip install 'foldlog\[arrow\]'$"
+        ):
+            log.append_arrow("orders", table)
+        with pytest.raises(MissingDependency, match=r"^read_arrow\(\) needs pyarrow") as raised:
+            log.read_arrow("orders")
+        assert log.offsets("orders") == {0: (0, 0)}
+    assert isinstance(raised.value, ImportError), "as whoever tries an import expects"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from threading import Condition
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from foldlog.broker.topic_names import refuse_user_write
 from foldlog.client.arrivals import AnyPartition
@@ -21,7 +21,7 @@ from foldlog.client.lanes import writable_partition
 from foldlog.client.partitioners import checked_partition, emptiest
 from foldlog.client.positions import Place, resolve_place
 from foldlog.client.reader import resolve_stop
-from foldlog.errors import FoldlogError, InvalidArgument, SerializationError, brief_repr
+from foldlog.errors import FoldlogError, InvalidArgument, MissingDependency, SerializationError, brief_repr
 from foldlog.limits import (
     ARROW_PACK_BYTES,
     ARROW_READ_BYTES,
@@ -74,8 +74,7 @@ def _read_threads() -> int:
 
 def read_table(ranges: Sequence[Range], columns: Sequence[str]) -> pa.Table:
     """One table of all ranges, in their order."""
-    import pyarrow as pa
-
+    pa = _pyarrow_for("read_arrow()")
     from foldlog.records.arrow import schema
 
     wanted = schema(columns)
@@ -88,6 +87,15 @@ def read_table(ranges: Sequence[Range], columns: Sequence[str]) -> pa.Table:
     if not wanted.names:
         return pa.Table.from_batches(batches) if batches else pa.table({})
     return pa.Table.from_batches(batches, schema=wanted)
+
+
+def _pyarrow_for(call: str) -> Any:
+    """The module; MissingDependency where it is not installed, since the log is used without it as well."""
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError:
+        raise MissingDependency(call, "pyarrow", "arrow") from None
+    return pa
 
 
 def _read_range(piece: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -211,8 +219,7 @@ class TableAppender:
         return self._keyless
 
     def _check(self, table: pa.Table | pa.RecordBatch) -> None:
-        import pyarrow as pa
-
+        pa = _pyarrow_for("append_arrow()")
         if not isinstance(table, pa.Table | pa.RecordBatch):
             raise InvalidArgument(
                 f"append_arrow() takes a pyarrow Table or RecordBatch, not a {type(table).__name__};"
