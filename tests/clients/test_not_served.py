@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from kafka.errors import UnsupportedVersionError
 
 from clients.any_client import BOUND_S, POLL_S, AnyClient, Outgoing, Sent, eventually
 from clients.confluent_client import QUICK
+from foldlog.broker.broker import Broker
 from foldlog.server.server import Server
+from foldlog.server.settings import ServerSettings
 
 WITH_PASSWORD = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "somebody", "sasl_plain_password": "secret"}
 
@@ -83,17 +86,24 @@ def test_aiokafka_with_a_password_is_told_that_there_is_no_sasl(
 GUESS = "is it speaking TLS or HTTP?"
 
 
+@pytest.fixture
+def untouched(broker: Broker) -> Iterator[Server]:
+    """A broker that has not logged a line of its kind yet: the next ones within ten seconds are only counted."""
+    with Server.start(broker, ServerSettings.parse({"listeners": "127.0.0.1:0"})) as started:
+        yield started
+
+
 def test_the_broker_guesses_that_librdkafka_speaks_tls(
-    server: Server, topic: str, caplog: pytest.LogCaptureFixture
+    untouched: Server, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    errors = errors_of_librdkafka(server, topic, security_protocol="SSL")
+    errors = errors_of_librdkafka(untouched, topic, security_protocol="SSL")
     assert "SSL" in errors[0].str()
     eventually(lambda: GUESS in caplog.text, "a line in the broker's log")
 
 
-def test_the_broker_guesses_that_aiokafka_speaks_tls(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_broker_guesses_that_aiokafka_speaks_tls(untouched: Server, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(KafkaConnectionError, match="Unable to bootstrap"):
-        start_aiokafka(server, security_protocol="SSL", ssl_context=ssl.create_default_context())
+        start_aiokafka(untouched, security_protocol="SSL", ssl_context=ssl.create_default_context())
     eventually(lambda: GUESS in caplog.text, "a line in the broker's log")
 
 

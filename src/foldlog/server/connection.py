@@ -21,6 +21,7 @@ from foldlog.server.call import Call, Caller, Disconnect, Endpoint, Later, Reply
 from foldlog.server.dispatch import describe, route
 from foldlog.server.exchange import Exchange
 from foldlog.server.failures import has_error
+from foldlog.server.frame_sizes import HEADER_BYTES_MIN, size_refusal
 from foldlog.server.memory import HeldMemory
 from foldlog.server.quick_produce import Quick, QuickWait
 from foldlog.server.refusals import refusal
@@ -37,7 +38,6 @@ logger = logging.getLogger("foldlog.server")
 _LENGTH: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _LENGTH_BYTES: Final = 4
-_HEADER_BYTES_MIN: Final = 8
 _PRODUCE_KEY: Final = 0
 _FETCH_KEY: Final = 1
 _PARKED_KEYS: Final = frozenset({11, 14})
@@ -149,10 +149,9 @@ class Connection(asyncio.BufferedProtocol):
     def _checked_length(self, view: memoryview, position: int) -> int | None:
         size: int = _LENGTH.unpack_from(view, position)[0]
         limit = self._node.settings.socket_request_max_bytes
-        if _HEADER_BYTES_MIN <= size <= limit:
+        if HEADER_BYTES_MIN <= size <= limit:
             return size
-        hint = " (is it speaking TLS or HTTP?)" if size > limit else ""
-        self.refuse(f"a request of {size} bytes{hint}; it has {_HEADER_BYTES_MIN} to socket.request.max.bytes={limit}")
+        self.refuse("size", size_refusal(bytes(view[position : position + _LENGTH_BYTES]), limit))
         return None
 
     def _take_frames(self, view: memoryview, *, is_owned: bool) -> None:
@@ -231,10 +230,10 @@ class Connection(asyncio.BufferedProtocol):
             call = Call(self._node, self._caller, header.api_version, header.client_id)
             reply = served.handle(call, request)
         except MalformedBytes as error:
-            self.refuse(f"a request that cannot be read: {error}")
+            self.refuse("unreadable", f"a request that cannot be read: {error}")
             return
         except Disconnect as error:
-            self.refuse(str(error))
+            self.refuse("disconnect", str(error))
             return
         except Exception as error:  # noqa: BLE001  a fault of one request must not end the others'
             self._fail(describe(*header[:2]), error)
@@ -260,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answer_unserved(self, header: RequestHeader, body: memoryview, began: float) -> None:
         answer = refusal(header, body)
         if answer is None:
-            self.refuse(f"{describe(header.api_key, header.api_version)}, which is not served")
+            self.refuse("not served", f"{describe(header.api_key, header.api_version)}, which is not served")
             return
         exchange = Exchange(header, began)
         self._know(exchange, answer)
@@ -283,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             reply = await work
         except Disconnect as error:
-            self.refuse(str(error))
+            self.refuse("disconnect", str(error))
             return
         except Exception as error:  # noqa: BLE001  as above
             self._fail(describe(*exchange.header[:2]), error)
@@ -311,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         error = later.exception()
         if isinstance(error, Disconnect):
-            self.refuse(str(error))
+            self.refuse("disconnect", str(error))
             return
         if error is not None:
             self._fail(describe(*exchange.header[:2]), error)
@@ -399,7 +398,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._has_work and idle_ms > self._node.settings.connections_max_idle_ms:
             self.abort()
         elif self._memory.is_in_the_way(idle_ms, is_sent=self._is_sent()):
-            self.refuse(f"{self._memory.held_bytes} bytes held without moving while memory is short")
+            self.refuse("memory", f"{self._memory.held_bytes} bytes held without moving while memory is short")
 
     @property
     def _has_work(self) -> bool:
@@ -414,10 +413,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
-    def refuse(self, why: str) -> None:
-        """Close it for what the client did, with one line in the log."""
+    def refuse(self, kind: str, why: str) -> None:
+        """Close it for what the client did, with one line in the log; one in a while for all of that kind."""
         if not self._is_closing:
-            logger.warning("%s: connection closed: %s", self.peer, why)
+            self._node.lines.warn((self._caller.host, kind), f"{self.peer}: connection closed: {why}")
             self._node.metrics.connection_refused("bad request")
         self.abort()
 

@@ -34,9 +34,10 @@ class Connections:
         if not self._takes_more:
             connection.abort()  # it was accepted while the listeners closed
         elif len(self._open) > settings.max_connections:
-            connection.refuse(f"there are max.connections={settings.max_connections} already")
+            connection.refuse("connections", f"there are max.connections={settings.max_connections} already")
         elif self._by_host[host] > settings.max_connections_per_ip:
-            connection.refuse(f"there are max.connections.per.ip={settings.max_connections_per_ip} from {host} already")
+            limit = settings.max_connections_per_ip
+            connection.refuse("connections", f"there are max.connections.per.ip={limit} from {host} already")
 
     def closed(self, connection: Connection, host: str) -> None:
         self._open.discard(connection)

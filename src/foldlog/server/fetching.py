@@ -64,6 +64,7 @@ class Reading:
         except OffsetOutOfRange as error:
             return _error(wanted, ErrorCode.OFFSET_OUT_OF_RANGE, error.start)
         except FoldlogError as error:
+            self._node.storage_failed("a fetch", name, wanted.partition, error)
             return _error(wanted, code_of(error))
 
     def _partition(self, name: str, number: int) -> Partition:

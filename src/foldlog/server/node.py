@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from foldlog.errors import FoldlogError, StorageError
 from foldlog.server.append_lanes import Appenders
 from foldlog.server.arrivals import Arrivals
 from foldlog.server.authorizer import AllowEverything, Authorizer
@@ -19,6 +20,7 @@ from foldlog.server.groups import GroupDriver
 from foldlog.server.memory import MemoryBudget
 from foldlog.server.openings import Openings
 from foldlog.server.quick_produce import QuickProduce
+from foldlog.server.repeated_lines import RepeatedLines
 from foldlog.server.syncs import Syncs
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ _WORKERS: Final = 8
 
 
 class Node:
-    """One broker, as its handlers see it. Everything here is the event loop's, but for `soon`, which is anybody's."""
+    """One broker, as its handlers see it. Everything here is the event loop's, but for `soon` and what is said
+    to be any thread's."""
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Node:
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, broker.clock)
         self.quick_produce = QuickProduce(self)
         self.openings = Openings(broker, self)
+        self.lines = RepeatedLines(broker.clock)
         self.groups = GroupDriver(self)
         self.is_leaving = False
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")
@@ -110,6 +114,11 @@ class Node:
         """Whether there is one of that number, open or not."""
         known = self.broker.find_topic(topic)
         return known is not None and 0 <= number < known.partition_count
+
+    def storage_failed(self, doing: str, topic: str, number: int, error: FoldlogError) -> None:
+        """A client is refused because of `error`: if that is the disk's, the log tells. Any thread."""
+        if isinstance(error, StorageError):
+            self.lines.warn(("storage", doing, topic, number), f"{topic}-{number}: {doing} is refused: {error}")
 
     def close(self) -> None:
         """End every thread. What they have written is synced, or the log, which stays open, would not show it."""

@@ -67,6 +67,7 @@ class QuickWait:
     partition, or cannot be, or the client has waited long enough."""
 
     def __init__(self, node: Node, quick: Quick, done: Callable[[list[Chunk], bool], None]) -> None:
+        self._node = node
         self._quick = quick
         self._done: Callable[[list[Chunk], bool], None] | None = done
         self._timer = node.loop.call_later(max(1, quick.asked.timeout_ms) / 1000, self._timed_out)
@@ -77,6 +78,7 @@ class QuickWait:
         if error is None:
             self._finish([self._quick.answer], False)
         else:
+            self._node.storage_failed("a batch", *self._quick.partition.label, error)
             self._finish(self._quick.refusal(code_of(error), str(error)), True)
 
     def _timed_out(self) -> None:

@@ -162,6 +162,7 @@ class Server:
             except TimeoutError:
                 node.connections.sweep(self._loop.time())
                 node.memory.sweep()
+                node.lines.sweep()
 
     async def _leave(self, node: Node) -> None:
         for accepting in self._listeners:

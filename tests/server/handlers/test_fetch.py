@@ -213,7 +213,9 @@ def test_pages_that_are_not_in_memory_are_read_on_a_thread(tmp_path: Path, monke
     assert "foldlog-server" not in threads
 
 
-def test_a_damaged_partition_is_an_error_and_the_others_are_read(tmp_path: Path) -> None:
+def test_a_damaged_partition_is_an_error_and_a_line_in_the_log_and_the_others_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "data"
     with Broker.open(str(path)) as broker:
         broker.create_topic("orders", 2)
@@ -233,7 +235,11 @@ def test_a_damaged_partition_is_an_error_and_the_others_are_read(tmp_path: Path)
         answers = client.ask(request, 11).responses[0].partitions
         assert answers[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert len(decode(answers[1].records, "orders", 1)[0]) == 10
+        client.ask(request, 11)
         client.close()
+    (line,) = [record.message for record in caplog.records if "a fetch is refused" in record.message]
+    assert line.startswith("orders-0: a fetch is refused: ")
+    assert "is damaged at byte" in line
 
 
 def test_records_keep_their_bytes_while_the_next_answer_is_read(connect: Connect, broker: Broker) -> None:

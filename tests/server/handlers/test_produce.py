@@ -20,7 +20,7 @@ from foldlog.server.authorizer import Operation, ResourceType
 from foldlog.server.handlers.produce import handle
 from foldlog.server.server import Server
 from foldlog.server.settings import ServerSettings
-from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
+from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind
 from foldlog.testing.faulty_files import Operation as Doing
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -162,7 +162,9 @@ def test_a_duplicate_is_answered_with_the_original_offset(connect: Connect, brok
     assert partition_of(broker).log_end_offset == 4
 
 
-def test_a_full_or_failing_disk_is_an_error_of_that_partition_alone(tmp_path: Path) -> None:
+def test_a_full_or_failing_disk_is_an_error_of_that_partition_alone_and_a_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     files = FaultyFiles(PosixFiles())
     with Broker.open(str(tmp_path / "data"), files=files) as broker:
         broker.create_topic("orders", 2)
@@ -174,7 +176,15 @@ def test_a_full_or_failing_disk_is_an_error_of_that_partition_alone(tmp_path: Pa
             assert (code, offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
             assert produced(client.ask(produce(batch(b"three")), 9))[0] == ErrorCode.KAFKA_STORAGE_ERROR
             assert produced(client.ask(produce(batch(b"one"), partition=1), 9)) == (0, 0)
+            files.fault = Fault(lambda doing: errno.ENOSPC if doing.kind is Kind.WRITE else 0)
+            assert produced(client.ask(produce(batch(b"two"), partition=1), 9))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+            files.fault = NO_FAULT
+            assert produced(client.ask(produce(batch(b"two"), partition=1), 9)) == (0, 1)
             client.close()
+    poisoned, full = [line.message for line in caplog.records if "a batch is refused" in line.message]
+    assert poisoned.startswith("orders-0: a batch is refused: ")
+    assert "could not be synced" in poisoned
+    assert full.startswith("orders-1: a batch is refused: no space")
 
 
 class DenyTopics:

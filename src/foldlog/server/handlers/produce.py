@@ -70,7 +70,7 @@ def handle(call: Call, request: ProduceRequest) -> Reply:
     outcomes: list[_Outcome] = []
     for at, batch in enumerate(batches):
         try:
-            outcomes.append(_append(batch, nowait=True))
+            outcomes.append(_append(call.node, batch, nowait=True))
         except BlockingIOError:  # a segment is full, or a thread appends to the partition
             return _LaneAppend(call, request, batches[at:], outcomes).later
     return _acknowledge(call.node, request, outcomes)
@@ -132,6 +132,7 @@ def _opened(node: Node, batch: _Batch) -> _Batch:
     try:
         return batch._replace(partition=node.partition(batch.topic, batch.number))
     except FoldlogError as error:
+        node.storage_failed("a batch", batch.topic, batch.number, error)
         return batch._replace(error=code_of(error), message=str(error))
 
 
@@ -153,7 +154,7 @@ class _LaneAppend:
 
     def _append(self) -> None:
         try:
-            outcomes = [*self._before, *(_append(batch) for batch in self._batches)]
+            outcomes = [*self._before, *(_append(self._node, batch) for batch in self._batches)]
         except Exception as error:  # noqa: BLE001  told to the connection, which logs it
             self._node.soon(self._failed, error)
         else:
@@ -188,7 +189,7 @@ class _Outcome(NamedTuple):
     new_records: int = 0
 
 
-def _append(batch: _Batch, *, nowait: bool = False) -> _Outcome:
+def _append(node: Node, batch: _Batch, *, nowait: bool = False) -> _Outcome:
     partition = batch.partition
     if partition is None:
         return _refused(batch, batch.error, batch.message)
@@ -196,6 +197,7 @@ def _append(batch: _Batch, *, nowait: bool = False) -> _Outcome:
         appended = partition.append(batch.records, foreign=True, nowait=nowait)
     except FoldlogError as error:
         logger.debug("%s-%d: a batch is refused: %s", batch.topic, batch.number, error)
+        node.storage_failed("a batch", batch.topic, batch.number, error)
         return _refused(batch, code_of(error), str(error))
     answer = PartitionProduceResponse(
         index=batch.number,
@@ -245,6 +247,7 @@ class _Acknowledgements:
     def __init__(
         self, node: Node, request: ProduceRequest, outcomes: list[_Outcome], written: Sequence[_Outcome], later: Later
     ) -> None:
+        self._node = node
         self._request = request
         self._outcomes = outcomes
         self._missing = len(written)
@@ -257,6 +260,7 @@ class _Acknowledgements:
     def _acknowledged(self, outcome: _Outcome, error: FoldlogError | None) -> None:
         self._missing -= 1
         if error is not None:
+            self._node.storage_failed("a batch", outcome.batch.topic, outcome.batch.number, error)
             _spoil(outcome.answer, code_of(error), str(error))
         if not self._missing:
             self._finish()
