@@ -109,7 +109,10 @@ def test_one_exposed_listener_among_others_is_refused() -> None:
 
 
 def test_metrics_beyond_loopback_are_refused_likewise() -> None:
-    assert "--insecure" in refusal(foldlog_metrics="0.0.0.0:9464")
+    refused = refusal(foldlog_metrics="0.0.0.0:9464")
+    assert "--insecure" in refused
+    assert "see the names of topics and groups" in refused
+    assert "write" not in refused
     assert "is no address" in refusal(foldlog_metrics="9464")
     settings = parse(foldlog_metrics="localhost:9464")
     assert settings.metrics == Listener("", "127.0.0.1", 9464)

@@ -20,6 +20,8 @@ PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LOOPBACK: Final = "127.0.0.1"
 """What is told to clients instead of `localhost`: that name is two addresses on many machines, and one is refused."""
 
+METRICS_EXPOSE: Final = "see the names of topics and groups, their sizes and how much they are used"
+
 PORT_MAX: Final = 65535
 
 _ADDRESS: Final = re.compile(
@@ -173,12 +175,15 @@ def is_loopback(host: str) -> bool:
     return packed == bytes(15) + b"\x01" or packed.startswith(bytes(10) + b"\xff\xff\x7f")
 
 
-def refuse_exposed(listener: Listener, what: str) -> None:
-    """Until there is security, a listener that other machines reach has to be asked for in so many words."""
+def refuse_exposed(listener: Listener, what: str, exposes: str = "read, write and delete everything") -> None:
+    """Until there is security, a listener that other machines reach has to be asked for in so many words.
+
+    `exposes`: what whoever reaches the port can do.
+    """
     if not listener.is_loopback:
         raise InvalidConfig(
             f"{what} on {listener.address} can be reached from other machines, and there is no authentication and no"
-            " encryption yet: whoever reaches the port can read, write and delete everything; listen on 127.0.0.1,"
+            f" encryption yet: whoever reaches the port can {exposes}; listen on 127.0.0.1,"
             " or add --insecure (foldlog.insecure=true) if the network is trusted"
         )
 

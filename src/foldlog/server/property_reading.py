@@ -13,6 +13,7 @@ from foldlog.limits import PARTITIONS_MAX
 from foldlog.server.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS
 from foldlog.server.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect, refusal_of
 from foldlog.server.listeners import (
+    METRICS_EXPOSE,
     Listener,
     parse_advertised,
     parse_listener,
@@ -188,7 +189,7 @@ def _check_reachable(listeners: Sequence[Listener], told: set[str]) -> None:
 def _metrics(text: str, is_insecure: bool) -> Listener:
     listener = parse_listener(text, "foldlog.metrics")
     if not is_insecure:
-        refuse_exposed(listener, "foldlog.metrics")
+        refuse_exposed(listener, "foldlog.metrics", METRICS_EXPOSE)
     return listener
 
 
