@@ -93,7 +93,7 @@ def test_a_wrong_option_is_told_in_a_sentence(pytester: pytest.Pytester, run: Ru
 
 def test_the_fixture_is_the_address_and_more(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile("""
-        import json, socket
+        import copy, json, pickle, socket
         from foldlog.testing import KafkaBroker
 
         def test_it(kafka_broker: KafkaBroker) -> None:
@@ -101,6 +101,10 @@ def test_the_fixture_is_the_address_and_more(pytester: pytest.Pytester, run: Run
             assert kafka_broker == f"127.0.0.1:{kafka_broker.port}" == kafka_broker.log.bootstrap
             assert (kafka_broker.host, kafka_broker.is_running) == ("127.0.0.1", True)
             assert json.loads(json.dumps(kafka_broker)) == kafka_broker
+            for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+                elsewhere = pickle.loads(pickle.dumps(kafka_broker, protocol))
+                assert (type(elsewhere), elsewhere) == (str, kafka_broker)
+            assert type(copy.deepcopy(kafka_broker)) is str
             socket.create_connection((kafka_broker.host, kafka_broker.port)).close()
     """)
     run().assert_outcomes(passed=1)
@@ -128,6 +132,54 @@ def test_settings_come_from_the_ini_file(pytester: pytest.Pytester, run: Run) ->
     run().assert_outcomes(passed=1)
 
 
+SESSION_SETTINGS = """
+    import pytest
+
+    @pytest.fixture{scope}
+    def kafka_broker_settings():
+        return {{"num.partitions": 3}}
+
+    def test_it(kafka_broker):
+        assert kafka_broker.create_topic("t").partition_count == 3
+"""
+
+
+def test_settings_of_a_shared_broker_come_from_a_fixture_of_its_scope(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(SESSION_SETTINGS.format(scope='(scope="session")'))
+    run("--kafka-broker-scope=session").assert_outcomes(passed=1)
+
+
+def test_settings_of_a_narrower_scope_than_the_broker_are_told_in_a_sentence(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(SESSION_SETTINGS.format(scope=""))
+    told = run("--kafka-broker-scope=session")
+    told.assert_outcomes(errors=1)
+    told.stdout.fnmatch_lines(["*define kafka_broker_settings with @pytest.fixture(scope='session'), or start a*"])
+    assert "ScopeMismatch" not in told.stdout.str()
+
+
+def test_a_scope_mismatch_of_other_fixtures_is_pytests_own(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.fixture
+        def short():
+            pass
+
+        @pytest.fixture(scope="session")
+        def long(short):
+            pass
+
+        def test_it(long):
+            pass
+    """)
+    told = run()
+    told.assert_outcomes(errors=1)
+    assert "ScopeMismatch" in told.stdout.str()
+    assert "kafka_broker" not in told.stdout.str()
+
+
 def test_a_log_on_disk_is_in_a_temporary_directory(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini("[pytest]\nkafka_broker_storage = disk\n")
     pytester.makepyfile("""
@@ -147,6 +199,7 @@ def test_a_factory_starts_several_and_stops_all(pytester: pytest.Pytester, run: 
     pytester.makepyfile("""
         import socket
         import pytest
+        from foldlog.errors import LogClosed
 
         brokers = []
 
@@ -162,8 +215,9 @@ def test_a_factory_starts_several_and_stops_all(pytester: pytest.Pytester, run: 
             assert not brokers[number].is_running
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection((brokers[number].host, brokers[number].port))
-            with pytest.raises(RuntimeError, match="start"):
-                brokers[number].log
+            for use in (lambda: brokers[number].log, brokers[number].start, brokers[number].restart):
+                with pytest.raises(LogClosed, match="ended with its with block .* launch\\(\\) another one"):
+                    use()
     """)
     run().assert_outcomes(passed=4)
 
@@ -172,6 +226,8 @@ def test_a_factory_starts_several_and_stops_all(pytester: pytest.Pytester, run: 
 def test_a_broker_comes_back_where_it_was_with_what_it_had(pytester: pytest.Pytester, run: Run, storage: str) -> None:
     pytester.makeini(f"[pytest]\nkafka_broker_storage = {storage}\n")
     pytester.makepyfile("""
+        import pytest
+        from foldlog.errors import LogClosed
         from kafka import KafkaConsumer, KafkaProducer
 
         def test_it(kafka_broker):
@@ -184,6 +240,8 @@ def test_a_broker_comes_back_where_it_was_with_what_it_had(pytester: pytest.Pyte
             assert [next(consumer).value for _ in range(2)] == [b"before", b"after"]
             consumer.close()
             kafka_broker.stop()
+            with pytest.raises(LogClosed, match="stopped; start"):
+                kafka_broker.log
             kafka_broker.stop()
             kafka_broker.start()
             kafka_broker.start()

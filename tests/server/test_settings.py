@@ -124,7 +124,7 @@ def test_a_property_becomes_its_attribute(name: str, value: object, attribute: s
         ({"num.partition": 1}, ["'num.partition'", "did you mean 'num.partitions'?"]),
         ({"lsiten": "127.0.0.1:1"}, ["did you mean 'listen'?"]),
         ({"retention.ms": 1}, ["'retention.ms'", "log.retention.ms"]),
-        ({"colour": "red"}, ["'colour'", "docs/broker.md"]),
+        ({"colour": "red"}, ["'colour'", "page about the broker"]),
         ({3: 4}, ["setting 3"]),
         ({"node.id": 1, "broker.id": 2}, ["node.id", "broker.id", "differ"]),
         ({"group.min.session.timeout.ms": 9, "group.max.session.timeout.ms": 8}, ["=9", "=8", "no member"]),

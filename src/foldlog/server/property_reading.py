@@ -165,7 +165,7 @@ def unknown_setting_text(name: object) -> str:
     near = difflib.get_close_matches(
         str(name), [*BROKER_SETTINGS, *ALIASES, *NAMES_WITHOUT_EFFECT], n=1, cutoff=_NEAREST_CUTOFF
     )
-    hint = f"did you mean {near[0]!r}?" if near else "docs/broker.md lists them all"
+    hint = f"did you mean {near[0]!r}?" if near else "the page about the broker in foldlog's documentation lists them"
     return f"there is no broker setting {brief_repr(name)}; {hint}"
 
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from foldlog.errors import LogClosed
+
 if TYPE_CHECKING:
     from foldlog.broker.catalog import Topic
     from foldlog.client.log import Log
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 MEMORY = ":memory:"
 _HOST = "127.0.0.1"
+_OVER = "the broker ended with its with block (a fixture's with its scope); launch() another one"
 
 
 class KafkaBroker(str):
@@ -26,7 +29,8 @@ class KafkaBroker(str):
 
     It is a str, "127.0.0.1:port", so it goes wherever a client wants bootstrap servers. Any thread may call it. `stop`
     and `start` are a broker that goes away and comes back on the same port with everything that was acknowledged; in
-    memory nothing outlives the object.
+    memory nothing outlives the object. After its `with` block it is gone for good. Another process gets the address: a
+    pickled broker is a plain str.
 
     >>> from foldlog.testing import KafkaBroker
     >>> with KafkaBroker.launch({"num.partitions": 3}) as broker:
@@ -38,6 +42,7 @@ class KafkaBroker(str):
     port: int
     _opening: _Opening
     _log: Log | None
+    _is_over: bool
 
     @classmethod
     def launch(
@@ -51,13 +56,14 @@ class KafkaBroker(str):
         broker.port = int(port)
         broker._opening = opening
         broker._log = log
+        broker._is_over = False
         return broker
 
     @property
     def log(self) -> Log:
         """The log behind the broker, to prepare what a client reads or look at what it wrote. Another after `start`."""
         if self._log is None:
-            raise RuntimeError("the broker is stopped; start() it first")
+            raise LogClosed(_OVER if self._is_over else "the broker is stopped; start() it first")
         return self._log
 
     @property
@@ -77,7 +83,9 @@ class KafkaBroker(str):
             log.close()
 
     def start(self) -> None:
-        """Come back, on the same port and with the same log."""
+        """Come back, on the same port and with the same log. LogClosed after the end of the `with` block."""
+        if self._is_over:
+            raise LogClosed(_OVER)
         if self._log is None:
             self._log = self._opening.open(self.port)
 
@@ -85,12 +93,17 @@ class KafkaBroker(str):
         self.stop()
         self.start()
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """The broker is a thread of this process; what another can use of it is where it listens."""
+        return str, (str(self),)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_over = True
         self.stop()
 
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: `kafka_broker`, `kafka_broker_factory` and `foldlog_log`. docs/testing.md shows how to use them.
+"""The pytest plugin: `kafka_broker`, `kafka_broker_factory` and `foldlog_log`. The page about testing shows their use.
 
 pytest finds it through an entry point and loads it in every run of everybody who has foldlog installed. So nothing is
 imported here but pytest: the broker is, when a test first wants one.
@@ -7,7 +7,7 @@ imported here but pytest: the broker is, when a test first wants one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
@@ -49,6 +49,23 @@ def _one_of(name: str, given: str, allowed: tuple[str, ...]) -> str:
     return given
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Say in a sentence what pytest's ScopeMismatch means where somebody's kafka_broker_settings meets ours."""
+    try:
+        return (yield)
+    except pytest.fail.Exception as error:
+        if not ("ScopeMismatch" in str(error) and "kafka_broker_settings" in str(error)):
+            raise
+        scope = _scope("kafka_broker", item.config)
+        raise pytest.fail.Exception(
+            f"kafka_broker lives for the {scope} (kafka_broker_scope), and so must the fixture with its settings:"
+            f" define kafka_broker_settings with @pytest.fixture(scope={scope!r}), or start a broker for this test"
+            " alone with kafka_broker_factory",
+            pytrace=False,
+        ) from None
+
+
 class KafkaBrokerFactory(Protocol):
     """What the fixture `kafka_broker_factory` is."""
 
@@ -61,7 +78,7 @@ class KafkaBrokerFactory(Protocol):
 
 @pytest.fixture(scope=_scope)
 def kafka_broker_settings(pytestconfig: pytest.Config) -> Mapping[str, object]:
-    """Settings of `kafka_broker`, by Kafka's names. Define a fixture of this name to say others."""
+    """Settings of `kafka_broker`, by Kafka's names. A fixture of this name and of the broker's scope says others."""
     settings: dict[str, object] = {}
     for line in pytestconfig.getini("kafka_broker_settings"):
         name, equals, value = line.partition("=")
