@@ -32,6 +32,13 @@ def run(block: Block, directory: Path, port: int = 0) -> list[str]:
     return done.stdout.splitlines()
 
 
+def test_the_first_example_can_be_run_again(tmp_path: Path) -> None:
+    library = next(block for block in blocks_of((ROOT / "README.md").read_text(encoding="utf-8")))
+    for _ in range(2):
+        (printed,) = run(library, tmp_path)
+        assert "'amount_paise': 1999900" in printed
+
+
 def test_what_a_client_sent_and_what_the_library_wrote_are_one_log(tmp_path: Path) -> None:
     blocks = [
         block for block in blocks_of((ROOT / "README.md").read_text(encoding="utf-8")) if block.language == "python"
