@@ -177,6 +177,10 @@ class StorageFull(StorageError):
     """No space was left for a write. Nothing of it was kept; appending works again when space returns."""
 
 
+class DescriptorsExhausted(StorageError):
+    """The process, or the machine, may not open another file. What is open goes on."""
+
+
 class PartitionPoisoned(StorageError):
     """A sync failed, so what was written since the last good one may not be on disk.
 

@@ -26,6 +26,12 @@ OPEN_FILES_MAX = 512
 DESCRIPTORS_MAX = 65_536
 """What a process may raise its own soft limit on descriptors to, where it needs to and the hard limit allows."""
 
+DESCRIPTORS_LEFT_BY_FILES = 64
+"""Of the limit on descriptors, what a log leaves to the connections of its process; a quarter where that is less."""
+
+DESCRIPTORS_LEFT_BY_CONNECTIONS = 16
+"""What a broker's connections leave: to scrapes, health checks, and files that are opened for a moment."""
+
 SYNC_THREADS = 8
 """100 dirty partitions: 18 ms one after the other, 5.5 ms on 16 threads; eight gives most of that."""
 

@@ -19,11 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from foldlog.errors import StorageError, StorageFull
+from foldlog.errors import DescriptorsExhausted, StorageError, StorageFull
 from foldlog.files.holder import WriterInfo
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the operating system says of a disk, a quota or a file that takes no more."""
+
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+"""What it says where the process, or the machine, may not open another file."""
 
 Buffer = bytes | bytearray | memoryview
 Into = bytearray | memoryview | None
@@ -149,9 +152,15 @@ class Files(Protocol):
 
 
 def storage_error(what: str, error: OSError | StorageError) -> StorageError:
-    """`what` went wrong because of `error`, as an error of ours: a full disk stays one."""
-    is_full = error.errno in FULL if isinstance(error, OSError) else isinstance(error, StorageFull)
-    return (StorageFull if is_full else StorageError)(f"{what} ({error})")
+    """`what` went wrong because of `error`, as an error of ours: a full disk stays one, and so do spent descriptors."""
+    kind: type[StorageError] = StorageError
+    if isinstance(error, StorageFull | DescriptorsExhausted):
+        kind = type(error)
+    elif isinstance(error, OSError) and error.errno in FULL:
+        kind = StorageFull
+    elif isinstance(error, OSError) and error.errno in NO_DESCRIPTORS:
+        kind = DescriptorsExhausted
+    return kind(f"{what} ({error})")
 
 
 def replace_file(files: Files, path: str, data: bytes) -> None:

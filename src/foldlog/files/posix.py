@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from foldlog.errors import DirectoryLocked, StorageFull, WrongProcess
 from foldlog.files.base import FULL, Buffer, Entry, deleted, would_block
 from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, format_holder, is_whole, parse_holder
-from foldlog.limits import DESCRIPTORS_MAX
+from foldlog.limits import DESCRIPTORS_LEFT_BY_FILES, DESCRIPTORS_MAX
 
 _IOV_MAX = 1024  # what Linux and macOS take in one pwritev
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only: elsewhere nobody can tell, and reads wait
@@ -315,12 +315,48 @@ class PosixFiles:
 
 
 def _open(path: str, flags: int) -> int:
+    """OSError with EMFILE also where a descriptor could be had, and is left to the connections of this process."""
     try:
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        if error.errno != errno.EMFILE or not raise_descriptor_limit():
+        if error.errno != errno.EMFILE:
             raise
-    return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        if not raise_descriptor_limit():
+            raise _no_descriptor(path) from None
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    if not leaves_descriptors(descriptor, DESCRIPTORS_LEFT_BY_FILES):
+        os.close(descriptor)
+        raise _no_descriptor(path)
+    return descriptor
+
+
+def _no_descriptor(path: str) -> OSError:
+    return OSError(errno.EMFILE, f"{os.strerror(errno.EMFILE)}: {descriptor_advice()}", path)
+
+
+def descriptor_advice() -> str:
+    """What the limit is, and what to do about it."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        f"this process may have {limit} files and connections open at a time; raise that limit (ulimit -n, or"
+        " LimitNOFILE= in a systemd unit) and start it again"
+    )
+
+
+def leaves_descriptors(descriptor: int, wanted: int) -> bool:
+    """Whether `wanted` descriptors may be left beside this one, which was just opened; a quarter of the limit if that
+    is less. The system gives the lowest number that is free, so the number tells how many are taken."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or descriptor < limit - min(wanted, limit // 4):
+        return True
+    return raise_descriptor_limit() and leaves_descriptors(descriptor, wanted)
+
+
+def files_open_max() -> int:
+    """How many files a log can have open at a time here, where nothing else has any, once the limit is raised."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    return limit - min(DESCRIPTORS_LEFT_BY_FILES, limit // 4)
 
 
 def raise_descriptor_limit() -> bool:

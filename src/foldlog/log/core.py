@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from foldlog.errors import CorruptLog, LogClosed, OffsetOutOfRange, StorageError
-from foldlog.files.base import Files
+from foldlog.files.base import Files, storage_error
 from foldlog.log.checkpoint import Slot, SlotState
 from foldlog.log.config import LogConfig
 from foldlog.log.epochs import Epochs
@@ -126,7 +126,7 @@ class PartitionCore:
             except BlockingIOError:
                 raise  # not a fault: who asked not to wait asks again elsewhere
             except OSError as error:
-                raise StorageError(f"{self.path} could not be read ({error})") from error
+                raise storage_error(f"{self.path} could not be read", error) from error
         raise StorageError(f"{self.path} changes faster than it can be read; try again")
 
 

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from typing import Protocol
 
+from foldlog.files.base import NO_DESCRIPTORS, File, Files
 from foldlog.files.forks import in_forked_children
 from foldlog.limits import OPEN_FILES_MAX
 
@@ -24,6 +25,23 @@ class OpenFiles:
         self._limit = limit
         self._lock = threading.Lock()
         self._holders: OrderedDict[HoldsFile, None] = OrderedDict()
+
+    def open(self, files: Files, path: str, *, write: bool) -> File:
+        """Open a file. Where there is no descriptor for it, half of those that are held here are given back first."""
+        try:
+            return files.open(path, write=write)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS or not self._release_half():
+                raise
+        return files.open(path, write=write)
+
+    def _release_half(self) -> bool:
+        with self._lock:
+            count = (len(self._holders) + 1) // 2
+            for _ in range(count):
+                oldest, _ = self._holders.popitem(last=False)
+                oldest.release_file()
+        return count > 0
 
     def used(self, holder: HoldsFile) -> None:
         """`holder` has an open file and was just used."""

@@ -100,7 +100,7 @@ class Segment:
         log = self._log
         if log is None:
             try:
-                log = self._log = self._files.open(self.log_path, write=self.writable)
+                log = self._log = OPEN_FILES.open(self._files, self.log_path, write=self.writable)
             except FileNotFoundError:
                 raise CorruptLog(self.log_path, 0, "the file is missing") from None
         if not self._pinned:

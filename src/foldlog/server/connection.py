@@ -85,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         lane = self._node.appenders.lane(self._frame)
         self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), lane)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
-        self._node.connections.opened(self, host)
+        self._node.connections.opened(self, host, transport.get_extra_info("socket").fileno())
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frame.room() if self._frame.need_bytes else self._node.receive_buffer

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from foldlog.files.posix import descriptor_advice, leaves_descriptors
+from foldlog.limits import DESCRIPTORS_LEFT_BY_CONNECTIONS
+
 if TYPE_CHECKING:
     from foldlog.server.connection import Connection
     from foldlog.server.metrics import Metrics
@@ -26,7 +29,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, connection: Connection, host: str) -> None:
+    def opened(self, connection: Connection, host: str, descriptor: int) -> None:
         self._open.add(connection)
         self._by_host[host] += 1
         self._metrics.connection_opened()
@@ -38,6 +41,8 @@ class Connections:
         elif self._by_host[host] > settings.max_connections_per_ip:
             limit = settings.max_connections_per_ip
             connection.refuse("connections", f"there are max.connections.per.ip={limit} from {host} already")
+        elif not leaves_descriptors(descriptor, DESCRIPTORS_LEFT_BY_CONNECTIONS):
+            connection.refuse("descriptors", f"there are too many: {descriptor_advice()}")
 
     def closed(self, connection: Connection, host: str) -> None:
         self._open.discard(connection)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from foldlog.errors import FoldlogError, StorageError
+from foldlog.errors import DescriptorsExhausted, FoldlogError, StorageError
 from foldlog.server.append_lanes import Appenders
 from foldlog.server.arrivals import Arrivals
 from foldlog.server.authorizer import AllowEverything, Authorizer
@@ -118,7 +118,9 @@ class Node:
     def storage_failed(self, doing: str, topic: str, number: int, error: FoldlogError) -> None:
         """A client is refused because of `error`: if that is the disk's, the log tells. Any thread."""
         if isinstance(error, StorageError):
-            self.lines.warn(("storage", doing, topic, number), f"{topic}-{number}: {doing} is refused: {error}")
+            # One cause for all partitions, and so one line.
+            where = () if isinstance(error, DescriptorsExhausted) else (doing, topic, number)
+            self.lines.warn(("storage", *where), f"{topic}-{number}: {doing} is refused: {error}")
 
     def close(self) -> None:
         """End every thread. What they have written is synced, or the log, which stays open, would not show it."""

@@ -31,11 +31,13 @@ class OpensPartitions(Protocol):
 
 
 class Runs(Protocol):
-    """What is needed of a node: a thread, and the way back from it."""
+    """What is needed of a node: a thread, the way back from it, and somebody to tell."""
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]: ...
 
     def soon(self, callback: Callable[..., None], *arguments: Any) -> None: ...
+
+    def storage_failed(self, doing: str, topic: str, number: int, error: FoldlogError) -> None: ...
 
 
 class Openings:
@@ -84,6 +86,7 @@ class Openings:
         try:
             self._broker.partition(*key)
         except FoldlogError as error:
+            self._node.storage_failed("its opening", *key, error)
             return error
         except Exception as error:
             # Not one that opening is known to raise; those who wait must hear of it all the same.

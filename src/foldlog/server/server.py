@@ -11,8 +11,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from foldlog.broker.broker import Broker
+from foldlog.broker.broker import MEMORY_PATH, Broker
 from foldlog.errors import ReadOnly
+from foldlog.files.posix import descriptor_advice, files_open_max
 from foldlog.server.authorizer import Authorizer
 from foldlog.server.binding import bind
 from foldlog.server.call import Endpoint
@@ -129,6 +130,7 @@ class Server:
         try:
             try:
                 await self._listen(node)
+                _warn_of_descriptors(self._broker)
                 self._broker.watch_syncs(self.metrics.synced)
                 self._started.set_result(None)
                 await self._keep(node)
@@ -178,6 +180,17 @@ class Server:
         await _until(lambda: not len(node.connections), _FLUSH_S)
         if self._http is not None:
             await self._http.close()  # last: until then /healthz says that the broker is leaving
+
+
+def _warn_of_descriptors(broker: Broker) -> None:
+    needed = sum(broker.topic(name).partition_count for name in broker.topics(include_internal=True))
+    if broker.path != MEMORY_PATH and needed > files_open_max():
+        logger.warning(
+            "there are %d partitions, each of which keeps a file open once it is written, and at most %d can be: %s",
+            needed,
+            files_open_max(),
+            descriptor_advice(),
+        )
 
 
 async def _until(is_so: Callable[[], bool], timeout_s: float) -> None:
