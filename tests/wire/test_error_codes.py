@@ -46,7 +46,7 @@ EVERY_ERROR = [
 ROOTS = {errors.FoldlogError, errors.CallerError, errors.GroupError, errors.ProducerError}
 """What nobody raises as such."""
 
-NEVER_ANSWERED = {errors.RefusedByBroker, errors.AddressUnavailable}
+NEVER_ANSWERED = {errors.RefusedByBroker, errors.AddressUnavailable, errors.MissingDependency}
 """What carries a code of its own, and what happens before there is anybody to answer."""
 
 

@@ -23,6 +23,8 @@ REMEMBERED_MAX: Final = 1000
 
 @dataclass(slots=True)
 class _Told:
+    """When a key was last logged, and what came since."""
+
     at_ms: float
     more: int = 0
     line: str = ""  # the newest of those that were only counted
