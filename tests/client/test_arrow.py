@@ -214,9 +214,7 @@ def test_without_pyarrow_a_sentence_says_how_to_install_it(monkeypatch: pytest.M
     with foldlog.open(":memory:") as log:
         log.create_topic("orders")
         monkeypatch.setitem(sys.modules, "pyarrow", None)  # which makes importing it fail as if it were not there
-        with pytest.raises(
-            MissingDependency, match=r"^append_arrow\(\) needs .*pip install 'foldlog\[arrow\]'$"
-        ):
+        with pytest.raises(MissingDependency, match=r"^append_arrow\(\) needs .*pip install 'foldlog\[arrow\]'$"):
             log.append_arrow("orders", table)
         with pytest.raises(MissingDependency, match=r"^read_arrow\(\) needs pyarrow") as raised:
             log.read_arrow("orders")

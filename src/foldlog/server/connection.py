@@ -276,6 +276,8 @@ class Connection(asyncio.BufferedProtocol):
             self._await(exchange, reply)
         else:
             self._working = self._node.loop.create_task(self._work(exchange, reply))
+            # A task that is cancelled before its first step has not begun to await what it was given.
+            self._working.add_done_callback(lambda _: reply.close())
 
     async def _work(self, exchange: Exchange, work: Coroutine[Any, Any, Message | Later | None]) -> None:
         reply: Reply
