@@ -193,3 +193,13 @@ def test_lz4_blocks_stand_alone_as_javas_reader_demands() -> None:
     assert flags & 0x20, "blocks are independent"
     assert not flags & 0x01, "no dictionary"
     assert bytes(decompress(Compression.LZ4, frame, 1 << 21)) == bytes(range(256)) * 4096
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+def test_what_is_only_looked_at_is_the_same_in_memory_that_is_used_again(codec: Compression) -> None:
+    for size in (10, 100_000, 3_000_000, 50, 20_000_000):
+        data = bytes(range(256)) * (size // 256 + 1)
+        compressed = compress(codec, data)
+        assert bytes(decompress(codec, compressed, len(data), briefly=True)) == data
+        with pytest.raises(InvalidBatch):
+            decompress(codec, compressed, len(data) - 1, briefly=True)

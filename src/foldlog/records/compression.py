@@ -12,6 +12,7 @@ Declared sizes are hints for the first allocation and are never believed beyond 
 from __future__ import annotations
 
 import struct
+import threading
 from functools import cache
 from typing import Any, Final
 
@@ -38,6 +39,10 @@ _LZ4_LEVEL: Final = 1
 _FIRST_GUESS_BYTES: Final = 16 << 10
 _GUESS_RATIO: Final = 16
 """What an undeclared size is guessed at, relative to the compressed bytes; a wrong guess costs a second run."""
+
+_BRIEF_BYTES_MAX: Final = 4 << 20
+_BRIEF_RATIO: Final = 4
+"""Memory that a thread keeps for what it only looks at; beyond it the first guess is a careful one."""
 
 _MODULES: Final[dict[Compression, Any]] = {
     Compression.GZIP: cramjam.gzip,
@@ -83,8 +88,9 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=level))
 
 
-def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
-    """What `data` expands to, at most `limit_bytes`.
+def decompress(codec: int, data: Buffer, limit_bytes: int, briefly: bool = False) -> Buffer:
+    """What `data` expands to, at most `limit_bytes`. `briefly`: in memory that the next such call of this thread uses
+    again, for who only looks at it; fresh memory costs more than expanding into it.
 
     Raises RefusedBatch if it expands to more, and InvalidBatch if it is not in the codec's format (both at position 0:
     the caller knows where the batch stands). Allocates no more than the limit, and the codec's own window.
@@ -96,11 +102,11 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
     if codec == Compression.SNAPPY:
         return _decompress_snappy(data, limit_bytes)
     if codec == Compression.GZIP:
-        return _expand(Compression.GZIP, data, _gzip_size(data), limit_bytes)
+        return _expand(Compression.GZIP, data, _gzip_size(data), limit_bytes, briefly)
     if codec == Compression.LZ4:
-        return _expand(Compression.LZ4, data, _lz4_size(data), limit_bytes)
+        return _expand(Compression.LZ4, data, _lz4_size(data), limit_bytes, briefly)
     if codec == Compression.ZSTD:
-        return _expand(Compression.ZSTD, data, _zstd_size(data, limit_bytes), limit_bytes)
+        return _expand(Compression.ZSTD, data, _zstd_size(data, limit_bytes), limit_bytes, briefly)
     raise InvalidBatch(f"compression codec {codec} is unknown", 0)
 
 
@@ -115,14 +121,16 @@ def _garbage(name: str, why: object) -> InvalidBatch:
     return InvalidBatch(f"its records are not valid {name} data ({why})", 0)
 
 
-def _expand(codec: Compression, data: Buffer, size_bytes: int | None, limit_bytes: int) -> Buffer:
+def _expand(codec: Compression, data: Buffer, size_bytes: int | None, limit_bytes: int, briefly: bool) -> Buffer:
     """Expand into a buffer of the declared size, then, if that was wrong, into larger ones up to the limit."""
     module = _MODULES[codec]
     name = codec.name.lower()
     guess = max(_FIRST_GUESS_BYTES, _GUESS_RATIO * len(data)) if size_bytes is None else size_bytes
+    if briefly and size_bytes is None:
+        guess = min(guess, max(_BRIEF_BYTES_MAX, _BRIEF_RATIO * len(data)))
     room = min(guess, limit_bytes)
     while True:
-        output = bytearray(room)
+        output = _brief_memory(room)[:limit_bytes] if briefly else memoryview(bytearray(room))
         try:
             filled = module.decompress_into(data, output)
         except cramjam.DecompressionError as error:
@@ -132,7 +140,25 @@ def _expand(codec: Compression, data: Buffer, size_bytes: int | None, limit_byte
                 raise _too_large(limit_bytes) from None
             room = min(max(4 * room, _FIRST_GUESS_BYTES), limit_bytes)
             continue
-        return memoryview(output)[:filled]
+        return output[:filled]
+
+
+class _Brief(threading.local):
+    """A thread's memory for what is looked at and forgotten."""
+
+    memory = bytearray()
+
+
+_BRIEF = _Brief()
+
+
+def _brief_memory(room: int) -> memoryview:
+    """At least that much, of this thread; what is beyond the bound is not kept."""
+    if room > _BRIEF_BYTES_MAX:
+        return memoryview(bytearray(room))
+    if len(_BRIEF.memory) < room:
+        _BRIEF.memory = bytearray(room)
+    return memoryview(_BRIEF.memory)
 
 
 @cache

@@ -113,22 +113,23 @@ cdef class Body:
 
     cdef int open(self, const uint8_t *data, const Header *header, int64_t decompressed_limit, Cursor *cursor,
                   bint dense=False) except -1:
-        """Put the cursor at the first record."""
+        """Put the cursor at the first record. `dense`: for who checks a batch, and forgets its records."""
         cdef int fault
         self.start = data + header.position + RECORDS_AT
         self.end = data + header.position + header.size
         if header.record_count and header.attributes & COMPRESSION_MASK:
-            self.expand(header, decompressed_limit)
+            self.expand(header, decompressed_limit, dense)
         fault = point(cursor, header, self.start, self.end)
         if fault:
             broken(fault, header.position)
         cursor.dense = dense
         return 0
 
-    cdef int expand(self, const Header *header, int64_t decompressed_limit) except -1:
+    cdef int expand(self, const Header *header, int64_t decompressed_limit, bint briefly) except -1:
         compressed = PyMemoryView_FromMemory(<char *>self.start, self.end - self.start, 0x100)
         try:
-            self.expanded.hold(_decompress(header.attributes & COMPRESSION_MASK, compressed, decompressed_limit))
+            expanded = _decompress(header.attributes & COMPRESSION_MASK, compressed, decompressed_limit, briefly)
+            self.expanded.hold(expanded)
         except InvalidBatch as error:
             raise type(error)(error.reason, header.position) from None
         self.start = self.expanded.data
