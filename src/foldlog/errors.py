@@ -338,3 +338,77 @@ class RefusedByBroker(FoldlogError):
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
+
+
+class FoldError(FoldlogError):
+    """A fold, or the view it feeds, cannot go on."""
+
+
+class StaleBookmark(FoldError):
+    """The view's bookmark is not the one that was expected: somebody else has moved on. Nothing was changed."""
+
+    def __init__(self, place: str, stored: str, expected: str) -> None:
+        super().__init__(
+            f"{place} has moved on: it is at {stored} and not at {expected}; nothing was changed;"
+            " read its bookmark and go on from there"
+        )
+        self.place = place
+        self.stored = stored
+        self.expected = expected
+
+
+class SchemaChanged(FoldError):
+    """The rows of a fold no longer fit into its view. Nothing was changed."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place} does not fit the fold any more: {why}; rebuild it with 'foldlog fold rebuild NAME'")
+        self.place = place
+        self.why = why
+
+
+class ViewUnavailable(FoldError):
+    """The engine behind a view cannot be reached, or refused."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place} cannot be used: {why}")
+        self.place = place
+        self.why = why
+
+
+class ViewInUse(FoldError):
+    """Something depends on what a swap would replace. Nothing was changed."""
+
+    def __init__(self, place: str, dependents: list[str]) -> None:
+        super().__init__(
+            f"{place} cannot be swapped while others depend on it: {', '.join(dependents)};"
+            " drop them, swap, and create them again"
+        )
+        self.place = place
+        self.dependents = dependents
+
+
+class UnlawfulFold(FoldError, CallerError):
+    """A fold whose result would depend on how the log is split into ranges."""
+
+    def __init__(self, fold: str, what: str, instead: str) -> None:
+        super().__init__(
+            f"fold {fold!r} breaks the law of folds: {what}; splitting the log differently would change the view;"
+            f" {instead}"
+        )
+        self.fold = fold
+
+
+class RecordsMissing(FoldError):
+    """Offsets that were to be read are not in the log (any more). `cause` is one word of MISSING_CAUSES."""
+
+    def __init__(self, topic: str, partition: int, wanted: tuple[int, int], cause: str, why: str, advice: str) -> None:
+        super().__init__(f"offsets {wanted[0]} to {wanted[1]} of {topic}-{partition} cannot be read: {why}; {advice}")
+        self.topic = topic
+        self.partition = partition
+        self.wanted = wanted
+        self.cause = cause
+
+
+MISSING_CAUSES = ("expired", "deleted", "recreated", "truncated", "unwritten")
+"""Retention took it; it was deleted on request, or its topic was; the topic is another one of the same name; the log
+ends before it although it once did not; it was never written."""

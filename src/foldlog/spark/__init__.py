@@ -1,0 +1,1 @@
+"""Spark reads, writes and folds the log."""

@@ -1,0 +1,87 @@
+"""A view's bookmark: how far into which topic it has read, kept by the view beside what it holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from foldlog.errors import MalformedBytes
+
+
+class Position(NamedTuple):
+    """The next offset to read of one partition, and the leader epoch under which the one before it was written."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Everything below `positions` is in the view, from `origins` on. Two are equal if their JSON is.
+
+    `topic_id` tells a topic from a later one of the same name. `epoch` rises whenever the bookmark is moved by hand
+    or the view is rebuilt, so that a runner which has read on meanwhile cannot apply what it read. `skipped` counts
+    offsets that the log no longer held and that somebody accepted to go without.
+
+    >>> Bookmark("orders", "ab12", {0: Position(7, 0)}, {0: 0}).to_json()
+    '{"epoch":0,"origins":{"0":0},"positions":{"0":[7,0]},"skipped":0,"topic":"orders","topic_id":"ab12"}'
+    """
+
+    topic: str
+    topic_id: str
+    positions: Mapping[int, Position]
+    origins: Mapping[int, int]
+    epoch: int = 0
+    skipped: int = field(default=0)
+
+    def offset(self, partition: int) -> int | None:
+        """The next offset to read; None for a partition the view has not met."""
+        position = self.positions.get(partition)
+        return None if position is None else position.offset
+
+    def advanced(self, positions: Mapping[int, Position], *, skipped: int = 0) -> Bookmark:
+        """The bookmark after a range. A partition met for the first time begins at its origin: see `met`."""
+        return replace(self, positions={**self.positions, **positions}, skipped=self.skipped + skipped)
+
+    def met(self, origins: Mapping[int, int]) -> Bookmark:
+        """With partitions it did not have, each at its own start."""
+        new = {partition: start for partition, start in origins.items() if partition not in self.positions}
+        return replace(
+            self,
+            positions={**self.positions, **{partition: Position(start) for partition, start in new.items()}},
+            origins={**self.origins, **new},
+        )
+
+    def moved(self, positions: Mapping[int, Position]) -> Bookmark:
+        """Moved by hand: what a runner has read since the last one is refused from here on."""
+        return replace(self, positions={**self.positions, **positions}, epoch=self.epoch + 1)
+
+    def to_json(self) -> str:
+        """Canonical: the same bookmark is always the same text, so that a view may compare the texts."""
+        fields = {
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "positions": {str(number): list(self.positions[number]) for number in sorted(self.positions)},
+            "origins": {str(number): self.origins[number] for number in sorted(self.origins)},
+            "epoch": self.epoch,
+            "skipped": self.skipped,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Bookmark:
+        """The inverse; MalformedBytes if it is not one."""
+        try:
+            fields = json.loads(text)
+            return cls(
+                topic=str(fields["topic"]),
+                topic_id=str(fields["topic_id"]),
+                positions={int(number): Position(*map(int, at)) for number, at in fields["positions"].items()},
+                origins={int(number): int(at) for number, at in fields["origins"].items()},
+                epoch=int(fields["epoch"]),
+                skipped=int(fields["skipped"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise MalformedBytes("bookmark", f"it cannot be understood ({error!r})", 0) from error
