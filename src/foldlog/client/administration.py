@@ -41,6 +41,16 @@ class Administration:
         """
         return self._read_from
 
+    @property
+    def directory_id(self) -> str:
+        """The id that the directory got when it was made; its broker has it as cluster id.
+
+        >>> import foldlog
+        >>> len(foldlog.open(":memory:").directory_id)
+        36
+        """
+        return self._read_from.directory_id
+
     # --- topics ---------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> Topic:

@@ -307,8 +307,10 @@ def _let_go(link: ProduceLink, calls: Calls) -> None:
     calls.let_go()
 
 
-def open_remote(path: str, files: Files | None, clock: Clock | None, address: str) -> tuple[Broker, RemoteBroker]:
-    """The log of a directory whose writer listens on `address`: what it is read with, and what it is written with."""
+def open_remote(
+    path: str, files: Files | None, clock: Clock | None, address: str | None
+) -> tuple[Broker, RemoteBroker]:
+    """The log of a directory whose writer listens on `address`, if it is known: what it is read with, and written with."""
     files = files or PosixFiles()
     followed = Broker.open(path, files=files, clock=clock, mode="r")
     remote = RemoteBroker(followed, files, address)
