@@ -310,7 +310,7 @@ def _let_go(link: ProduceLink, calls: Calls) -> None:
 def open_remote(
     path: str, files: Files | None, clock: Clock | None, address: str | None
 ) -> tuple[Broker, RemoteBroker]:
-    """The log of a directory whose writer listens on `address`, if it is known: what it is read with, and written with."""
+    """The log of a directory whose writer listens on `address`, if known: what reads it, and what writes it."""
     files = files or PosixFiles()
     followed = Broker.open(path, files=files, clock=clock, mode="r")
     remote = RemoteBroker(followed, files, address)
