@@ -1,0 +1,217 @@
+"""What a pipeline is made of: topics with a schema, and folds from them into views. Nothing runs, nothing connects.
+
+import foldlog.spark as fl
+
+payments = fl.topic("payments", key="tx_id", schema="merchant STRING, amount_paise BIGINT")
+
+@fl.fold(payments, into=fl.table("shop.db", "payments"))
+def mirror(rows): return rows
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from foldlog.errors import FoldError, InvalidArgument, brief_repr
+from foldlog.views.contract import META, View
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FORMATS: Final = ("json", "avro", "protobuf", "text", "raw")
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+
+_declared: ContextVar[list[Fold] | None] = ContextVar("_declared", default=None)
+"""The folds of the file that is being loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as folds read it: which column its keys fill, and what its values hold. `topic()` makes one."""
+
+    name: str
+    key: str | None
+    schema: str | None
+    format: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def dead_letter_free(self) -> bool:
+        """Whether every value parses: a text or raw topic has no poison."""
+        return self.format in ("text", "raw") and self.key is None
+
+
+class Fold:
+    """A deterministic function from records to a change of a view. `fold()` makes one of a function of a DataFrame."""
+
+    def __init__(self, name: str, topic: Topic, view: View, function: Callable[[DataFrame], DataFrame]) -> None:
+        self.name = name
+        self.topic = topic
+        self.view = view
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        return self.function(rows)
+
+    def __repr__(self) -> str:
+        return f"Fold({self.name!r}, {self.topic.name!r} -> {self.view.place!r})"
+
+    @property
+    def group(self) -> str:
+        """The group whose committed offsets show this fold's place to every Kafka tool."""
+        return f"fold.{self.name}"
+
+    @property
+    def dead_letters(self) -> str:
+        """The topic that gets what does not parse."""
+        return f"{self.name}.dead"
+
+
+def topic(
+    name: str,
+    *,
+    key: str | None = None,
+    schema: str | None = None,
+    format: str = "json",  # noqa: A002 as Spark's own readers call it
+    **options: Any,
+) -> Topic:
+    """A topic to fold.
+
+    `key` names the column that the record's key fills, as STRING unless the schema gives it another type; tombstones
+    have it too. `schema` is Spark's DDL. `format` is "json" (the default), "avro" or "protobuf" (see docs/decoders.md
+    for their options), "text" (the value as the STRING column `value`) or "raw" (as BINARY).
+
+    >>> topic("payments", key="tx_id", schema="amount_paise BIGINT").format
+    'json'
+    """
+    if not _is_name(name):
+        raise InvalidArgument(f"a topic is named by a string, not by {brief_repr(name)}")
+    if format not in FORMATS:
+        raise InvalidArgument(f"format={brief_repr(format)} of topic {name!r} is not one of {', '.join(FORMATS)}")
+    if format == "json" and not schema:
+        raise InvalidArgument(
+            f"topic {name!r} needs a schema, such as schema='merchant STRING, amount_paise BIGINT';"
+            " or format='text' for values as they are"
+        )
+    if format in ("text", "raw") and schema:
+        raise InvalidArgument(
+            f"topic {name!r} has format={format!r}, whose one column is 'value'; leave the schema out"
+        )
+    if key is not None and (not _is_name(key) or key in META):
+        raise InvalidArgument(f"key={brief_repr(key)} of topic {name!r} is not a name for a column")
+    return Topic(name, key, schema, format, options)
+
+
+def _is_name(given: object) -> bool:
+    return isinstance(given, str) and bool(given)
+
+
+def fold(source: Topic, *, into: View, name: str | None = None) -> Callable[[Callable[[DataFrame], DataFrame]], Fold]:
+    """Make a fold of a function that is given decoded rows and returns what the view shall hold.
+
+    The rows have the topic's columns and `_topic, _partition, _offset, _timestamp, _deleted`. The function may filter,
+    explode, join static frames and use any row-wise function of Spark; aggregation belongs into the view's measures.
+    Its name is the fold's, unless `name` says another.
+    """
+    if not isinstance(source, Topic):
+        raise InvalidArgument(f"a fold reads a topic made by fl.topic(), not {brief_repr(source)}")
+    if not isinstance(into, View):
+        raise InvalidArgument(
+            f"into={brief_repr(into)} is not a view; give fl.table(), fl.search(), fl.counters(), ..."
+        )
+    if into.is_keyed and source.key is None:
+        raise InvalidArgument(
+            f"a {into.kind} view addresses its rows by key, and topic {source.name!r} names none;"
+            f" say which column the record's key fills: fl.topic({source.name!r}, key='...')"
+        )
+
+    def declare(function: Callable[[DataFrame], DataFrame]) -> Fold:
+        if not callable(function):
+            raise InvalidArgument(f"a fold is made of a function of a DataFrame, not of {brief_repr(function)}")
+        chosen = name if name is not None else getattr(function, "__name__", "")
+        if not isinstance(chosen, str) or not _NAME.fullmatch(chosen):
+            raise InvalidArgument(
+                f"{brief_repr(chosen)} is not a name for a fold: letters, digits, '.', '_' and '-'; give name='...'"
+            )
+        made = Fold(chosen, source, into, function)
+        declared = _declared.get()
+        if declared is not None:
+            declared.append(made)
+        return made
+
+    return declare
+
+
+def load_folds(path: str | Path) -> list[Fold]:
+    """Run a file and give the folds it declares, in order. FoldError in one sentence if it cannot be run."""
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidArgument(f"there is no file {file}; a pipeline is a Python file that declares folds")
+    name = f"foldlog_pipeline_{file.stem}"
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise InvalidArgument(f"{file} is not a Python file")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # pickling looks functions up by their module
+    found: list[Fold] = []
+    token = _declared.set(found)
+    try:
+        # What stands beside the file can be imported by it, as if it were run by itself.
+        sys.path.insert(0, str(file.resolve().parent))
+        spec.loader.exec_module(module)
+    except FoldError:
+        raise
+    except InvalidArgument as error:
+        raise FoldError(f"{_where(file, error)}: {error}") from error
+    except Exception as error:
+        raise FoldError(f"{_where(file, error)} cannot be run: {type(error).__name__}: {error}") from error
+    finally:
+        _declared.reset(token)
+    if not found:
+        raise InvalidArgument(f"{file} declares no folds; decorate a function with @fl.fold(topic, into=view)")
+    check_distinct(found)
+    return found
+
+
+def _where(file: Path, error: BaseException) -> str:
+    """The file and the line in it that failed."""
+    line = error.lineno if isinstance(error, SyntaxError) else None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(file):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f"{file}, line {line}" if line else str(file)
+
+
+def check_distinct(folds: Sequence[Fold]) -> None:
+    """Two folds may share neither a name nor a view."""
+    names: set[str] = set()
+    places: dict[str, str] = {}
+    for one in folds:
+        if one.name in names:
+            raise InvalidArgument(f"two folds are named {one.name!r}; give one of them name='...'")
+        names.add(one.name)
+        other = places.setdefault(one.view.place, one.name)
+        if other != one.name:
+            raise InvalidArgument(
+                f"folds {other!r} and {one.name!r} both write {one.view.place}; give each its own view"
+            )
+
+
+def chosen_folds(folds: Sequence[Fold], names: Sequence[str]) -> list[Fold]:
+    """Those that were named, or all."""
+    known = {one.name: one for one in folds}
+    for name in names:
+        if name not in known:
+            raise InvalidArgument(f"there is no fold {name!r}; there are {', '.join(known)}")
+    return [one for one in folds if not names or one.name in names]
