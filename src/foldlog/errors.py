@@ -398,6 +398,16 @@ class UnlawfulFold(FoldError, CallerError):
         self.fold = fold
 
 
+class UnreadableCheckpoint(FoldlogError):
+    """The offsets that Spark kept for a stream are not the source's, or are of a later version of it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the query's checkpoint cannot be used: {why};"
+            " start the query with a new checkpointLocation, and say where with startingOffsets"
+        )
+
+
 class RecordsMissing(FoldError):
     """Offsets that were to be read are not in the log (any more). `cause` is one word of MISSING_CAUSES."""
 
