@@ -1,0 +1,152 @@
+"""What became of the records a stream was to read next, and where it can go on. Decided here, told by the reader.
+
+A stream stands at an offset of every partition. Between two triggers, or while the query was stopped, retention may
+have overtaken it, or somebody may have deleted records, a topic, or made a new one of the same name; a broker that lost
+its disk may have cut the log back. Each is a `Loss` that says what happened. A gap that compaction left is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from foldlog.errors import RecordsMissing
+from foldlog.spark.origin import Bounds
+from foldlog.spark.rate_limits import TopicPartition
+from foldlog.spark.stream_offset import StreamOffset
+from foldlog.views.bookmark import Position
+
+Missing = Callable[[str, str | None, int, int, int], str | None]
+"""`Origin.missing`: topic, its id, partition, offset, leader epoch; the cause, or None."""
+
+
+class TopicNow(NamedTuple):
+    """A topic as it is at this trigger: its id, and the partitions of it that the query reads."""
+
+    topic_id: str
+    bounds: Mapping[int, Bounds]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A stream stood at `offset` of a partition, and cannot go on from there.
+
+    `resume` is where it can, None if there is nothing left to read of the partition. `skipped` counts the offsets in
+    between that the stream never read; what a deleted topic held is not known, and not counted.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    resume: int | None
+    cause: str
+    why: str
+    skipped: int = 0
+
+    @property
+    def advice(self) -> str:
+        way_on = "without it" if self.resume is None else f"from offset {self.resume}"
+        return (
+            "start the query with a new checkpointLocation to choose anew where it begins,"
+            f" or set failOnDataLoss=false to go on {way_on}"
+        )
+
+    def error(self, others: int = 0) -> RecordsMissing:
+        """What the query fails with; `others` is how many partitions more lost something."""
+        also = f" ({others} more partitions have lost something too)" if others else ""
+        wanted = (self.offset, self.offset + max(self.skipped - 1, 0))
+        return RecordsMissing(self.topic, self.partition, wanted, self.cause, self.why + also, self.advice)
+
+    def __str__(self) -> str:
+        """What the query logs if it goes on."""
+        way_on = "goes on without it" if self.resume is None else f"goes on from offset {self.resume}"
+        return f"{self.topic}-{self.partition} at offset {self.offset}: {self.why}; the stream {way_on}"
+
+
+class Resumed(NamedTuple):
+    """Where every partition goes on, those met for the first time among them, and what was lost on the way."""
+
+    positions: dict[TopicPartition, Position]
+    losses: list[Loss]
+
+
+def resume(start: StreamOffset, now: Mapping[str, TopicNow], missing: Missing, known: Sequence[str]) -> Resumed:
+    """Where a stream that stands at `start` goes on. `known` are all topics of the log, read by the query or not."""
+    positions: dict[TopicPartition, Position] = {}
+    losses: list[Loss] = []
+    for place in sorted(start.positions):
+        at, (topic, partition) = start.positions[place], place
+        state = now.get(topic)
+        bounds = None if state is None else state.bounds.get(partition)
+        if state is None or bounds is None:
+            losses.append(_gone(topic, partition, at.offset, known, state))
+            continue
+        loss = _lost(place, at, start.topic_ids.get(topic), state.topic_id, bounds, missing)
+        if loss is None or loss.resume is None:
+            positions[place] = at
+        else:
+            positions[place] = Position(loss.resume, bounds.leader_epoch)
+            losses.append(loss)
+    for topic, state in sorted(now.items()):
+        for partition, bounds in sorted(state.bounds.items()):
+            if (topic, partition) not in start.positions:
+                positions[topic, partition] = Position(bounds.start, bounds.leader_epoch)
+                if bounds.start > 0:
+                    losses.append(_missed(topic, partition, bounds.start))
+    return Resumed(positions, losses)
+
+
+def _gone(topic: str, partition: int, offset: int, known: Sequence[str], state: TopicNow | None) -> Loss:
+    if state is not None:
+        why = "the topic no longer has this partition, or the query no longer reads it"
+    elif topic in known:
+        why = "the query read this topic before, and does not any more"
+    else:
+        why = "the topic was deleted"
+    return Loss(topic, partition, offset, None, "deleted", why)
+
+
+def _missed(topic: str, partition: int, first: int) -> Loss:
+    """A partition that was added while the query ran or was stopped is read from its first record: here it is gone."""
+    why = f"the partition is new to this query, and begins at offset {first}: what was before was removed unread"
+    return Loss(topic, partition, 0, first, "expired", why, skipped=first)
+
+
+def _lost(
+    place: TopicPartition, at: Position, old_id: str | None, new_id: str, bounds: Bounds, missing: Missing
+) -> Loss | None:
+    topic, partition = place
+    if old_id is not None and old_id != new_id:
+        why = f"the topic was deleted and made again: its id was {old_id} and is {new_id}"
+        return Loss(topic, partition, at.offset, bounds.start, "recreated", why)
+    is_within = bounds.start <= at.offset <= bounds.end
+    if is_within and (at.leader_epoch < 0 or at.leader_epoch == bounds.leader_epoch):
+        return None  # nobody else has written since, so nothing can have been cut off
+    cause = missing(topic, old_id, partition, at.offset, at.leader_epoch)
+    if cause == "recreated":  # it happened between the two questions
+        return Loss(topic, partition, at.offset, bounds.start, cause, "the topic was deleted and made again")
+    if at.offset < bounds.start:
+        cause = "deleted" if cause == "deleted" else "expired"
+        taken = "were deleted" if cause == "deleted" else "were removed by retention"
+        why = f"the records before offset {bounds.start} {taken}"
+        return Loss(topic, partition, at.offset, bounds.start, cause, why, skipped=bounds.start - at.offset)
+    if cause is None and is_within:
+        return None
+    # The stream has been at this offset, so that "unwritten" means that the log was longer once.
+    kept = _kept(place, old_id, at, bounds, missing)
+    why = f"the log was cut back to offset {kept}, and what the stream has read from there on is no longer in it"
+    return Loss(topic, partition, at.offset, kept, "truncated", why)
+
+
+def _kept(place: TopicPartition, topic_id: str | None, at: Position, bounds: Bounds, missing: Missing) -> int:
+    """Where the history that the stream has read ends in the log: the first offset that is another record now."""
+    topic, partition = place
+    low, high = bounds.start, min(at.offset, bounds.end)
+    while at.leader_epoch >= 0 and low < high:
+        middle = (low + high + 1) // 2
+        if missing(topic, topic_id, partition, middle, at.leader_epoch) in ("truncated", "unwritten"):
+            high = middle - 1
+        else:
+            low = middle
+    return high
