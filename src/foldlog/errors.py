@@ -340,6 +340,19 @@ class RefusedByBroker(FoldlogError):
         self.code = code
 
 
+class BrokerUnreachable(FoldlogError):
+    """No broker of a cluster answers, or not the one that is needed. `addresses` are those that were tried."""
+
+    def __init__(self, addresses: list[str], why: str, security_protocol: str = "PLAINTEXT") -> None:
+        super().__init__(
+            f"no answer from the Kafka cluster at {', '.join(addresses)}: {why}; check the addresses (also those that"
+            " the brokers advertise), that the brokers run, and that their listeners speak"
+            f" security.protocol={security_protocol}"
+        )
+        self.addresses = addresses
+        self.why = why
+
+
 class FoldError(FoldlogError):
     """A fold, or the view it feeds, cannot go on."""
 
@@ -408,11 +421,24 @@ class UnreadableCheckpoint(FoldlogError):
         )
 
 
+class DirectoryElsewhere(StorageError):
+    """A process was sent to a log's directory that it does not see; `host` is the one it runs on."""
+
+    def __init__(self, host: str, path: str, why: str) -> None:
+        super().__init__(
+            f"host {host} does not see the log in {path} that the driver reads: {why}; share the directory with that"
+            " host under the same path, or serve the log and read it with kafka.bootstrap.servers"
+        )
+        self.host = host
+        self.path = path
+
+
 class RecordsMissing(FoldError):
     """Offsets that were to be read are not in the log (any more). `cause` is one word of MISSING_CAUSES."""
 
     def __init__(self, topic: str, partition: int, wanted: tuple[int, int], cause: str, why: str, advice: str) -> None:
-        super().__init__(f"offsets {wanted[0]} to {wanted[1]} of {topic}-{partition} cannot be read: {why}; {advice}")
+        span = f"offsets {wanted[0]} to {wanted[1]}" if wanted[1] > wanted[0] else f"offset {wanted[0]}"
+        super().__init__(f"{span} of {topic}-{partition} cannot be read: {why}; {advice}")
         self.topic = topic
         self.partition = partition
         self.wanted = wanted

@@ -183,6 +183,10 @@ WRITER_SEARCH_MS = 3000
 WRITER_REST_MS = 20
 """Between two times of being the writer for a moment, so that a server that is starting finds the lock free."""
 
+WRITER_MOMENT_MS = 1000
+"""How long a process that appends much to a directory without a server keeps the lock: others look for three times as
+long before they say that it is taken."""
+
 WRITER_ANSWER_MS = 60_000
 """How long the process that serves a directory may be silent before it is given up. A slow disk is well below it."""
 
@@ -203,3 +207,37 @@ MEMBER_HEARTBEAT_MS = 500
 
 MEMBER_JOIN_WAIT_MS = 5000
 """How long subscribing waits for its share while members of other processes are awaited; it comes later then."""
+
+CLUSTER_SEARCH_MS = 3000
+"""How long opening looks for a broker where all addresses refuse: who typed a wrong one should not wait a minute."""
+
+CLUSTER_ANSWER_BYTES_MAX = 272 << 20
+"""The largest answer of a foreign broker: one batch of DECOMPRESSED_BYTES_MAX and what stands around it. The first
+bytes of HTTP or TLS, read as a length, are more."""
+
+CLUSTER_FETCH_BYTES = 8 << 20
+"""max.partition.fetch.bytes where nobody says another: as ARROW_READ_BYTES, large enough that decoding is bulk work."""
+
+CLUSTER_ODD_ANSWERS_MAX = 3
+"""Answers in a row that cannot be understood, before asking again is given up: garbage does not pass with time."""
+
+CLUSTER_EMPTY_ANSWERS_MAX = 3
+"""Fetches of a compacted topic that bring nothing below its end, before the rest is taken for a compacted gap."""
+
+VIEW_LOCK_WAIT_MS = 10_000
+"""How long a view's transaction waits for whoever else holds its table, before it says who that is."""
+
+VIEW_CONNECT_MS = 10_000
+"""How long a database may take to answer a first connection."""
+
+VIEW_SCAN_ROWS = 16_384
+"""Rows of a batch when a whole view is read: a few megabytes, whatever the view's size."""
+
+SPARK_BATCH_ROWS_MIN = 10_000
+"""Arrow batches for Spark are merged up to this: each costs it a fixed effort, which is lost among ten thousand rows."""
+
+SPARK_BATCH_ROWS_MAX = 100_000
+"""And cut to this: beyond it nothing is gained, and Spark holds a batch whole."""
+
+SPARK_BATCH_BYTES = 16 << 20
+"""And to about this many bytes, for the same reason."""

@@ -33,6 +33,7 @@ from foldlog.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from foldlog.wire.schema import Records
 
 _log = logging.getLogger("foldlog")
 
@@ -222,7 +223,7 @@ class ProduceLink:
             self._losses = 0
             raise self._search.lost(connection.holder, "it closes the connection instead of answering")
 
-    def _answered(self, frame: bytes) -> None:
+    def _answered(self, frame: Records) -> None:
         with self._lock:
             batch = self._unanswered[0] if self._unanswered else None
         if batch is None or response_correlation_id(frame) != batch.correlation_id:
