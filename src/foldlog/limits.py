@@ -187,6 +187,9 @@ WRITER_MOMENT_MS = 1000
 """How long a process that appends much to a directory without a server keeps the lock: others look for three times as
 long before they say that it is taken."""
 
+NUMBERED_IN_FLIGHT_BYTES = 32 << 20
+"""Batches with decided numbers on their way to a directory's writer: many syncs' worth, and a small part of a process."""
+
 WRITER_ANSWER_MS = 60_000
 """How long the process that serves a directory may be silent before it is given up. A slow disk is well below it."""
 
@@ -234,7 +237,7 @@ VIEW_SCAN_ROWS = 16_384
 """Rows of a batch when a whole view is read: a few megabytes, whatever the view's size."""
 
 SPARK_BATCH_ROWS_MIN = 10_000
-"""Arrow batches for Spark are merged up to this: each costs it a fixed effort, which is lost among ten thousand rows."""
+"""Arrow batches for Spark are merged up to this: each costs a fixed effort, which is lost among ten thousand rows."""
 
 SPARK_BATCH_ROWS_MAX = 100_000
 """And cut to this: beyond it nothing is gained, and Spark holds a batch whole."""

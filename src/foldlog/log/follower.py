@@ -9,7 +9,7 @@ from typing import TypeVar
 from foldlog.errors import CorruptLog, StorageError
 from foldlog.files.base import Files
 from foldlog.limits import READ_CHUNK_BYTES
-from foldlog.log.checkpoint import Slot, SlotState
+from foldlog.log.checkpoint import Slot, SlotState, StartReason
 from foldlog.log.core import out_of_range
 from foldlog.log.epochs import Epochs
 from foldlog.log.layout import read_layout
@@ -76,6 +76,17 @@ class PartitionReader:
     @property
     def leader_epoch(self) -> int:
         return self._state().leader_epoch
+
+    @property
+    def start_reason(self) -> StartReason:
+        """Why the log starts where it does."""
+        return self._state().start_reason
+
+    def load_epoch_starts(self) -> tuple[tuple[int, int], ...]:
+        """Ascending pairs of (leader epoch, first offset written in it), read anew: a writer replaces the file without
+        telling, but before the first batch of an epoch.
+        """
+        return Epochs.load(self._files, self.path).starts
 
     @property
     def size_bytes(self) -> int:
