@@ -244,3 +244,21 @@ SPARK_BATCH_ROWS_MAX = 100_000
 
 SPARK_BATCH_BYTES = 16 << 20
 """And to about this many bytes, for the same reason."""
+
+STAGED_WRITE_BYTES = 1 << 20
+"""What a task packs between two writes to its staged file."""
+
+STAGED_PACK_BYTES = 16 << 20
+"""Rows that a task gathers before it packs them: spread over a hundred partitions they still make batches."""
+
+STAGED_BATCH_BYTES = 256 << 10
+"""Batches of a Spark sink, before compression: an append costs the same for a small one, and readers read whole ones."""
+
+STAGED_LOCK_WAIT_MS = 10 * 60 * 1000
+"""How long a commit of a Spark sink waits for another one to the same directory, which may be a large one."""
+
+STAGED_LEFTOVER_MS = 3 * 24 * 3600 * 1000
+"""Staged files in a directory to which nothing was added for so long belong to a job that is gone."""
+
+STAGED_SENDERS_MAX = 10_000
+"""Queries whose last batch a directory remembers, about 100 bytes each; the one that was silent longest is forgotten."""
