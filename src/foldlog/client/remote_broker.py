@@ -27,7 +27,7 @@ from foldlog.client.backend import GroupMemberships
 from foldlog.client.forks import watch_forks
 from foldlog.client.remote_calls import Calls
 from foldlog.client.remote_membership import RemoteMemberships
-from foldlog.client.remote_partition import NumberedBatch, RemotePartition
+from foldlog.client.remote_partition import NumberedBatch, RemotePartition, ResumablePartition
 from foldlog.client.remote_produce import ProduceLink
 from foldlog.client.remote_requests import Question
 from foldlog.client.remote_search import WriterSearch
@@ -133,15 +133,19 @@ class RemoteBroker:
         self._check_usable()
         if self._learned_from != self._search.writer:
             self.learn_defaults()
-        reader = self._followed.partition(topic, number)
-        if not isinstance(reader, PartitionReader):
-            raise TypeError(f"{topic}-{number} was opened for writing")
-        topic_id = bytes.fromhex(self._followed.topic(topic).topic_id)
+        reader, topic_id = self._reader_of(topic, number)
         known = self._partitions.get((topic, number))
         if known is None or known.topic_id != topic_id:
             # Two threads may both make one: their batches are those of two producers.
             known = self._partitions[topic, number] = RemotePartition(self, reader, topic_id)
         return known
+
+    def _reader_of(self, topic: str, number: int) -> tuple[PartitionReader, bytes]:
+        """With the id of its topic."""
+        reader = self._followed.partition(topic, number)
+        if not isinstance(reader, PartitionReader):
+            raise TypeError(f"{topic}-{number} was opened for writing")
+        return reader, bytes.fromhex(self._followed.topic(topic).topic_id)
 
     def delete_records(self, topic: str, number: int, before_offset: int) -> int:
         """Move the log start to `before_offset`, for good; the new log start."""
@@ -157,6 +161,32 @@ class RemoteBroker:
 
     def allocate_producer_id(self) -> int:
         return self._carry_out(requests.new_producer_id(), lambda broker: broker.allocate_producer_id())
+
+    # --- who appends what may have been appended before: numbered.py ------------------------------------------------
+
+    def resumable_partition(
+        self, topic: str, number: int, producer_id: int, epoch: int, next_sequence: int
+    ) -> ResumablePartition:
+        """To append batches with these numbers, the first of them `next_sequence`."""
+        self._check_usable()
+        reader, topic_id = self._reader_of(topic, number)
+        return ResumablePartition(self, reader, topic_id, producer_id, epoch, next_sequence)
+
+    def last_sequences(
+        self, partitions: Iterable[tuple[str, int]], producer_id: int, epoch: int
+    ) -> dict[tuple[str, int], int]:
+        """The last sequence number that each partition has of a producer's epoch; left out where it remembers none."""
+        chosen = list(partitions)
+
+        def look(broker: Broker) -> dict[tuple[str, int], int]:
+            return {
+                key: known.last_sequence
+                for key in chosen
+                for known in broker.writable_partition(*key).producers_info()
+                if (known.producer_id, known.producer_epoch) == (producer_id, epoch)
+            }
+
+        return self._carry_out(requests.last_sequences(chosen, producer_id, epoch), look)
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
@@ -241,14 +271,18 @@ class RemoteBroker:
     def learn_defaults(self) -> None:
         """Ask the writer what it sets for topics that do not; once for each writer, as each brings its own."""
         try:
-            node = self._ask(requests.node_id())
-            defaults = None if node is None else self._ask(requests.topic_defaults(node))
+            self.ask_defaults()
         except StorageError as error:
             _log.warning("what the writer of %s sets for topics is not known: %s", self.path, error)
-            return
+
+    def ask_defaults(self) -> Mapping[str, str]:
+        """The same for who will write: raises if the directory has a writer that cannot be asked."""
+        node = self._ask(requests.node_id())
+        defaults = None if node is None else self._ask(requests.topic_defaults(node))
         if defaults is not None:
             self._learned_from = self._search.writer
             self._search.topic_defaults = defaults
+        return self._search.topic_defaults
 
     def _ask(self, question: Question[Answer, Done]) -> Done | None:
         """None if nobody writes the directory."""

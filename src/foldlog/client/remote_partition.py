@@ -62,6 +62,9 @@ class RemotePartition:
     way: the log can tell a repetition among as many. All state belongs to the link's lock.
     """
 
+    renumbers = True
+    """Whether a batch that was refused only for its numbers gets others and is sent again."""
+
     def __init__(self, home: Home, reader: PartitionReader, topic_id: bytes) -> None:
         self.label = reader.label
         self.topic_id = topic_id  # a topic of the same name that has another id is another topic
@@ -157,6 +160,29 @@ class RemotePartition:
             # The next append asks for another id. What was submitted before it goes without: nobody may wait here.
             self._epoch = 0
             self._producer_id = NO_PRODUCER_ID
+
+
+class ResumablePartition(RemotePartition):
+    """The same for batches whose numbers were decided before they are sent, and may have been sent by a process that is
+    gone: they keep their numbers, or are refused. After a refusal, all that follow it are.
+
+    Who appends waits for the first batch before it sends the second: a log that does not know the producer yet takes
+    any number for its first.
+    """
+
+    renumbers = False
+
+    def __init__(
+        self, home: Home, reader: PartitionReader, topic_id: bytes, producer_id: int, epoch: int, next_sequence: int
+    ) -> None:
+        super().__init__(home, reader, topic_id)
+        self._producer_id = producer_id
+        self._epoch = epoch
+        self._next_sequence = next_sequence & MAX_INT32
+
+    def _begin_epoch(self) -> None:
+        """Not here. The log refuses what comes after the hole, and who waits for it is told."""
+        self._has_hole = False
 
 
 class _Waiter:

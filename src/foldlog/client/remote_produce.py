@@ -22,7 +22,7 @@ from foldlog.client.remote_connection import Connection
 from foldlog.client.remote_partition import NumberedBatch, RemotePartition
 from foldlog.client.remote_search import WriterSearch
 from foldlog.errors import FoldlogError, LogClosed, MalformedBytes, OutOfOrderSequence, UnknownTopic, WrongProcess
-from foldlog.limits import WRITER_ANSWER_MS, WRITER_LOSSES_MAX
+from foldlog.limits import WRITER_ANSWER_MS, WRITER_LOSSES_MAX, WRITER_MOMENT_MS
 from foldlog.log.partition import Appended
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import decode_response, response_correlation_id
@@ -246,7 +246,8 @@ class ProduceLink:
             self._unanswered.popleft()
             self._losses = 0
             # Sent once and out of order: it is not in the log, and only refused for one before it that was.
-            is_to_be_renumbered = isinstance(error, OutOfOrderSequence) and batch.times_sent == 1
+            is_out_of_order = isinstance(error, OutOfOrderSequence) and batch.times_sent == 1
+            is_to_be_renumbered = is_out_of_order and batch.partition.renumbers
             batch.partition.settled(batch, succeeded=error is None, again=is_to_be_renumbered)
             self._make_ready(batch.partition)
         if not is_to_be_renumbered:
@@ -255,12 +256,14 @@ class ProduceLink:
     # --- without a server -----------------------------------------------------------------------------------------
 
     def _append_by_hand(self) -> None:
-        """Nobody writes the directory: be its writer for as long as it takes to append what waits."""
+        """Nobody writes the directory: be its writer for as long as it takes to append what waits. Where that takes
+        long, the lock is free now and then, for others who write only now and then."""
         with self._search.moment() as broker:
             if broker is None:
                 return
+            ends_s = time.monotonic() + WRITER_MOMENT_MS / 1000
             # One sync serves what is appended before it.
-            while batches := self._take_some():
+            while time.monotonic() < ends_s and (batches := self._take_some()):
                 outcomes = [(batch, *_append(broker, batch)) for batch in batches]
                 for batch, appended, error in outcomes:
                     if appended is not None:

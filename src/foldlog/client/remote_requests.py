@@ -38,6 +38,11 @@ from foldlog.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from foldlog.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
 from foldlog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -194,6 +199,29 @@ def new_producer_id() -> Question[InitProducerIdResponse, int]:
 
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=WRITER_ANSWER_MS)
     return Question(request, InitProducerIdResponse, read, repeatable=True)
+
+
+def last_sequences(
+    partitions: Iterable[tuple[str, int]], producer_id: int, epoch: int
+) -> Question[DescribeProducersResponse, dict[tuple[str, int], int]]:
+    """The last sequence number that each partition has of a producer's epoch; left out where it remembers none."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        by_topic.setdefault(topic, []).append(number)
+
+    def read(answer: DescribeProducersResponse) -> dict[tuple[str, int], int]:
+        found: dict[tuple[str, int], int] = {}
+        for topic in answer.topics:
+            for one in topic.partitions:
+                if one.error_code:
+                    raise topic_error(one.error_code, one.error_message, topic.name, one.partition_index)
+                for producer in one.active_producers:
+                    if (producer.producer_id, producer.producer_epoch) == (producer_id, epoch):
+                        found[topic.name, one.partition_index] = producer.last_sequence
+        return found
+
+    topics = [TopicRequest(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+    return Question(DescribeProducersRequest(topics=topics), DescribeProducersResponse, read, repeatable=True)
 
 
 def commit(
