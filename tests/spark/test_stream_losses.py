@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import MISSING_CAUSES
-from foldlog.spark.origin import Bounds
-from foldlog.spark.stream_losses import Loss, TopicNow, resume
+from foldlog.spark.offsets import Assigned
+from foldlog.spark.origin import Bounds, TopicFacts
+from foldlog.spark.stream_losses import Loss, lost_of_batch, resume
 from foldlog.spark.stream_offset import StreamOffset
 from foldlog.views.bookmark import Position
 
@@ -58,8 +59,17 @@ class ModelLog:
             return "expired"
         return "unwritten" if offset > len(self.records) else None
 
-    def now(self) -> dict[str, TopicNow]:
-        return {"orders": TopicNow(self.topic_id, {0: self.bounds})}
+    def now(self) -> Assigned:
+        return assigned_now({0: self.bounds}, self.topic_id)
+
+
+def assigned_now(bounds: dict[int, Bounds], topic_id: str = "first") -> Assigned:
+    """As if the query read one topic with these partitions."""
+    facts = TopicFacts("orders", topic_id, len(bounds), False)
+    return Assigned({"orders": facts}, {("orders", number): bound for number, bound in bounds.items()})
+
+
+NOTHING = Assigned({}, {})
 
 
 def standing(offset: int, epoch: int = -1, topic_id: str | None = "first") -> StreamOffset:
@@ -149,18 +159,18 @@ def test_deleted_on_request_is_told_from_expired() -> None:
     deleted = resume(start, log.now(), lambda *_: "deleted", ["orders"]).losses[0]
     assert (deleted.cause, deleted.resume, deleted.skipped) == ("deleted", 4, 3)
     assert "were deleted" in deleted.why
-    assert "offsets 1 to 3 of orders-0" in str(deleted.error())
+    assert "offsets 1 to 4 of orders-0" in str(deleted.error())
 
 
 @pytest.mark.parametrize(
     ("known", "now", "why"),
     [
-        ([], {}, "the topic was deleted"),
-        (["orders"], {}, "the query read this topic before, and does not any more"),
-        (["orders"], {"orders": TopicNow("first", {})}, "no longer has this partition"),
+        ([], NOTHING, "the topic was deleted"),
+        (["orders"], NOTHING, "the query read this topic before, and does not any more"),
+        (["orders"], assigned_now({}), "no longer has this partition"),
     ],
 )
-def test_a_partition_that_is_gone_is_dropped_and_says_why(known: list[str], now: dict[str, TopicNow], why: str) -> None:
+def test_a_partition_that_is_gone_is_dropped_and_says_why(known: list[str], now: Assigned, why: str) -> None:
     resumed = resume(standing(7, 0), now, lambda *_: None, known)
     assert resumed.positions == {}
     assert [(one.cause, one.resume) for one in resumed.losses] == [("deleted", None)]
@@ -169,14 +179,14 @@ def test_a_partition_that_is_gone_is_dropped_and_says_why(known: list[str], now:
 
 
 def test_a_new_partition_is_read_from_its_first_record() -> None:
-    now = {"orders": TopicNow("first", {0: Bounds(0, 9, 0), 1: Bounds(0, 4, 0)})}
+    now = assigned_now({0: Bounds(0, 9, 0), 1: Bounds(0, 4, 0)})
     resumed = resume(standing(9, 0), now, lambda *_: None, ["orders"])
     assert resumed.positions["orders", 1] == Position(0, 0)
     assert resumed.losses == []
 
 
 def test_a_new_partition_that_lost_its_first_records_says_so() -> None:
-    now = {"orders": TopicNow("first", {0: Bounds(0, 9, 0), 1: Bounds(3, 4, 0)})}
+    now = assigned_now({0: Bounds(0, 9, 0), 1: Bounds(3, 4, 0)})
     resumed = resume(standing(9, 0), now, lambda *_: None, ["orders"])
     assert resumed.positions["orders", 1] == Position(3, 0)
     assert [(one.partition, one.cause, one.skipped) for one in resumed.losses] == [(1, "expired", 3)]
@@ -193,3 +203,26 @@ def test_every_loss_names_both_ways_out_and_how_many_others_there_are() -> None:
     assert "failOnDataLoss=false to go on from offset 4" in told
     assert "3 more partitions" in told
     assert "goes on from offset 4" in str(loss)
+
+
+def test_a_batch_that_is_read_again_is_whole_while_the_log_is() -> None:
+    log = ModelLog()
+    log.append(10)
+    begin = resume(standing(2, 0), log.now(), log.missing, ["orders"])
+    assert list(lost_of_batch(begin, standing(8, 0), log.now())) == []
+
+
+def test_a_batch_that_is_read_again_says_what_was_cut_off_since() -> None:
+    log = ModelLog()
+    log.append(5)
+    begin = resume(standing(2, 0), log.now(), log.missing, ["orders"])
+    (loss,) = lost_of_batch(begin, standing(8, 0), log.now())
+    assert (loss.cause, loss.resume, loss.skipped) == ("truncated", 5, 3)
+
+
+def test_a_batch_of_a_topic_that_was_made_again_reads_nothing_of_the_new_one() -> None:
+    log = ModelLog(topic_id="second")
+    log.append(20)
+    begin = resume(standing(2, 0), log.now(), log.missing, ["orders"])
+    (loss,) = lost_of_batch(begin, standing(8, 0), log.now())
+    assert (loss.cause, loss.resume) == ("recreated", begin.positions["orders", 0].offset)

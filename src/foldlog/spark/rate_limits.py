@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from foldlog.clock import Clock
-
-TopicPartition = tuple[str, int]
+from foldlog.spark.options import TopicPartition
 
 
 def shares(limit: int, waiting: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -7,25 +7,19 @@ its disk may have cut the log back. Each is a `Loss` that says what happened. A 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from foldlog.errors import RecordsMissing
+from foldlog.spark.offsets import Assigned
+from foldlog.spark.options import TopicPartition
 from foldlog.spark.origin import Bounds
-from foldlog.spark.rate_limits import TopicPartition
 from foldlog.spark.stream_offset import StreamOffset
 from foldlog.views.bookmark import Position
 
 Missing = Callable[[str, str | None, int, int, int], str | None]
 """`Origin.missing`: topic, its id, partition, offset, leader epoch; the cause, or None."""
-
-
-class TopicNow(NamedTuple):
-    """A topic as it is at this trigger: its id, and the partitions of it that the query reads."""
-
-    topic_id: str
-    bounds: Mapping[int, Bounds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +49,7 @@ class Loss:
     def error(self, others: int = 0) -> RecordsMissing:
         """What the query fails with; `others` is how many partitions more lost something."""
         also = f" ({others} more partitions have lost something too)" if others else ""
-        wanted = (self.offset, self.offset + max(self.skipped - 1, 0))
+        wanted = (self.offset, self.offset + self.skipped)
         return RecordsMissing(self.topic, self.partition, wanted, self.cause, self.why + also, self.advice)
 
     def __str__(self) -> str:
@@ -71,46 +65,63 @@ class Resumed(NamedTuple):
     losses: list[Loss]
 
 
-def resume(start: StreamOffset, now: Mapping[str, TopicNow], missing: Missing, known: Sequence[str]) -> Resumed:
+def resume(start: StreamOffset, now: Assigned, missing: Missing, known: Sequence[str]) -> Resumed:
     """Where a stream that stands at `start` goes on. `known` are all topics of the log, read by the query or not."""
     positions: dict[TopicPartition, Position] = {}
     losses: list[Loss] = []
-    for place in sorted(start.positions):
-        at, (topic, partition) = start.positions[place], place
-        state = now.get(topic)
-        bounds = None if state is None else state.bounds.get(partition)
-        if state is None or bounds is None:
-            losses.append(_gone(topic, partition, at.offset, known, state))
+    for place, at in sorted(start.positions.items()):
+        topic, bounds = place[0], now.bounds.get(place)
+        if bounds is None:
+            losses.append(_gone(place, at.offset, topic in now.topics, topic in known))
             continue
-        loss = _lost(place, at, start.topic_ids.get(topic), state.topic_id, bounds, missing)
+        loss = _lost(place, at, start.topic_ids.get(topic), now.topics[topic].topic_id, bounds, missing)
         if loss is None or loss.resume is None:
             positions[place] = at
         else:
             positions[place] = Position(loss.resume, bounds.leader_epoch)
             losses.append(loss)
-    for topic, state in sorted(now.items()):
-        for partition, bounds in sorted(state.bounds.items()):
-            if (topic, partition) not in start.positions:
-                positions[topic, partition] = Position(bounds.start, bounds.leader_epoch)
-                if bounds.start > 0:
-                    losses.append(_missed(topic, partition, bounds.start))
+    for place, bounds in sorted(now.bounds.items()):
+        if place not in start.positions:
+            positions[place] = Position(bounds.start, bounds.leader_epoch)
+            if bounds.start > 0:
+                losses.append(_missed(place, bounds.start))
     return Resumed(positions, losses)
 
 
-def _gone(topic: str, partition: int, offset: int, known: Sequence[str], state: TopicNow | None) -> Loss:
-    if state is not None:
+def lost_of_batch(begin: Resumed, end: StreamOffset, now: Assigned) -> Iterator[Loss]:
+    """What a batch that was planned before, and is to be read again, cannot read any more at its end.
+
+    `resume` is where each partition of it ends now.
+    """
+    for place, stop in sorted(end.positions.items()):
+        topic, partition = place
+        bounds, at = now.bounds.get(place), begin.positions.get(place)
+        if bounds is None or at is None or stop.offset <= at.offset:
+            continue  # nothing to read of it, or told as gone
+        planned_id = end.topic_ids.get(topic)
+        if planned_id is not None and planned_id != now.topics[topic].topic_id:
+            why = "the topic was deleted and made again since the batch was planned"
+            yield Loss(topic, partition, at.offset, at.offset, "recreated", why)
+        elif stop.offset > bounds.end:
+            why = f"the batch was planned up to offset {stop.offset}, and the log was cut back to {bounds.end} since"
+            kept = max(at.offset, bounds.end)
+            yield Loss(topic, partition, kept, kept, "truncated", why, skipped=stop.offset - kept)
+
+
+def _gone(place: TopicPartition, offset: int, is_read: bool, is_known: bool) -> Loss:
+    if is_read:
         why = "the topic no longer has this partition, or the query no longer reads it"
-    elif topic in known:
+    elif is_known:
         why = "the query read this topic before, and does not any more"
     else:
         why = "the topic was deleted"
-    return Loss(topic, partition, offset, None, "deleted", why)
+    return Loss(*place, offset, None, "deleted", why)
 
 
-def _missed(topic: str, partition: int, first: int) -> Loss:
+def _missed(place: TopicPartition, first: int) -> Loss:
     """A partition that was added while the query ran or was stopped is read from its first record: here it is gone."""
     why = f"the partition is new to this query, and begins at offset {first}: what was before was removed unread"
-    return Loss(topic, partition, 0, first, "expired", why, skipped=first)
+    return Loss(*place, 0, first, "expired", why, skipped=first)
 
 
 def _lost(

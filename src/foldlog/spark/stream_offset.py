@@ -1,4 +1,4 @@
-"""Where a stream stands, as Spark keeps it in the query's checkpoint: JSON that people can read and that stays the same.
+"""Where a stream stands, as Spark keeps it in the query's checkpoint: JSON that people can read, and that is stable.
 
 ```json
 {"$foldlog": {"version": 1, "skipped": 0, "topics": {"orders": {"id": "k3Vb…", "epochs": {"0": 4}}}},
@@ -14,12 +14,12 @@ as text, so the same place is always written in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from foldlog.errors import UnreadableCheckpoint
-from foldlog.spark.rate_limits import TopicPartition
+from foldlog.spark.options import TopicPartition
 from foldlog.views.bookmark import Position
 
 OURS: Final = "$foldlog"
@@ -39,6 +39,10 @@ class StreamOffset:
     def topics(self) -> list[str]:
         """Their names, in order."""
         return sorted({topic for topic, _ in self.positions})
+
+    def only(self, places: Container[TopicPartition]) -> StreamOffset:
+        """Without the partitions that are not among `places`."""
+        return replace(self, positions={place: at for place, at in self.positions.items() if place in places})
 
     def to_json(self) -> dict[str, Any]:
         """What Spark stores; in one order, whatever the order of the mappings.
