@@ -200,16 +200,17 @@ def test_batches_longer_than_a_portion_are_covered_to_their_end() -> None:
     assert (found.only_left, found.only_right, found.examples_left) == (1, 0, [{"c": 69_999}])
 
 
-def test_a_comparison_asks_for_fresh_rows_at_every_pass() -> None:
-    passes = 0
+def test_a_comparison_reads_again_only_where_something_differs() -> None:
+    passes: Counter[int] = Counter()
 
-    def scan() -> Iterator[pa.RecordBatch]:
-        nonlocal passes
-        passes += 1
-        yield column([passes > 0], pa.bool_())
+    def scan(number: int) -> Iterator[pa.RecordBatch]:
+        passes[number] += 1
+        yield column([number], pa.int64())
 
-    assert compare(scan, scan).is_equal
-    assert passes == 4, "two for each side: nothing differs, so nobody looks for examples"
+    assert compare(lambda: scan(1), lambda: scan(1)).is_equal
+    assert passes == {1: 2}, "once for each side"
+    assert not compare(lambda: scan(2), lambda: scan(3)).is_equal
+    assert passes == {1: 2, 2: 3, 3: 3}, "sums, then counts, then examples"
 
 
 def test_what_cannot_be_compared_is_said() -> None:

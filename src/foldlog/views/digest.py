@@ -83,6 +83,8 @@ def compare(left: Scan, right: Scan, limit: int = 5) -> Comparison:
     everything does; never the rows.
     """
     differs = [a != b for a, b in zip(_bucket_sums(left()), _bucket_sums(right()), strict=True)]
+    if not any(differs):
+        return Comparison(0, 0, [], [])
     surplus: Counter[int] = Counter()
     for scan, step in ((left, 1), (right, -1)):
         for hashes, _ in _hashed(scan()):
