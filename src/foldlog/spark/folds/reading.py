@@ -19,9 +19,10 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from foldlog.errors import FoldError
 from foldlog.spark.decoding import Decoder, KeyDecoder, decoder_for, key_decoder
-from foldlog.spark.fold import Topic
+from foldlog.spark.folds.declaration import Topic
+from foldlog.spark.folds.ranges import split_for_tasks
+from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.origin import OffsetRange, OriginSpec, open_origin
-from foldlog.spark.ranges import split_for_tasks
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class RangeReader:
         return columns
 
     def _wants(self, column: str) -> bool:
-        return self.schema.get_field_index(column) >= 0
+        return column in self.schema.names
 
     def _decoded(self, records: pa.RecordBatch, wanted: OffsetRange) -> pa.RecordBatch:
         import pyarrow as pa
@@ -176,7 +177,7 @@ class TopicFrames:
         self._spec = spec
         self._topic_id = topic_id
         self._key = topic.key
-        given = T.StructType.fromDDL(topic.schema) if topic.schema else None
+        given = _parsed(topic)
         self._values, fields = _value_columns(topic, given)
         columns = list(fields)
         self._keys: KeyDecoder | None = None
@@ -258,12 +259,25 @@ class TopicFrames:
 
 
 def _reading(reader: RangeReader) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Spark wants a plain function of the iterator."""
+    """Spark wants a plain function of the iterator. Its name stands in the plan: `law` knows the topic's rows by it."""
 
-    def read(batches: Iterator[Any]) -> Iterator[Any]:
+    def foldlog_rows(batches: Iterator[Any]) -> Iterator[Any]:
         return reader.read(batches)
 
-    return read
+    return foldlog_rows
+
+
+def _parsed(topic: Topic) -> T.StructType | None:
+    """The topic's schema; FoldError if Spark cannot read it."""
+    if not topic.schema:
+        return None
+    try:
+        parsed = T.StructType.fromDDL(topic.schema)
+    except Exception as error:
+        raise FoldError(f"the schema of topic {topic.name!r} cannot be read: {brief_spark_error(error)}") from error
+    if not isinstance(parsed, T.StructType):
+        raise FoldError(f"the schema of topic {topic.name!r} names no columns; write it as 'merchant STRING, ...'")
+    return parsed
 
 
 def _value_columns(topic: Topic, given: T.StructType | None) -> tuple[Decoder, list[T.StructField]]:

@@ -1,0 +1,46 @@
+"""Records that do not parse: kept in a topic of their own, keyed by where they came from, with the reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from foldlog.errors import FoldError
+from foldlog.spark.folds.declaration import Fold
+from foldlog.spark.ledger import Entry, Ledger
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DEAD_LETTER_CONFIG: Final = {"cleanup.policy": "compact"}
+"""A record that is met again after a crash has the same key: compaction keeps one."""
+
+
+def dead_letters(fold: Fold, dead: pa.Table) -> list[Entry]:
+    """One entry per record: its value, and in the headers its place, its key and the reason.
+
+    The key is `<topic>/<partition>/<offset>`. A compacted topic takes no null value for a letter (it would be a
+    tombstone), so a record without a value keeps an empty one, and the header `value` says "null".
+    """
+    entries: list[Entry] = []
+    for row in dead.to_pylist():
+        place = (fold.topic.name, str(row["_partition"]), str(row["_offset"]))
+        headers = [("reason", row["reason"].encode()), ("fold", fold.name.encode())]
+        headers += [(name, text.encode()) for name, text in zip(("topic", "partition", "offset"), place, strict=True)]
+        if row["key"] is not None:
+            headers.append(("key", row["key"]))
+        if row["value"] is None:
+            headers.append(("value", b"null"))
+        entries.append(Entry("/".join(place).encode(), row["value"] or b"", tuple(headers)))
+    return entries
+
+
+def bury(fold: Fold, dead: pa.Table, ledger: Ledger, *, strict: bool) -> None:
+    """Store what does not parse, durably, before the fold goes on; FoldError with the first of them if `strict`."""
+    if strict:
+        first = dead.slice(0, 1).to_pylist()[0]
+        raise FoldError(
+            f"fold {fold.name!r} stops at offset {first['_offset']} of {fold.topic.name}-{first['_partition']}:"
+            f" {first['reason']}; mend the schema, or run without --strict to set it aside in {fold.dead_letters}"
+        )
+    ledger.ensure_topic(fold.dead_letters, 1, DEAD_LETTER_CONFIG)
+    ledger.append(fold.dead_letters, dead_letters(fold, dead))

@@ -1,0 +1,171 @@
+"""A feed: one fold on its way into one view, and where it stands. The runner moves it; others look at it.
+
+An ordinary feed follows the log into the fold's own view. A replay feeds a shadow of it, up to a given place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from foldlog.errors import FoldError, RecordsMissing, SchemaChanged, UnknownTopic, UnlawfulFold, ViewInUse
+from foldlog.spark.folds.declaration import Fold
+from foldlog.spark.folds.deltas import PreparedFold
+from foldlog.spark.folds.ranges import lag, reachable_ends
+from foldlog.spark.origin import Bounds, OffsetRange, Origin, TopicFacts
+from foldlog.views.bookmark import Bookmark, Position
+from foldlog.views.contract import View
+
+
+class State(StrEnum):
+    """What a feed is doing."""
+
+    RUNNING = "running"
+    CAUGHT_UP = "caught up"
+    PAUSED = "paused"
+    WAITING = "waiting"  # it failed, and is tried again
+    FAILED = "failed"  # it will not be tried again by itself
+    DONE = "done"  # it has reached where it was sent
+
+
+@dataclass
+class Feed:
+    """Mutable, the runner's thread's. `stops` is where a replay ends; None follows the log."""
+
+    fold: Fold
+    view: View
+    label: str = ""
+    stops: Mapping[int, int] | None = None
+    range_bytes: int | None = None
+    strict: bool = False
+    skip_missing: bool = False
+    on_caught_up: Callable[[], bool] | None = None
+    """Called whenever nothing is left to read; True if the feed is done with it."""
+    start: Bookmark | None = None
+    """Where a view that does not exist yet begins; None: where the log does."""
+    is_loading: bool = False
+    """The view is a shadow that may be bulk loaded."""
+    buries: bool = True
+    """Dead letters are stored; a replay has met them before."""
+
+    prepared: PreparedFold | None = None
+    bookmark: Bookmark | None = None
+    state: State = State.RUNNING
+    error: str | None = None
+    failures: int = 0
+    retry_at_ms: float = 0.0
+    rows: int = 0
+    records: int = 0
+    dead: int = 0
+    lag: int = 0
+    rows_per_s: float = 0.0
+    last_ranges: tuple[OffsetRange, ...] = ()
+    applied_ms: float = 0.0
+    committed: Bookmark | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """For people: the fold, and what is done with it if it is not just followed."""
+        return f"{self.fold.name} ({self.label})" if self.label else self.fold.name
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state in (State.RUNNING, State.CAUGHT_UP, State.WAITING)
+
+    def fail(self, error: BaseException, now_ms: float, *, for_good: bool) -> None:
+        """Note what went wrong: tried again after a while that doubles, or not at all."""
+        self.failures += 1
+        self.error = str(error)
+        self.state = State.FAILED if for_good else State.WAITING
+        self.retry_at_ms = now_ms + min(30_000, 250 * 2 ** min(self.failures, 8))
+
+    def recovered(self) -> None:
+        self.failures = 0
+        self.error = None
+
+
+def starting_bookmark(facts: TopicFacts, bounds: Mapping[int, Bounds], epoch: int = 0) -> Bookmark:
+    """Before the first record the log holds."""
+    return Bookmark(
+        facts.name,
+        facts.topic_id,
+        {number: Position(bound.start) for number, bound in bounds.items()},
+        {number: bound.start for number, bound in bounds.items()},
+        epoch,
+    )
+
+
+def placed(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> Bookmark:
+    """The feed's bookmark, with partitions it had not met, after making sure that the log still goes on from it.
+
+    RecordsMissing says why it does not, and what to do. With `skip_missing` it goes on from what is there, and the
+    bookmark counts what was skipped.
+    """
+    bookmark = feed.bookmark
+    if bookmark is None:
+        raise FoldError(f"fold {feed.name!r} has no bookmark yet")
+    met = bookmark.met({number: bound.start for number, bound in bounds.items()})
+    if met.topic_id != facts.topic_id:
+        raise _missing(feed, met, min(met.positions, default=0), "recreated")
+    for number in sorted(met.positions):
+        position = met.positions[number]
+        cause = origin.missing(facts.name, met.topic_id, number, position.offset, position.leader_epoch)
+        if cause is None:
+            continue
+        if not feed.skip_missing or cause not in ("expired", "deleted"):
+            raise _missing(feed, met, number, cause, bounds.get(number))
+        start = bounds[number].start
+        met = met.advanced(
+            {number: Position(start, bounds[number].leader_epoch)}, skipped=max(0, start - position.offset)
+        )
+    return met
+
+
+_WHY = {
+    "recreated": "the topic was deleted and created again, and this is another one of the same name",
+    "expired": "retention removed them before the fold had read them",
+    "deleted": "they were deleted before the fold had read them",
+    "truncated": "the log was cut below what the fold has read, so its view holds records that no longer exist",
+    "unwritten": "the log ends before them, although the fold has read them; it may be another log, or an older copy",
+}
+
+
+def _missing(feed: Feed, bookmark: Bookmark, number: int, cause: str, bounds: Bounds | None = None) -> RecordsMissing:
+    rebuild = f"build the view anew from what the log holds: foldlog fold rebuild {feed.fold.name} --accept-loss"
+    if cause in ("expired", "deleted"):
+        rebuild = f"go on without them: foldlog fold run ... --skip-missing; or {rebuild}"
+    at = bookmark.offset(number) or 0
+    stop = at if bounds is None else max(at, bounds.start)
+    return RecordsMissing(bookmark.topic, number, (at, stop), cause, _WHY[cause], rebuild)
+
+
+def ends_of(feed: Feed, base: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> dict[int, int]:
+    """How far the feed, which stands at `base`, may read now."""
+    ends = reachable_ends(base, facts, bounds)
+    if feed.stops is None:
+        return ends
+    return {number: min(end, feed.stops[number]) for number, end in ends.items() if number in feed.stops}
+
+
+def lag_of(feed: Feed, base: Bookmark, bounds: Mapping[int, Bounds]) -> int:
+    """Offsets that are left to read."""
+    stops = feed.stops
+    if stops is None:
+        return lag(base, bounds)
+    return lag(base, {n: b._replace(end=min(b.end, stops[n])) for n, b in bounds.items() if n in stops})
+
+
+def described(bookmark: Bookmark) -> str:
+    """For people.
+
+    >>> described(Bookmark("t", "id", {0: Position(7), 1: Position(9)}, {0: 0, 1: 0}))
+    '0:7 1:9'
+    """
+    return " ".join(f"{number}:{bookmark.positions[number].offset}" for number in sorted(bookmark.positions))
+
+
+def is_for_good(error: BaseException) -> bool:
+    """Whether trying again cannot help: the fold, its topic or its view has to be changed first."""
+    hopeless = UnlawfulFold | SchemaChanged | ViewInUse | RecordsMissing | UnknownTopic
+    return isinstance(error, hopeless) or type(error) is FoldError

@@ -1,0 +1,285 @@
+"""The runner: plans ranges, has Spark read and fold them, and hands each view its change with its new bookmark.
+
+One thread moves all feeds; a second one has Spark compute the next range while the views store this one. There is no
+Spark checkpoint and nothing else to lose: every feed begins where its view's bookmark says, and a view that has moved
+on meanwhile refuses what was computed for its old place. To follow a range: `step`, `_begin`, `_compute`, `_apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from foldlog.clock import Clock, SystemClock
+from foldlog.errors import FoldError, FoldlogError, StaleBookmark
+from foldlog.spark.folds.dead_letters import bury
+from foldlog.spark.folds.deltas import prepare
+from foldlog.spark.folds.feed import Feed, State, ends_of, is_for_good, lag_of, placed, starting_bookmark
+from foldlog.spark.folds.ranges import after, next_ranges
+from foldlog.spark.folds.reading import Seen, TopicFrames
+from foldlog.spark.folds.sizing import RANGE_BYTES, RangeSizes
+from foldlog.spark.folds.spark_errors import brief_spark_error
+from foldlog.spark.ledger import Ledger
+from foldlog.spark.origin import Bounds, OffsetRange, Origin, TopicFacts
+from foldlog.views.bookmark import Bookmark
+from foldlog.views.contract import Delta
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OnProgress = Callable[[Feed], None]
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """Where a feed stands: what its view stores, and where to read from, with partitions that it meets just now."""
+
+    feed: Feed
+    stored: Bookmark
+    base: Bookmark
+
+    def sharing(self, ends: Mapping[int, int]) -> object:
+        """Feeds with equal ones can share a read."""
+        fold = self.feed.fold
+        positions = tuple(sorted((number, at.offset) for number, at in self.base.positions.items()))
+        reach = tuple(sorted(ends.items()))
+        return (id(fold.topic), self.base.topic_id, positions, reach, fold.view.is_keyed, self.feed.range_bytes)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What Spark made of a range: for each feed its change or what went wrong, and what did not parse."""
+
+    deltas: Sequence[Delta | Exception]
+    dead: pa.Table | None
+    seen: Seen
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """One range that is being computed, for feeds that stand at the same place."""
+
+    standings: Sequence[_Standing]
+    ranges: tuple[OffsetRange, ...]
+    bounds: Mapping[int, Bounds]
+    began_ms: float
+    outcome: Future[_Outcome]
+
+    def new(self, standing: _Standing) -> Bookmark:
+        return after(standing.base, self.ranges, self.bounds)
+
+
+class Runner:
+    """Moves feeds. One thread calls `step`; `on_progress` is told after every range and every failure, on it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        origin: Origin,
+        ledger: Ledger,
+        feeds: Iterable[Feed] = (),
+        *,
+        range_bytes: int = RANGE_BYTES,
+        clock: Clock | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self.feeds = list(feeds)
+        self.origin = origin
+        self.ledger = ledger
+        self.clock = clock or SystemClock()
+        self._spark = spark
+        self._range_bytes = range_bytes
+        self._on_progress = on_progress or (lambda feed: None)
+        self._sizes = RangeSizes(origin)
+        self._frames: dict[tuple[int, str], TopicFrames] = {}
+        self._ahead: list[_Batch] = []
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="foldlog-spark")
+
+    def close(self) -> None:
+        """Wait for what Spark is computing, and let go of the views. The origin and the ledger are their owner's."""
+        self._pool.shutdown(cancel_futures=True)
+        for feed in self.feeds:
+            feed.view.close()
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def drain(self, stop: Event | None = None) -> None:
+        """Until nothing is left to read, everything failed for good, or `stop` is set. Waits out retries."""
+        stop = stop or Event()
+        while not stop.is_set():
+            if self.step():
+                continue
+            waiting = [feed for feed in self.feeds if feed.state == State.WAITING]
+            if not waiting:
+                return
+            soonest_ms = min(feed.retry_at_ms for feed in waiting)
+            stop.wait(max(0.0, soonest_ms - self.clock.monotonic_ms()) / 1000)
+
+    def step(self) -> bool:
+        """One range for every group of feeds that stand at the same place; whether there was any."""
+        now_ms = self.clock.monotonic_ms()
+        topics: dict[str, tuple[TopicFacts, dict[int, Bounds]]] = {}
+        groups: dict[object, list[_Standing]] = {}
+        reach: dict[object, tuple[Mapping[int, int], Mapping[int, Bounds]]] = {}
+        for feed in self.feeds:
+            if not feed.is_ready or (feed.state == State.WAITING and now_ms < feed.retry_at_ms):
+                continue
+            try:
+                name = feed.fold.topic.name
+                if name not in topics:
+                    topics[name] = (self.origin.topic(name), self.origin.bounds(name))
+                facts, bounds = topics[name]
+                standing = self._stand(feed, facts, bounds)
+                ends = ends_of(feed, standing.base, facts, bounds)
+            except Exception as error:  # noqa: BLE001 one feed's trouble is not the others'
+                self._fail(feed, error)
+                continue
+            feed.lag = lag_of(feed, standing.base, bounds)
+            key = standing.sharing(ends)
+            groups.setdefault(key, []).append(standing)
+            reach[key] = (ends, bounds)
+        moved = [self._serve(standings, *reach[key]) for key, standings in groups.items()]
+        return any(moved)
+
+    # --- where a feed stands --------------------------------------------------------------------------------------
+
+    def _stand(self, feed: Feed, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> _Standing:
+        if feed.prepared is None:
+            feed.prepared = prepare(feed.fold, self._frames_of(feed, facts))
+        if feed.bookmark is None:
+            start = feed.start or starting_bookmark(facts, bounds)
+            feed.bookmark = feed.view.prepare(feed.prepared.shape, start, loading=feed.is_loading)
+        return _Standing(feed, feed.bookmark, placed(feed, self.origin, facts, bounds))
+
+    def _frames_of(self, feed: Feed, facts: TopicFacts) -> TopicFrames:
+        topic = feed.fold.topic
+        key = (id(topic), facts.topic_id)
+        if key not in self._frames:
+            self._frames[key] = TopicFrames(self._spark, topic, self.origin.spec, facts.topic_id)
+        return self._frames[key]
+
+    def _fail(self, feed: Feed, error: BaseException) -> None:
+        if isinstance(error, StaleBookmark):
+            # Somebody else moved the view on, or moved its bookmark: that is where to go on from.
+            feed.bookmark = None
+            return
+        if not isinstance(error, FoldlogError):
+            error = FoldError(f"fold {feed.name!r} failed in Spark: {brief_spark_error(error)}")
+            feed.fail(error, self.clock.monotonic_ms(), for_good=False)
+        else:
+            feed.fail(error, self.clock.monotonic_ms(), for_good=is_for_good(error))
+        self._on_progress(feed)
+
+    # --- one range ------------------------------------------------------------------------------------------------
+
+    def _serve(self, standings: list[_Standing], ends: Mapping[int, int], bounds: Mapping[int, Bounds]) -> bool:
+        """Compute the next range of these feeds, begin the one after it, and store this one."""
+        batch = self._read_ahead(standings) or self._begin(standings, ends, bounds)
+        if batch is None:
+            return self._caught_up(standings)
+        outcome = batch.outcome.result()
+        self._sizes.met(batch.ranges[0].topic, sum(one.stop - one.start for one in batch.ranges), outcome.seen.bytes)
+        following = [_Standing(one.feed, batch.new(one), batch.new(one)) for one in standings]
+        if all(isinstance(delta, Delta) for delta in outcome.deltas):
+            ahead = self._begin(following, ends, bounds)
+            if ahead is not None:
+                self._ahead.append(ahead)
+        for standing, delta in zip(standings, outcome.deltas, strict=True):
+            try:
+                self._apply(standing, batch, delta, outcome)
+            except Exception as error:  # noqa: BLE001 one feed's trouble is not the others'
+                self._fail(standing.feed, error)
+        return True
+
+    def _caught_up(self, standings: Sequence[_Standing]) -> bool:
+        """Nothing is left for these feeds; whether one of them has more to do after all."""
+        for standing in standings:
+            feed = standing.feed
+            try:
+                is_done = feed.on_caught_up() if feed.on_caught_up is not None else False
+            except Exception as error:  # noqa: BLE001 a swap may fail like an apply
+                self._fail(feed, error)
+                continue
+            feed.recovered()
+            changed = feed.state != State.CAUGHT_UP
+            feed.state = State.DONE if is_done else State.CAUGHT_UP
+            feed.rows_per_s = 0.0
+            if changed:
+                self._on_progress(feed)
+        return False
+
+    def _read_ahead(self, standings: Sequence[_Standing]) -> _Batch | None:
+        """What was begun for exactly these feeds at exactly this place. What was begun for another place is dropped."""
+        feeds = {id(one.feed) for one in standings}
+        for batch in [one for one in self._ahead if any(id(other.feed) in feeds for other in one.standings)]:
+            self._ahead.remove(batch)
+            begun = [(id(one.feed), one.base) for one in batch.standings]
+            if begun == [(id(one.feed), one.base) for one in standings]:
+                return batch
+            batch.outcome.cancel()
+        return None
+
+    def _begin(
+        self, standings: Sequence[_Standing], ends: Mapping[int, int], bounds: Mapping[int, Bounds]
+    ) -> _Batch | None:
+        first = standings[0]
+        reach = {number: end for number, end in ends.items() if end > (first.base.offset(number) or 0)}
+        if not reach:
+            return None
+        budget = self._sizes.budget(first.base, reach, first.feed.range_bytes or self._range_bytes)
+        ranges = tuple(next_ranges(first.base, reach, budget))
+        outcome = self._pool.submit(self._compute, [one.feed for one in standings], ranges)
+        return _Batch(standings, ranges, bounds, self.clock.monotonic_ms(), outcome)
+
+    def _compute(self, feeds: Sequence[Feed], ranges: Sequence[OffsetRange]) -> _Outcome:
+        """On the second thread: Spark reads the range once, and runs each fold over it."""
+        prepared = [feed.prepared for feed in feeds if feed.prepared is not None]
+        frames, needs_key = prepared[0].frames, prepared[0].needs_key
+        seen = frames.count()
+        given = frames.rows(ranges, seen, needs_key=needs_key, used=frozenset().union(*(one.used for one in prepared)))
+        if len(prepared) > 1:
+            given = given.persist()
+        deltas: list[Delta | Exception] = []
+        try:
+            for one in prepared:
+                try:
+                    deltas.append(one.delta(given, ranges, seen))
+                except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
+                    deltas.append(error)
+        finally:
+            if len(prepared) > 1:
+                given.unpersist()
+        dead = frames.dead(ranges, needs_key=needs_key) if seen.value.dead else None
+        return _Outcome(deltas, dead, seen.value)
+
+    def _apply(self, standing: _Standing, batch: _Batch, delta: Delta | Exception, outcome: _Outcome) -> None:
+        feed = standing.feed
+        if isinstance(delta, Exception):
+            raise delta
+        if outcome.dead is not None and outcome.dead.num_rows and feed.buries:
+            bury(feed.fold, outcome.dead, self.ledger, strict=feed.strict)
+            feed.dead += outcome.dead.num_rows
+        new = batch.new(standing)
+        feed.view.apply(delta, standing.stored, new)
+        feed.bookmark = new
+        feed.recovered()
+        feed.state = State.RUNNING
+        now_ms = self.clock.monotonic_ms()
+        offsets = sum(one.stop - one.start for one in batch.ranges)
+        since_ms = feed.applied_ms if feed.applied_ms > batch.began_ms - 1000 else batch.began_ms
+        feed.rows_per_s = offsets / max(0.001, (now_ms - since_ms) / 1000)
+        feed.applied_ms = now_ms
+        feed.records += outcome.seen.records
+        feed.rows += delta.rows.num_rows
+        feed.last_ranges = batch.ranges
+        feed.lag = max(0, feed.lag - offsets)
+        self._on_progress(feed)

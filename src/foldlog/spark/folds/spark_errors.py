@@ -1,0 +1,25 @@
+"""Spark's errors, in one line for people."""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+
+
+def brief_spark_error(error: BaseException) -> str:
+    """What a person needs of Spark's message: its first line, or the last line of a Python worker's traceback."""
+    text = str(error).strip()
+    if isinstance(error, PySparkException) and error.getMessage():
+        text = str(error.getMessage()).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for index, line in enumerate(lines):
+        if line.startswith("Traceback (most recent call last)"):
+            told = [one for one in lines[index + 1 :] if _is_raised(one)]
+            if told:
+                return told[0][:500]
+    return lines[0][:500] if lines else type(error).__name__
+
+
+def _is_raised(line: str) -> bool:
+    """Whether a line of a traceback is the one with the error: its type, a colon and the message."""
+    name, colon, _ = line.partition(":")
+    return bool(colon) and " " not in name and name.replace(".", "").replace("_", "").isalnum() and name[-1:].isalpha()
