@@ -426,11 +426,23 @@ class DirectoryElsewhere(StorageError):
 
     def __init__(self, host: str, path: str, why: str) -> None:
         super().__init__(
-            f"host {host} does not see the log in {path} that the driver reads: {why}; share the directory with that"
-            " host under the same path, or serve the log and read it with kafka.bootstrap.servers"
+            f"host {host} does not see the log in {path} that the driver uses: {why}; share the directory with that"
+            " host under the same path, or serve the log and use kafka.bootstrap.servers instead"
         )
         self.host = host
         self.path = path
+
+
+class UnfinishedCommit(StorageError):
+    """Rows of a Spark sink are staged and decided, but not all of them are in the log yet. They will be."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"the rows are staged in {path} and will be appended, but not all of them are yet: {why}; the next write to"
+            " that directory finishes it, and so does foldlog.spark.sink.finish_writes(path); do not write them again"
+        )
+        self.path = path
+        self.why = why
 
 
 class RecordsMissing(FoldError):

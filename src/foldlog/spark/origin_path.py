@@ -46,21 +46,8 @@ class PathOrigin:
     @classmethod
     def open(cls, spec: OriginSpec) -> PathOrigin:
         """DirectoryElsewhere where `spec` comes from another process and its directory is not to be seen here."""
-        if spec.path is None:
-            raise InvalidArgument("a path is needed")
-        host = socket.gethostname()
-        try:
-            log = open_log(spec.path, "r")
-        except StorageError as error:
-            if spec.directory_id is None:
-                raise
-            raise DirectoryElsewhere(host, spec.path, str(error)) from error
-        found = log.directory_id
-        if spec.directory_id is not None and found != spec.directory_id:
-            log.close()
-            why = f"there is another log under that path, with id {found} and not {spec.directory_id}"
-            raise DirectoryElsewhere(host, spec.path, why)
-        return cls(log, replace(spec, directory_id=found))
+        log = open_directory(spec)
+        return cls(log, replace(spec, directory_id=log.directory_id))
 
     @property
     def spec(self) -> OriginSpec:
@@ -171,6 +158,26 @@ class PathOrigin:
             return _bounds_of(self._partition(wanted.topic, wanted.partition))
         except (UnknownTopic, UnknownPartition):
             return None
+
+
+def open_directory(spec: OriginSpec) -> Log:
+    """The log in that directory, to read. DirectoryElsewhere where `spec` comes from another process and its directory
+    is not to be seen here."""
+    if spec.path is None:
+        raise InvalidArgument("a path is needed")
+    host = socket.gethostname()
+    try:
+        log = open_log(spec.path, "r")
+    except StorageError as error:
+        if spec.directory_id is None:
+            raise
+        raise DirectoryElsewhere(host, spec.path, str(error)) from error
+    found = log.directory_id
+    if spec.directory_id is not None and found != spec.directory_id:
+        log.close()
+        why = f"there is another log under that path, with id {found} and not {spec.directory_id}"
+        raise DirectoryElsewhere(host, spec.path, why)
+    return log
 
 
 def _bounds_of(reader: PartitionReader) -> Bounds:
