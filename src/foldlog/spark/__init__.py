@@ -1,1 +1,87 @@
-"""Spark reads, writes and folds the log."""
+"""Spark reads, writes and folds the log. `import foldlog.spark as fl` is how pipelines begin.
+
+Importing this imports neither pyspark nor any engine; what is used is imported then.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from foldlog.spark.folds.declaration import Fold, Topic, fold, load_folds, topic
+from foldlog.views.contract import META, Delta, Shape, Snapshot, View
+from foldlog.views.measures import avg, count, max, min, sum  # noqa: A004 they are `fl.sum` and so on
+
+if TYPE_CHECKING:
+    from foldlog.spark.folds.commands import ask, drop, rebuild, rewind, run, status, verify
+    from foldlog.spark.functions import from_avro, from_json, from_protobuf
+    from foldlog.views.bookmark import Bookmark
+    from foldlog.views.counters import counters
+    from foldlog.views.lake import lake
+    from foldlog.views.search import search
+    from foldlog.views.table import table
+
+_HOMES = {
+    "Bookmark": "foldlog.views.bookmark",
+    "ask": "foldlog.spark.folds.commands",
+    "counters": "foldlog.views.counters",
+    "drop": "foldlog.spark.folds.commands",
+    "from_avro": "foldlog.spark.functions",
+    "from_json": "foldlog.spark.functions",
+    "from_protobuf": "foldlog.spark.functions",
+    "lake": "foldlog.views.lake",
+    "rebuild": "foldlog.spark.folds.commands",
+    "rewind": "foldlog.spark.folds.commands",
+    "run": "foldlog.spark.folds.commands",
+    "search": "foldlog.views.search",
+    "status": "foldlog.spark.folds.commands",
+    "table": "foldlog.views.table",
+    "verify": "foldlog.spark.folds.commands",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'foldlog.spark' has no attribute {name!r}")
+    found = getattr(import_module(home), name)
+    globals()[name] = found  # the next look finds it without coming here
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+__all__ = [
+    "META",
+    "Bookmark",
+    "Delta",
+    "Fold",
+    "Shape",
+    "Snapshot",
+    "Topic",
+    "View",
+    "ask",
+    "avg",
+    "count",
+    "counters",
+    "drop",
+    "fold",
+    "from_avro",
+    "from_json",
+    "from_protobuf",
+    "lake",
+    "load_folds",
+    "max",
+    "min",
+    "rebuild",
+    "rewind",
+    "run",
+    "search",
+    "status",
+    "sum",
+    "table",
+    "topic",
+    "verify",
+]

@@ -6,9 +6,14 @@ used by one thread at a time.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from urllib.parse import parse_qsl
+
+from foldlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,6 +122,30 @@ class Origin(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+KAFKA_SCHEME: Final = "kafka://"
+_ADDRESSES: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+)*")
+
+
+def origin_spec(source: str | os.PathLike[str]) -> OriginSpec:
+    """What a person writes for a log: a directory, "host:port" of a broker, or "kafka://host:port,host2:port?name=value"
+    with Kafka client properties. InvalidArgument if it is none of them.
+
+    >>> origin_spec("data").path, origin_spec("127.0.0.1:9092").bootstrap
+    ('data', '127.0.0.1:9092')
+    >>> origin_spec("kafka://a:9092,b:9092?client.id=folds").properties
+    {'client.id': 'folds'}
+    """
+    text = os.fspath(source)
+    if not isinstance(text, str) or not text:
+        raise InvalidArgument(f"{source!r} is not a log: give a directory, or kafka://host:port")
+    if text.startswith(KAFKA_SCHEME):
+        addresses, _, query = text.removeprefix(KAFKA_SCHEME).partition("?")
+        return OriginSpec(bootstrap=addresses.strip("/"), properties=dict(parse_qsl(query, keep_blank_values=True)))
+    if _ADDRESSES.fullmatch(text) and not os.path.exists(text):
+        return OriginSpec(bootstrap=text)
+    return OriginSpec(path=text)
 
 
 def open_origin(spec: OriginSpec) -> Origin:

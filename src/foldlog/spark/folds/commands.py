@@ -1,0 +1,243 @@
+"""The folds' commands, for Python and for the command line: each opens what it needs, does one thing, and closes it.
+
+`source` is where the log is: a directory, "host:port", or "kafka://host:port?name=value".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING
+
+from foldlog.clock import SystemClock
+from foldlog.errors import FoldError, FoldlogError, UnknownTopic
+from foldlog.spark.folds import replay
+from foldlog.spark.folds.bulletin import FOLDS_TOPIC, Command, Status, encode, latest
+from foldlog.spark.folds.declaration import Fold
+from foldlog.spark.ledger import Entry, Ledger, open_ledger
+from foldlog.spark.origin import Origin, open_origin, origin_spec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from foldlog.spark.folds.feed import Feed
+    from foldlog.spark.folds.runner import OnProgress
+
+Source = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldState:
+    """Where a fold stands, from its view and the log; `published` is what its runner last said of it."""
+
+    fold: str
+    topic: str
+    view: str
+    kind: str
+    bookmark: dict[int, int] | None
+    end: dict[int, int]
+    lag: int
+    skipped: int
+    published: Status | None
+    is_running: bool
+    error: str | None
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[tuple[Origin, Ledger]]:
+    """The log to read, and what is written into it, for one command."""
+    origin = open_origin(origin_spec(source))
+    try:
+        ledger = open_ledger(origin.spec)
+        try:
+            yield origin, ledger
+        finally:
+            ledger.close()
+    finally:
+        origin.close()
+
+
+def run(
+    folds: Sequence[Fold],
+    source: Source,
+    *,
+    once: bool = False,
+    interval_s: float = 1.0,
+    strict: bool = False,
+    skip_missing: bool = False,
+    range_bytes: int | None = None,
+    spark: SparkSession | None = None,
+    stop: Event | None = None,
+    on_progress: OnProgress | None = None,
+) -> list[Feed]:
+    """Run folds: with `once` until they have read what there is, else until `stop` is set. Returns where they stand.
+
+    `strict` stops a fold at the first record that does not parse, instead of setting it aside in its dead letters.
+    `skip_missing` goes on where the log no longer holds what a fold was to read next, and counts it.
+    """
+    from foldlog.spark.folds.pipeline import Pipeline
+    from foldlog.spark.folds.sizing import RANGE_BYTES
+    from foldlog.spark.session import fold_session
+
+    with Pipeline(
+        folds,
+        origin_spec(source),
+        spark or fold_session(),
+        strict=strict,
+        skip_missing=skip_missing,
+        range_bytes=range_bytes or RANGE_BYTES,
+        on_progress=on_progress,
+    ) as pipeline:
+        if stop is not None:
+            pipeline.stop = stop
+        pipeline.run(once=once, interval_s=interval_s)
+        return pipeline.feeds
+
+
+def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:
+    """Where each fold stands. Needs no Spark."""
+    now_ms = SystemClock().now_ms()
+    found: list[FoldState] = []
+    with opened(source) as (origin, _):
+        published, _commands = latest(origin)
+        for fold in folds:
+            told = published.get(fold.name)
+            is_running = told is not None and told.is_live(now_ms)
+            found.append(_state_of(fold, origin, told, is_running=is_running))
+    return found
+
+
+def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bool) -> FoldState:
+    from foldlog.spark.folds.ranges import lag
+
+    error = told.error if told is not None else None
+    bookmark, bounds = None, {}
+    try:
+        bounds = origin.bounds(fold.topic.name)
+        bookmark = fold.view.bookmark()
+    except FoldlogError as problem:
+        error = str(problem)
+    finally:
+        fold.view.close()
+    return FoldState(
+        fold=fold.name,
+        topic=fold.topic.name,
+        view=fold.view.place,
+        kind=fold.view.kind,
+        bookmark=None if bookmark is None else {n: at.offset for n, at in sorted(bookmark.positions.items())},
+        end={n: bound.end for n, bound in sorted(bounds.items())},
+        lag=sum(b.end - b.start for b in bounds.values()) if bookmark is None else lag(bookmark, bounds),
+        skipped=0 if bookmark is None else bookmark.skipped,
+        published=told,
+        is_running=is_running,
+        error=error,
+    )
+
+
+def rewind(fold: Fold, source: Source, to: str | int) -> replay.Rewound:
+    """Move a fold's bookmark back; the running runner, or the next one, reads again from there. Needs no Spark."""
+    with opened(source) as (origin, _):
+        try:
+            return replay.rewind(fold, str(to), origin)
+        finally:
+            fold.view.close()
+
+
+def rebuild(
+    fold: Fold,
+    source: Source,
+    *,
+    accept_loss: bool = False,
+    drop_old: bool = False,
+    range_bytes: int | None = None,
+    spark: SparkSession | None = None,
+    stop: Event | None = None,
+    on_progress: OnProgress | None = None,
+) -> Feed:
+    """Replay the log into a shadow and put that in the view's place. What was there is kept, unless `drop_old`."""
+    with opened(source) as (origin, ledger):
+        feed = replay.rebuild_feed(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None)
+        _drain(feed, origin, ledger, spark, stop, range_bytes, on_progress)
+        if drop_old:
+            fold.view.drop_old()
+        fold.view.close()
+        return feed
+
+
+def verify(
+    fold: Fold,
+    source: Source,
+    *,
+    range_bytes: int | None = None,
+    spark: SparkSession | None = None,
+    stop: Event | None = None,
+    on_progress: OnProgress | None = None,
+) -> replay.Verdict:
+    """Replay what the view has read, cut differently, into a scratch view, and compare. The view is not touched."""
+    from foldlog.spark.folds.pipeline import other_split
+    from foldlog.spark.folds.sizing import RANGE_BYTES
+
+    with opened(source) as (origin, ledger):
+        verification = replay.Verification(fold, origin, range_bytes=range_bytes or other_split(RANGE_BYTES))
+        feed = verification.feed()
+        if feed is not None:
+            _drain(feed, origin, ledger, spark, stop, range_bytes, on_progress)
+        verdict = verification.verdict()
+        fold.view.close()
+        return verdict
+
+
+def drop(fold: Fold, source: Source, *, old_only: bool = False) -> None:
+    """Remove a fold's view with its bookmark, its group and its status; or only what the last rebuild kept."""
+    with opened(source) as (origin, ledger):
+        replay.drop(fold, ledger, old_only=old_only)
+        if not old_only and _has_bulletin(origin):
+            ledger.append(FOLDS_TOPIC, [Entry(f"{kind}/{fold.name}".encode(), None) for kind in ("status", "command")])
+        fold.view.close()
+
+
+def ask(fold: str, source: Source, verb: str, *, to: str | None = None, accept_loss: bool = False) -> Command:
+    """Ask the runner of a fold, wherever it runs, to pause, resume, rewind, rebuild or verify it."""
+    command = Command.ask(fold, verb, SystemClock().now_ms(), to=to, accept_loss=accept_loss)
+    with opened(source) as (_, ledger):
+        ledger.ensure_topic(FOLDS_TOPIC, 1, {"cleanup.policy": "compact"})
+        ledger.append(FOLDS_TOPIC, [encode(command)])
+    return command
+
+
+def _has_bulletin(origin: Origin) -> bool:
+    try:
+        origin.topic(FOLDS_TOPIC)
+    except UnknownTopic:
+        return False
+    return True
+
+
+def _drain(
+    feed: Feed,
+    origin: Origin,
+    ledger: Ledger,
+    spark: SparkSession | None,
+    stop: Event | None,
+    range_bytes: int | None,
+    on_progress: OnProgress | None,
+) -> None:
+    from foldlog.spark.folds.feed import State
+    from foldlog.spark.folds.runner import Runner
+    from foldlog.spark.folds.sizing import RANGE_BYTES
+    from foldlog.spark.session import fold_session
+
+    stop = stop or Event()
+    session = spark or fold_session()
+    with Runner(
+        session, origin, ledger, [feed], range_bytes=range_bytes or RANGE_BYTES, on_progress=on_progress
+    ) as runner:
+        while not stop.is_set() and feed.state not in (State.DONE, State.FAILED):
+            runner.drain(stop)
+    if feed.state is State.FAILED:
+        raise FoldError(feed.error or f"the {feed.label} of fold {feed.fold.name!r} failed")
+    if feed.state is not State.DONE:
+        raise FoldError(f"the {feed.label} of fold {feed.fold.name!r} was stopped; the view is as it was")

@@ -1,0 +1,275 @@
+"""A running pipeline: the runner with its folds, what it publishes about them, and the commands it takes meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from threading import Event
+from types import TracebackType
+
+from pyspark.sql import SparkSession
+
+from foldlog.clock import Clock, SystemClock
+from foldlog.errors import FoldError, FoldlogError
+from foldlog.spark.folds.bulletin import Bulletin, Command, Publisher, Status
+from foldlog.spark.folds.declaration import Fold, check_distinct
+from foldlog.spark.folds.feed import Feed, State
+from foldlog.spark.folds.replay import Verdict, Verification, rebuild_feed, rewind
+from foldlog.spark.folds.runner import OnProgress, Runner
+from foldlog.spark.folds.sizing import RANGE_BYTES
+from foldlog.spark.ledger import open_ledger
+from foldlog.spark.origin import OriginSpec, open_origin
+
+_log = logging.getLogger("foldlog")
+
+
+class Pipeline:
+    """Folds that run. Use it in a `with` block; `stop` may be set by any thread, the rest is one thread's."""
+
+    def __init__(
+        self,
+        folds: Sequence[Fold],
+        spec: OriginSpec,
+        spark: SparkSession,
+        *,
+        strict: bool = False,
+        skip_missing: bool = False,
+        range_bytes: int = RANGE_BYTES,
+        clock: Clock | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        check_distinct(folds)
+        self.stop = Event()
+        self._clock = clock or SystemClock()
+        self._range_bytes = range_bytes
+        self._told = on_progress or (lambda feed: None)
+        self._origin = open_origin(spec)
+        self._ledger = open_ledger(self._origin.spec)
+        self._publisher = Publisher(self._ledger, self._clock)
+        self._bulletin = Bulletin(self._origin)
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self._runner = Runner(
+            spark,
+            self._origin,
+            self._ledger,
+            [Feed(fold, fold.view, strict=strict, skip_missing=skip_missing) for fold in folds],
+            range_bytes=range_bytes,
+            clock=self._clock,
+            on_progress=self._progressed,
+        )
+        self._own = list(self._runner.feeds)
+        self._handled: dict[str, str] = {}
+        self._results: dict[str, str] = {}
+        self._verifying: dict[int, Verification] = {}
+        self._changed = True
+
+    @property
+    def feeds(self) -> list[Feed]:
+        """The folds' own feeds, and replays that are under way."""
+        return list(self._runner.feeds)
+
+    def run(self, *, once: bool = False, interval_s: float = 1.0) -> None:
+        """Move the folds until `stop` is set; with `once`, until they have read what there is.
+
+        FoldError with the first failure, if `once` and a fold could not get there.
+        """
+        self._take_commands(replay=False)
+        while not self.stop.is_set():
+            moved = self._runner.step()
+            self._finish_replays()
+            self._take_commands(replay=True)
+            self._publish(force=False)
+            if moved:
+                continue
+            if once and self._is_settled():
+                break
+            self.stop.wait(self._pause_s(interval_s))
+        self._publish(force=True)
+        if once:
+            self._raise_failure()
+
+    def close(self) -> None:
+        """Say that the folds stand still, and let go of everything."""
+        try:
+            self._runner.close()
+            self._publish(force=True, stopped=True)
+        finally:
+            self._ledger.close()
+            self._origin.close()
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _is_settled(self) -> bool:
+        return all(feed.state in (State.CAUGHT_UP, State.PAUSED, State.FAILED, State.DONE) for feed in self.feeds)
+
+    def _pause_s(self, interval_s: float) -> float:
+        """Until the next look at the log; sooner if a fold is to be tried again."""
+        now_ms = self._clock.monotonic_ms()
+        due = [max(0.0, feed.retry_at_ms - now_ms) / 1000 for feed in self.feeds if feed.state == State.WAITING]
+        return min([interval_s, *due])
+
+    def _raise_failure(self) -> None:
+        failed = [feed for feed in self.feeds if feed.state == State.FAILED]
+        if failed:
+            others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+            raise FoldError(f"{failed[0].error}{others}")
+
+    def _progressed(self, feed: Feed) -> None:
+        self._changed = True
+        self._told(feed)
+
+    # --- what others are told -------------------------------------------------------------------------------------
+
+    def _publish(self, *, force: bool, stopped: bool = False) -> None:
+        if not force and not self._publisher.is_due:
+            return
+        moved = [feed for feed in self._own if feed.bookmark is not None and feed.bookmark != feed.committed]
+        commits = [
+            (feed.fold.group, feed.bookmark.topic, {n: at.offset for n, at in feed.bookmark.positions.items()})
+            for feed in moved
+            if feed.bookmark is not None
+        ]
+        statuses = [self._status(feed, stopped=stopped) for feed in self._own]
+        if self._publisher.publish(statuses, commits):
+            for feed in moved:
+                feed.committed = feed.bookmark
+
+    def _status(self, feed: Feed, *, stopped: bool) -> Status:
+        bookmark = feed.bookmark
+        at = {} if bookmark is None else {str(n): one.offset for n, one in sorted(bookmark.positions.items())}
+        try:
+            end = {str(n): bound.end for n, bound in sorted(self._origin.bounds(feed.fold.topic.name).items())}
+        except FoldlogError:
+            end = {}
+        replay = next((one for one in self.feeds if one.fold is feed.fold and one.label), None)
+        state = feed.state.value if replay is None else f"{feed.state.value}, {replay.label} under way"
+        return Status(
+            fold=feed.fold.name,
+            topic=feed.fold.topic.name,
+            view=feed.fold.view.place,
+            kind=feed.fold.view.kind,
+            state="stopped" if stopped and feed.state is not State.FAILED else state,
+            bookmark=at,
+            end=end,
+            lag=feed.lag,
+            records=feed.records,
+            rows=feed.rows,
+            rows_per_s=round(feed.rows_per_s, 1),
+            dead_letters=feed.dead,
+            skipped=0 if bookmark is None else bookmark.skipped,
+            last_range=" ".join(f"{one.partition}:{one.start}-{one.stop}" for one in feed.last_ranges),
+            error=feed.error,
+            runner=self._name,
+            updated_ms=self._clock.now_ms(),
+            last_command=self._handled.get(feed.fold.name),
+            result=self._results.get(feed.fold.name),
+        )
+
+    # --- what others ask ------------------------------------------------------------------------------------------
+
+    def _take_commands(self, *, replay: bool) -> None:
+        """Carry out what was asked since the last look. What was asked before the start counts only if nobody has
+        done it yet; a pause lasts until somebody resumes.
+        """
+        own = {feed.fold.name: feed for feed in self._own}
+        asked: dict[str, Command] = {}
+        for item in self._bulletin.news():
+            if item.fold not in own:
+                continue
+            if isinstance(item, Status):
+                if not replay and item.last_command:
+                    self._handled[item.fold] = item.last_command
+                continue
+            asked[item.fold] = item
+        for name, command in asked.items():
+            if command.id == self._handled.get(name) and command.verb != "pause":
+                continue
+            self._handled[name] = command.id
+            try:
+                self._results[name] = self._carry_out(own[name], command)
+            except FoldlogError as error:
+                self._results[name] = str(error)
+            self._publish(force=True)
+
+    def _carry_out(self, feed: Feed, command: Command) -> str:
+        name = feed.fold.name
+        actions: dict[str, Callable[[], str]] = {
+            "pause": lambda: self._set(feed, State.PAUSED, "paused"),
+            "resume": lambda: self._set(feed, State.RUNNING, "resumed"),
+            "rewind": lambda: (
+                f"{rewind(feed.fold, command.to or '', self._origin, clock=self._clock).again} to read again"
+            ),
+            "rebuild": lambda: self._begin_rebuild(feed, accept_loss=command.accept_loss),
+            "verify": lambda: self._begin_verify(feed),
+        }
+        _log.info("fold %s: %s", name, command.verb)
+        return actions[command.verb]()
+
+    def _set(self, feed: Feed, state: State, told: str) -> str:
+        feed.state = state
+        feed.bookmark = None  # somebody may have moved it meanwhile
+        feed.error = None
+        return told
+
+    def _begin_rebuild(self, feed: Feed, *, accept_loss: bool) -> str:
+        self._refuse_second(feed)
+
+        def swapped() -> None:
+            self._set(feed, State.RUNNING, "")
+            self._results[feed.fold.name] = "rebuilt"
+
+        self._runner.feeds.append(rebuild_feed(feed.fold, self._origin, accept_loss=accept_loss, on_swapped=swapped))
+        return "rebuilding"
+
+    def _begin_verify(self, feed: Feed) -> str:
+        self._refuse_second(feed)
+        verification = Verification(feed.fold, self._origin, range_bytes=other_split(self._range_bytes))
+        replay = verification.feed()
+        if replay is None:
+            return told_verdict(verification.verdict())
+        self._verifying[id(replay)] = verification
+        self._runner.feeds.append(replay)
+        return "verifying"
+
+    def _refuse_second(self, feed: Feed) -> None:
+        under_way = next((one for one in self.feeds if one.fold is feed.fold and one.label), None)
+        if under_way is not None:
+            raise FoldError(f"a {under_way.label} of fold {feed.fold.name!r} is under way; wait for its end")
+
+    def _finish_replays(self) -> None:
+        for feed in [one for one in self.feeds if one.label and one.state in (State.DONE, State.FAILED)]:
+            self._runner.feeds.remove(feed)
+            verification = self._verifying.pop(id(feed), None)
+            if feed.state is State.FAILED:
+                self._results[feed.fold.name] = f"{feed.label} failed: {feed.error}"
+            elif verification is not None:
+                self._results[feed.fold.name] = told_verdict(verification.verdict())
+            self._publish(force=True)
+
+
+def other_split(range_bytes: int) -> int:
+    """Ranges of another size than the fold was run with: a view that depends on them shows it."""
+    return max(4096, range_bytes // 3 + 1)
+
+
+def told_verdict(verdict: Verdict) -> str:
+    """A verification's answer in one sentence."""
+    if verdict.answer == "equal" and verdict.view is not None:
+        return f"equal: {verdict.view.rows} rows, digest {verdict.view.hexdigest[:16]}, replayed with another split"
+    if verdict.answer == "not provable":
+        return f"not provable: {verdict.missing}"
+    if verdict.comparison is None:
+        return "different: a replay with another split gives other rows; pause the fold and verify again to see which"
+    one = verdict.comparison
+    return (
+        f"different: {one.only_left} rows are only in the view, {one.only_right} only in the replay;"
+        f" for example {(one.examples_left or one.examples_right)[:1]}"
+    )

@@ -1,0 +1,240 @@
+"""Rewind, rebuild, verify and drop: what a log allows because it keeps what happened.
+
+Nothing here depends on a runner: whoever runs notices, because its view's bookmark has another epoch. A rebuild and a
+verification are feeds into a shadow, moved by the same runner code as every other feed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from foldlog.clock import Clock, SystemClock
+from foldlog.errors import FoldError, InvalidArgument, StaleBookmark
+from foldlog.spark.folds.declaration import Fold
+from foldlog.spark.folds.places import resolve_rewind
+from foldlog.spark.ledger import Ledger
+from foldlog.spark.origin import Bounds, Origin, TopicFacts
+from foldlog.views.bookmark import Bookmark, Position
+from foldlog.views.contract import Snapshot, View
+from foldlog.views.digest import Comparison, Digest, compare, digest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from foldlog.spark.folds.feed import Feed
+
+_STALE_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """What a rewind did: where the view was, where it is, and how many offsets are read again."""
+
+    before: Bookmark
+    now: Bookmark
+
+    @property
+    def again(self) -> int:
+        return sum(at.offset - self.now.positions[number].offset for number, at in self.before.positions.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a verification found. `missing` says why it is not provable."""
+
+    fold: str
+    answer: Literal["equal", "different", "not provable"]
+    bookmark: Bookmark
+    view: Digest | None = None
+    replay: Digest | None = None
+    missing: str = ""
+    comparison: Comparison | None = None
+
+
+def rewind(fold: Fold, to: str, origin: Origin, *, clock: Clock | None = None) -> Rewound:
+    """Move the fold's bookmark back; whoever runs it reads on from there.
+
+    A view that adds would count twice what it reads again: FoldError says so, and names the rebuild.
+    """
+    if fold.view.adds:
+        raise FoldError(
+            f"{fold.view.place} adds up what it reads, so reading it again would count it twice;"
+            f" rebuild it instead: foldlog fold rebuild {fold.name}"
+        )
+    now_ms = (clock or SystemClock()).now_ms()
+    for _ in range(_STALE_TRIES):
+        stored = fold.view.bookmark()
+        if stored is None:
+            raise FoldError(f"fold {fold.name!r} has no view yet, so there is nothing to rewind; run it first")
+        bounds = origin.bounds(fold.topic.name)
+        check_same_topic(fold, stored, origin.topic(fold.topic.name))
+        new = stored.moved(resolve_rewind(to, stored, bounds, origin, now_ms))
+        try:
+            fold.view.move(stored, new)
+        except StaleBookmark:
+            continue  # the runner was quicker
+        return Rewound(stored, new)
+    raise FoldError(f"fold {fold.name!r} moved on {_STALE_TRIES} times while it was to be rewound; pause its runner")
+
+
+def drop(fold: Fold, ledger: Ledger, *, old_only: bool = False) -> None:
+    """Remove the fold's view with its bookmark, and its group; or only what the last rebuild replaced."""
+    if old_only:
+        if not fold.view.drop_old():
+            raise FoldError(f"{fold.view.place} keeps nothing of an older rebuild")
+        return
+    for label in ("rebuild", "verify"):
+        fold.view.shadow(label).drop()
+    fold.view.drop_old()
+    fold.view.drop()
+    ledger.delete_group(fold.group)
+
+
+def check_same_topic(fold: Fold, bookmark: Bookmark, facts: TopicFacts) -> None:
+    if bookmark.topic_id != facts.topic_id:
+        raise FoldError(
+            f"{fold.view.place} was folded from another topic that was also named {facts.name!r};"
+            f" rebuild it: foldlog fold rebuild {fold.name} --accept-loss"
+        )
+
+
+# --- what the log no longer holds -----------------------------------------------------------------------------------
+
+
+def what_is_missing(fold: Fold, bookmark: Bookmark | None, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> str:
+    """Why a replay cannot give what the view holds; an empty text if it can."""
+    if bookmark is None:
+        return ""
+    if bookmark.topic_id != facts.topic_id:
+        return f"the view was folded from another topic that was also named {facts.name!r}"
+    gone = {
+        number: (origin, bounds[number].start)
+        for number, origin in sorted(bookmark.origins.items())
+        if number in bounds and bounds[number].start > origin
+    }
+    if gone:
+        told = ", ".join(f"{start - origin} of partition {number}" for number, (origin, start) in gone.items())
+        return f"the log now starts later than the view does: it no longer holds {told} (records at most)"
+    if bookmark.skipped:
+        return f"the view went on without {bookmark.skipped} records that were gone when it got there"
+    if facts.is_compacted and fold.view.adds:
+        return f"topic {facts.name!r} is compacted, and the view adds up records that compaction may have removed"
+    return ""
+
+
+def refuse_loss(fold: Fold, missing: str, *, accept_loss: bool) -> None:
+    """FoldError if a rebuild would give less than there is, unless that was accepted."""
+    if missing and not accept_loss:
+        raise FoldError(
+            f"fold {fold.name!r} cannot be rebuilt to what it is: {missing};"
+            f" to have what the log holds: foldlog fold rebuild {fold.name} --accept-loss"
+        )
+
+
+# --- rebuild --------------------------------------------------------------------------------------------------------
+
+
+def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_swapped: Callable[[], None]) -> Feed:
+    """A feed that replays the log into a shadow from its start, and then puts it in the view's place.
+
+    The view keeps serving, and its own feed may go on. A shadow that a crash left behind is begun anew.
+    """
+    from foldlog.spark.folds.feed import Feed, starting_bookmark
+
+    stored = fold.view.bookmark()
+    if stored is None:
+        raise FoldError(f"fold {fold.name!r} has no view yet; to build it: foldlog fold run")
+    facts, bounds = origin.topic(fold.topic.name), origin.bounds(fold.topic.name)
+    refuse_loss(fold, what_is_missing(fold, stored, facts, bounds), accept_loss=accept_loss)
+    shadow = fold.view.shadow("rebuild")
+    shadow.drop()
+    start = starting_bookmark(facts, bounds, stored.epoch + 1)
+    feed = Feed(fold, shadow, label="rebuild", start=start, is_loading=True, buries=False)
+
+    def caught_up() -> bool:
+        if feed.is_loading:
+            # What was written meanwhile follows in the ordinary way.
+            shadow.finish_loading()
+            feed.is_loading = False
+            return False
+        fold.view.swap(shadow)
+        shadow.close()
+        on_swapped()
+        return True
+
+    feed.on_caught_up = caught_up
+    return feed
+
+
+# --- verify ---------------------------------------------------------------------------------------------------------
+
+
+class Verification:
+    """Replays what a view has read into a scratch view, cut differently, and compares the two."""
+
+    def __init__(self, fold: Fold, origin: Origin, *, range_bytes: int) -> None:
+        self.fold = fold
+        self._scratch = fold.view.shadow("verify")
+        snapshot = _snapshot(fold)
+        self._bookmark = snapshot.bookmark
+        facts, bounds = origin.topic(fold.topic.name), origin.bounds(fold.topic.name)
+        self._missing = what_is_missing(fold, self._bookmark, facts, bounds)
+        self._digest = None if self._missing else digest(snapshot.batches)
+        self._range_bytes = range_bytes
+
+    def feed(self) -> Feed | None:
+        """What has to be replayed; None if it would prove nothing."""
+        from foldlog.spark.folds.feed import Feed
+
+        if self._missing:
+            return None
+        self._scratch.drop()
+        start = Bookmark(
+            self._bookmark.topic,
+            self._bookmark.topic_id,
+            {number: Position(at) for number, at in self._bookmark.origins.items()},
+            self._bookmark.origins,
+        )
+        stops = {number: at.offset for number, at in self._bookmark.positions.items()}
+        return Feed(
+            self.fold,
+            self._scratch,
+            label="verify",
+            stops=stops,
+            range_bytes=self._range_bytes,
+            start=start,
+            buries=False,
+            on_caught_up=lambda: True,
+        )
+
+    def verdict(self) -> Verdict:
+        """Once the feed is done. The scratch view is removed."""
+        if self._missing or self._digest is None:
+            return Verdict(self.fold.name, "not provable", self._bookmark, missing=self._missing)
+        replayed = digest(self._scratch.scan().batches)
+        if replayed == self._digest:
+            found = Verdict(self.fold.name, "equal", self._bookmark, self._digest, replayed)
+        else:
+            found = self._different(replayed)
+        self._scratch.drop()
+        self._scratch.close()
+        return found
+
+    def _different(self, replayed: Digest) -> Verdict:
+        """Which rows differ can only be told while the view has not moved on."""
+        comparison: Comparison | None = None
+        if self.fold.view.bookmark() == self._bookmark:
+            comparison = compare(lambda: _rows(self.fold.view), lambda: _rows(self._scratch))
+        return Verdict(self.fold.name, "different", self._bookmark, self._digest, replayed, comparison=comparison)
+
+
+def _rows(view: View) -> Iterator[pa.RecordBatch]:
+    return view.scan().batches
+
+
+def _snapshot(fold: Fold) -> Snapshot:
+    if fold.view.bookmark() is None:
+        raise InvalidArgument(f"fold {fold.name!r} has no view yet, so there is nothing to verify; run it first")
+    return fold.view.scan()
