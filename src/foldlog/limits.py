@@ -262,3 +262,13 @@ STAGED_LEFTOVER_MS = 3 * 24 * 3600 * 1000
 
 STAGED_SENDERS_MAX = 10_000
 """Queries whose last batch a directory remembers, about 100 bytes each; the one that was silent longest is forgotten."""
+
+JSON_CHUNK_BYTES = 1 << 20
+"""JSON that is joined and parsed in one go: what it is copied to is still in the cache."""
+
+JSON_EXACT_ROWS = 512
+"""Around a record that does not parse so many are read one by one: as long as one more call of Arrow's reader takes."""
+
+SPARK_KEYS_BYTES = 64 << 20
+"""What latestPerKey holds of keys and offsets in one task, some two million keys; grouping them takes a few times as
+much. More keys take more passes."""
