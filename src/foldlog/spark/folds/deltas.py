@@ -23,7 +23,6 @@ from foldlog.spark.folds.reading import Seen, TopicFrames
 from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.origin import OffsetRange
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC, Delta, Shape
-from foldlog.views.counters import check_aggregation
 from foldlog.views.measures import WINDOW_START, Aggregation
 
 if TYPE_CHECKING:
@@ -121,6 +120,8 @@ def _shape(fold: Fold, result: DataFrame) -> Shape:
     arrow = to_arrow_schema(result.schema, timezone="UTC")
     aggregation = fold.view.aggregation
     if aggregation is not None:
+        from foldlog.views.counters import check_aggregation
+
         columns = check_aggregation(aggregation, arrow)
         return Shape(columns, None, aggregation.group_columns())
     dropped = [name for name in _CARRIED if name not in names]

@@ -156,15 +156,6 @@ def lag_of(feed: Feed, base: Bookmark, bounds: Mapping[int, Bounds]) -> int:
     return lag(base, {n: b._replace(end=min(b.end, stops[n])) for n, b in bounds.items() if n in stops})
 
 
-def described(bookmark: Bookmark) -> str:
-    """For people.
-
-    >>> described(Bookmark("t", "id", {0: Position(7), 1: Position(9)}, {0: 0, 1: 0}))
-    '0:7 1:9'
-    """
-    return " ".join(f"{number}:{bookmark.positions[number].offset}" for number in sorted(bookmark.positions))
-
-
 def is_for_good(error: BaseException) -> bool:
     """Whether trying again cannot help: the fold, its topic or its view has to be changed first."""
     hopeless = UnlawfulFold | SchemaChanged | ViewInUse | RecordsMissing | UnknownTopic

@@ -58,25 +58,39 @@ def rewind(fold: Fold, to: str, origin: Origin, *, clock: Clock | None = None) -
 
     A view that adds would count twice what it reads again: FoldError says so, and names the rebuild.
     """
+    for _ in range(_STALE_TRIES):
+        planned = planned_rewind(fold, to, origin, clock=clock)
+        try:
+            fold.view.move(planned.before, planned.now)
+        except StaleBookmark:
+            continue  # the runner was quicker
+        return planned
+    raise FoldError(f"fold {fold.name!r} moved on {_STALE_TRIES} times while it was to be rewound; pause its runner")
+
+
+def planned_rewind(fold: Fold, to: str, origin: Origin, *, clock: Clock | None = None) -> Rewound:
+    """What a rewind would do. Changes nothing."""
     if fold.view.adds:
         raise FoldError(
             f"{fold.view.place} adds up what it reads, so reading it again would count it twice;"
             f" rebuild it instead: foldlog fold rebuild {fold.name}"
         )
+    stored = fold.view.bookmark()
+    if stored is None:
+        raise FoldError(f"fold {fold.name!r} has no view yet, so there is nothing to rewind; run it first")
+    bounds = origin.bounds(fold.topic.name)
+    check_same_topic(fold, stored, origin.topic(fold.topic.name))
     now_ms = (clock or SystemClock()).now_ms()
-    for _ in range(_STALE_TRIES):
-        stored = fold.view.bookmark()
-        if stored is None:
-            raise FoldError(f"fold {fold.name!r} has no view yet, so there is nothing to rewind; run it first")
-        bounds = origin.bounds(fold.topic.name)
-        check_same_topic(fold, stored, origin.topic(fold.topic.name))
-        new = stored.moved(resolve_rewind(to, stored, bounds, origin, now_ms))
-        try:
-            fold.view.move(stored, new)
-        except StaleBookmark:
-            continue  # the runner was quicker
-        return Rewound(stored, new)
-    raise FoldError(f"fold {fold.name!r} moved on {_STALE_TRIES} times while it was to be rewound; pause its runner")
+    return Rewound(stored, stored.moved(resolve_rewind(to, stored, bounds, origin, now_ms)))
+
+
+def described(bookmark: Bookmark) -> str:
+    """For people.
+
+    >>> described(Bookmark("t", "id", {0: Position(7), 1: Position(9)}, {0: 0, 1: 0}))
+    '0:7 1:9'
+    """
+    return " ".join(f"{number}:{bookmark.positions[number].offset}" for number in sorted(bookmark.positions))
 
 
 def drop(fold: Fold, ledger: Ledger, *, old_only: bool = False) -> None:
