@@ -1,0 +1,148 @@
+"""A Kafka cluster as a client sees it: ours of one broker, or any other.
+
+Synchronous, without threads. To follow a read: `Cluster.fetch_range`, cluster_fetch.py, then `ClusterLinks.place` for
+who leads the partition. To follow a write: cluster_produce.py. What else can be asked is in cluster_requests.py; how
+long it is asked again in cluster_patience.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from foldlog.client import cluster_requests as requests
+from foldlog.client.cluster_fetch import Fetched, PartitionFetcher, fetch_range
+from foldlog.client.cluster_links import ClusterLinks, ClusterTopic
+from foldlog.client.cluster_produce import ClusterProducer
+from foldlog.client.cluster_properties import ClusterProperties, parse_addresses
+from foldlog.client.cluster_requests import EARLIEST, LATEST
+
+
+class PartitionBounds(NamedTuple):
+    """What can be read of a partition, [start, end), and the epoch of its leader (-1 if the broker does not say)."""
+
+    start: int
+    end: int
+    leader_epoch: int
+
+
+class Cluster:
+    """One thread at a time; nothing is cached that a call answers. Errors are those that the embedded log would raise,
+    RefusedByBroker for codes that it has none for, and BrokerUnreachable.
+
+    With `isolation.level=read_committed` the end of a partition is its last stable offset, and records of aborted
+    transactions are left out. Not served: SASL.
+    """
+
+    def __init__(self, links: ClusterLinks) -> None:
+        """Use `Cluster.open`."""
+        self._links = links
+
+    @classmethod
+    def open(cls, bootstrap: str, properties: Mapping[str, str] | None = None) -> Cluster:
+        """Connect to the first of these addresses ("host:port,host2:port") that answers.
+
+        `properties` are Kafka client properties: security.protocol (PLAINTEXT or SSL) and ssl.*, client.id,
+        isolation.level, the timeouts and sizes of `ClusterProperties`. Others are passed over.
+        """
+        links = ClusterLinks(parse_addresses(bootstrap), ClusterProperties.parse(properties or {}))
+        try:
+            links.open()
+        except BaseException:
+            links.close()
+            raise
+        return cls(links)
+
+    def close(self) -> None:
+        """Producers and readers that were made of it must not be used any more. Closing twice is fine."""
+        self._links.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- topics ---------------------------------------------------------------------------------------------------
+
+    def topics(self, include_internal: bool = False) -> list[str]:
+        """The names of those that this client may see, in order."""
+        found = self._links.all_topics()
+        return sorted(one.name for one in found if include_internal or not one.is_internal)
+
+    def topic(self, name: str) -> ClusterTopic:
+        """Its id and its leaders, as of now; UnknownTopic names those that there are."""
+        return self._links.topic(name)
+
+    def partition_count(self, name: str) -> int:
+        return self._links.topic(name).partition_count
+
+    def topic_config(self, name: str, settings: Iterable[str] | None = None) -> dict[str, str]:
+        """Settings that are in force, defaults included: all, or those named."""
+        return requests.topic_config(self._links, name, settings)
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """With as many replicas as the brokers have for a default. Ready to be used on return."""
+        requests.create_topic(self._links, name, partitions, config or {})
+
+    def ensure_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """The same unless it exists; it is left as it is then."""
+        requests.ensure_topic(self._links, name, partitions, config or {})
+
+    # --- offsets --------------------------------------------------------------------------------------------------
+
+    def bounds(self, name: str) -> dict[int, PartitionBounds]:
+        """Per partition, as of now."""
+        leaders = self._links.topic(name).leaders
+        starts = requests.list_offsets(self._links, name, dict.fromkeys(leaders, EARLIEST))
+        ends = requests.list_offsets(self._links, name, dict.fromkeys(leaders, LATEST))
+        return {
+            number: PartitionBounds(starts[number].offset, ends[number].offset, leader.epoch)
+            for number, leader in leaders.items()
+        }
+
+    def offsets_at(self, name: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
+        """Per partition the offset of the first record at or after its time; None where there is none."""
+        found = requests.list_offsets(self._links, name, {number: max(0, at) for number, at in times_ms.items()})
+        return {number: None if one.offset < 0 else one.offset for number, one in found.items()}
+
+    def epoch_end(self, name: str, partition: int, epoch: int) -> tuple[int, int]:
+        """(the latest leader epoch not after `epoch`, the offset where it ended); (-1, -1) if there is none such."""
+        return requests.epoch_end(self._links, name, partition, epoch)
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def fetch(self, name: str, partition: int, offset: int, max_bytes: int | None = None) -> Fetched:
+        """Whole batches from the one that holds `offset` on: about `max_bytes` (max.partition.fetch.bytes), at least
+        one. None at the end of the log, after fetch.max.wait.ms. OffsetOutOfRange if the log does not hold the offset.
+        """
+        fetcher = PartitionFetcher(self._links, name, partition, offset, max_bytes=max_bytes)
+        try:
+            return fetcher.next()
+        finally:
+            fetcher.close()
+
+    def fetch_range(
+        self, name: str, partition: int, start: int, stop: int, *, topic_id: bytes | None = None
+    ) -> Iterator[Fetched]:
+        """All batches with offsets from `start` to before `stop`, one answer at a time, the next one always under way.
+
+        See `cluster_fetch.fetch_range`. Read it to its end, or close it.
+        """
+        return fetch_range(self._links, name, partition, start, stop, topic_id=topic_id)
+
+    def producer(self) -> ClusterProducer:
+        return ClusterProducer(self._links)
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Store a group's offsets; GroupError if it has members."""
+        requests.commit(self._links, group, topic, offsets)
+
+    def delete_group(self, group: str) -> None:
+        """UnknownGroup if there is none; GroupNotEmpty if it has members."""
+        requests.delete_group(self._links, group)

@@ -1,0 +1,316 @@
+"""Records from a cluster: one partition from an offset on, whole verified batches, a fetch always one ahead.
+
+While the caller works on an answer, the broker has the next question already and fills the connection. An answer is
+received into memory that is used again and again, and its records are looked at where they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from foldlog.client.cluster_links import ClusterLinks, Place
+from foldlog.client.cluster_patience import Passing, check_code
+from foldlog.client.cluster_properties import Address
+from foldlog.client.cluster_requests import EARLIEST, LATEST, list_offsets, topic_config
+from foldlog.client.wire_connection import FrameMemory, WireConnection
+from foldlog.errors import BrokerUnreachable, MalformedBytes, OffsetOutOfRange, UnknownTopic
+from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX, CLUSTER_EMPTY_ANSWERS_MAX
+from foldlog.records.batch import MAX_INT64
+from foldlog.records.loops import BatchHeader, walk
+from foldlog.wire.error_codes import ErrorCode, exception_of
+from foldlog.wire.frames import decode_response, response_correlation_id
+from foldlog.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+
+_BY_NAME: Final = 12
+"""The last version of Fetch that names topics; later ones have their ids."""
+
+_READ_COMMITTED: Final = 1
+
+
+class Fetched(NamedTuple):
+    """An answer's records: pieces of whole batches whose CRCs are right, in offset order, until the next answer.
+
+    The first batch may begin before the offset that was asked for. Control batches are among them; with read_committed
+    those of aborted transactions are not. `end` is how far may be read now. `throttle_ms`: the broker holds back.
+    """
+
+    pieces: tuple[memoryview, ...]
+    next_offset: int
+    end: int
+    log_start_offset: int
+    throttle_ms: int = 0
+
+
+class _Asked(NamedTuple):
+    correlation_id: int
+    version: int
+    offset: int
+
+
+class PartitionFetcher:
+    """Reads one partition onward. One thread; `close` it, since it may have a connection of its own.
+
+    It reads the topic that it met first, or that has `topic_id`: UnknownTopic once there is only another one of the
+    same name.
+    """
+
+    def __init__(
+        self,
+        links: ClusterLinks,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        topic_id: bytes | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        self.offset = offset
+        self._links = links
+        self._topic = topic
+        self._partition = partition
+        self._topic_id = topic_id
+        wanted_bytes = links.properties.max_partition_fetch_bytes if max_bytes is None else max_bytes
+        self._max_bytes = max(1, min(wanted_bytes, links.properties.fetch_max_bytes))
+        self._memory = FrameMemory()
+        self._address: Address | None = None
+        self._connection: WireConnection | None = None
+        self._asked: _Asked | None = None
+
+    def next(self, *, before: int = 0) -> Fetched:
+        """The batches from the offset on; none, and the same offset, if there are none yet or the broker holds back.
+
+        If they end before the offset `before`, what follows is asked for at once. OffsetOutOfRange if the log does not
+        hold the offset.
+        """
+        offset = self.offset
+        fetched = self._links.retried(self._attempt)
+        self.offset = fetched.next_offset
+        if offset < fetched.next_offset < before:
+            try:
+                self._ask(fetched.next_offset)
+            except (OSError, Passing):
+                self._drop()  # the next call tries it again, and says what is wrong
+        return fetched
+
+    def close(self) -> None:
+        """A connection on which an answer is still to come is of no use to anybody else."""
+        connection, self._connection = self._connection, None
+        if connection is None or self._address is None:
+            return
+        if self._asked is None:
+            self._links.give_back(self._address, connection)
+        else:
+            connection.close()
+
+    def _attempt(self) -> Fetched:
+        try:
+            if self._asked is None or self._asked.offset != self.offset:
+                self._ask(self.offset)
+            return self._answered()
+        except BaseException:
+            self._drop()
+            raise
+
+    # --- the question ---------------------------------------------------------------------------------------------
+
+    def _ask(self, offset: int) -> None:
+        place = self._links.place(self._topic, self._partition)
+        if self._topic_id is None:
+            self._topic_id = place.topic.topic_id
+        if place.topic.topic_id != self._topic_id:
+            raise UnknownTopic(self._topic)
+        connection = self._connected(place.address)
+        with self._links.blaming(place.address, connection):
+            version = connection.version_of(FetchRequest, place.topic.version_limit(_BY_NAME))
+            self._asked = _Asked(connection.next_id(), version, offset)
+            connection.send(self._request(place, offset), version, self._asked.correlation_id)
+
+    def _connected(self, address: Address) -> WireConnection:
+        if self._connection is None or self._asked is not None or self._address != address:
+            self._drop()
+            self._connection = self._links.borrow(address)
+            self._address = address
+        return self._connection
+
+    def _request(self, place: Place, offset: int) -> FetchRequest:
+        properties = self._links.properties
+        wanted = FetchPartition(
+            partition=self._partition,
+            current_leader_epoch=place.epoch,
+            fetch_offset=offset,
+            partition_max_bytes=self._max_bytes,
+        )
+        return FetchRequest(
+            max_wait_ms=properties.fetch_max_wait_ms,
+            min_bytes=1,
+            max_bytes=max(self._max_bytes, properties.fetch_max_bytes),
+            isolation_level=properties.isolation_level,
+            topics=[FetchTopic(topic=self._topic, topic_id=place.topic.topic_id, partitions=[wanted])],
+        )
+
+    def _drop(self) -> None:
+        connection, self._connection, self._asked = self._connection, None, None
+        if connection is not None:
+            connection.close()
+
+    # --- the answer -----------------------------------------------------------------------------------------------
+
+    def _answered(self) -> Fetched:
+        asked, connection, address = self._asked, self._connection, self._address
+        if asked is None or connection is None or address is None:
+            raise MalformedBytes("Fetch", "nothing was asked", 0)
+        properties = self._links.properties
+        with self._links.blaming(address, connection):
+            timeout_ms = properties.request_timeout_ms + properties.fetch_max_wait_ms
+            frame = connection.receive(timeout_ms / 1000, self._memory)
+            if response_correlation_id(frame) != asked.correlation_id:
+                raise MalformedBytes("Fetch response", "it answers another request", 0)
+            answer = decode_response(FetchResponse, asked.version, frame)[1]
+        self._asked = None
+        check_code(answer.error_code, topic=self._topic, partition=self._partition)
+        data = self._only_partition(answer)
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise self._out_of_range(asked.offset)
+        check_code(data.error_code, topic=self._topic, partition=self._partition)
+        return self._whole_batches(asked.offset, data, answer.throttle_time_ms)
+
+    def _only_partition(self, answer: FetchResponse) -> PartitionData:
+        partitions = [one for topic in answer.responses for one in topic.partitions]
+        if len(partitions) != 1 or partitions[0].partition_index != self._partition:
+            raise MalformedBytes("Fetch response", "it is not about the one partition that was asked for", 0)
+        return partitions[0]
+
+    def _whole_batches(self, offset: int, data: PartitionData, throttle_ms: int) -> Fetched:
+        records = memoryview(data.records or b"")
+        is_committed = self._links.properties.isolation_level == _READ_COMMITTED
+        end = data.last_stable_offset if is_committed else data.high_watermark
+        found = walk(records, expected_offset=0, gaps_below=MAX_INT64)
+        if found.problem is not None:
+            what = f"record batch of {self._topic}-{self._partition} from {self._address}"
+            raise MalformedBytes(what, found.problem, found.end)
+        if not found.headers:
+            self._make_room_for(found.needed_bytes)
+            return Fetched((), offset, end, data.log_start_offset, throttle_ms)
+        next_offset = found.headers[-1].next_offset
+        if next_offset <= offset:
+            raise MalformedBytes("Fetch response", f"it ends at offset {next_offset}, before {offset}", 0)
+        if is_committed and data.aborted_transactions:
+            spans = committed_spans(found.headers, data.aborted_transactions)
+        else:
+            spans = [(0, found.end)]
+        pieces = tuple(records[start:stop] for start, stop in spans)
+        return Fetched(pieces, next_offset, end, data.log_start_offset, throttle_ms)
+
+    def _make_room_for(self, batch_bytes: int) -> None:
+        """A broker sends a batch over the limit whole, if it is the first; one that does not is asked for more."""
+        if batch_bytes <= self._max_bytes:
+            return
+        if batch_bytes > CLUSTER_ANSWER_BYTES_MAX:
+            what = f"record batch of {self._topic}-{self._partition} from {self._address}"
+            raise MalformedBytes(what, f"{batch_bytes} bytes, over {CLUSTER_ANSWER_BYTES_MAX}", 0)
+        self._max_bytes = batch_bytes
+
+    def _out_of_range(self, offset: int) -> Passing | OffsetOutOfRange:
+        """What to raise: a new leader may not have heard yet how far may be read."""
+        topic, partition = self._topic, self._partition
+        start = list_offsets(self._links, topic, {partition: EARLIEST})[partition].offset
+        end = list_offsets(self._links, topic, {partition: LATEST})[partition].offset
+        if start <= offset <= end:
+            return Passing(exception_of(ErrorCode.OFFSET_OUT_OF_RANGE, None, topic=topic, partition=partition))
+        why = "it was expired by retention, or deleted" if offset < start else "it was never written, or cut off"
+        return OffsetOutOfRange(topic, partition, offset, start, end, why)
+
+
+def committed_spans(headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:
+    """Where in the buffer the batches are that are not of aborted transactions, as few spans as can be.
+
+    A transaction of a producer ends with its next control batch. The list names all that touch these batches.
+    """
+    beginning = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+    open_producers: set[int] = set()
+    spans: list[tuple[int, int]] = []
+    for header in headers:
+        while beginning and beginning[-1].first_offset <= header.last_offset:
+            open_producers.add(beginning.pop().producer_id)
+        if header.is_control:
+            open_producers.discard(header.producer_id)
+        elif header.is_transactional and header.producer_id in open_producers:
+            continue
+        stop = header.position + header.size
+        if spans and spans[-1][1] == header.position:
+            spans[-1] = (spans[-1][0], stop)
+        else:
+            spans.append((header.position, stop))
+    return spans
+
+
+def fetch_range(
+    links: ClusterLinks, topic: str, partition: int, start: int, stop: int, *, topic_id: bytes | None = None
+) -> Iterator[Fetched]:
+    """Everything from `start` to before `stop`: each answer is good until the next is taken. Gaps are legal.
+
+    OffsetOutOfRange if the log does not hold them all; UnknownTopic if the topic is not (any more) the one with that
+    id. A broker that is lost on the way is gone on from, or from whoever leads then, exactly where it was.
+    """
+    fetcher = PartitionFetcher(links, topic, partition, start, topic_id=topic_id)
+    is_end_checked = False
+    drought: _Drought | None = None
+    try:
+        while (offset := fetcher.offset) < stop:
+            fetched = fetcher.next(before=stop)
+            if fetched.end < stop and not is_end_checked:
+                _check_end(links, topic, partition, stop)
+                is_end_checked = True
+            if fetched.next_offset > offset:
+                drought = None
+                yield fetched
+            else:
+                drought = drought or _Drought(links, topic, partition, offset)
+                if drought.is_gap(fetched.throttle_ms > 0):
+                    return
+    finally:
+        fetcher.close()
+
+
+def _check_end(links: ClusterLinks, topic: str, partition: int, stop: int) -> None:
+    """A new leader may answer a fetch with an end that lags; asked for it, it says so and is asked again."""
+    end = list_offsets(links, topic, {partition: LATEST})[partition].offset
+    if stop > end:
+        start = list_offsets(links, topic, {partition: EARLIEST})[partition].offset
+        raise OffsetOutOfRange(topic, partition, stop - 1, start, end, "it was never written, or cut off")
+
+
+class _Drought:
+    """Answers without records below the end. A quota or a slow store may be behind it, and it passes; but what is left
+    of a compacted topic may also just end before its end.
+    """
+
+    def __init__(self, links: ClusterLinks, topic: str, partition: int, offset: int) -> None:
+        self._links = links
+        self._topic = topic
+        self._patience = links.patience()
+        self._answers = 0
+        self._error = BrokerUnreachable(
+            [str(address) for address in links.addresses],
+            f"the log goes on at offset {offset} of {topic}-{partition}, and no records come",
+            links.properties.security_protocol,
+        )
+
+    def is_gap(self, is_throttled: bool) -> bool:
+        """Whether there is nothing to wait for. Else waits; raises if it has taken too long."""
+        if not is_throttled:
+            self._answers += 1
+            if self._answers == CLUSTER_EMPTY_ANSWERS_MAX:
+                policy = topic_config(self._links, self._topic, ["cleanup.policy"]).get("cleanup.policy", "")
+                if "compact" in policy:
+                    return True
+        self._patience.wait(Passing(self._error))
+        return False
