@@ -1,0 +1,97 @@
+"""What a fold reads next: planning against a model, and the order of keys when a topic has grown."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldlog.spark.folds.ranges import after, lag, next_ranges, reachable_ends, split_for_tasks
+from foldlog.spark.origin import Bounds, Growth, OffsetRange, TopicFacts
+from foldlog.views.bookmark import Bookmark, Position
+
+Ends = dict[int, int]
+
+lags = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 1000), st.integers(0, 5000)), min_size=1)
+
+
+def bookmark_at(offsets: Ends) -> Bookmark:
+    return Bookmark("t", "id", {number: Position(at) for number, at in offsets.items()}, dict.fromkeys(offsets, 0))
+
+
+def bounds_of(ends: Ends, starts: Ends | None = None) -> dict[int, Bounds]:
+    return {number: Bounds((starts or {}).get(number, 0), end, 0) for number, end in ends.items()}
+
+
+@given(lags, st.integers(1, 10_000))
+def test_ranges_begin_at_the_bookmark_stay_below_the_ends_and_always_get_somewhere(
+    partitions: dict[int, tuple[int, int]], budget: int
+) -> None:
+    bookmark = bookmark_at({number: at for number, (at, _) in partitions.items()})
+    ends = {number: at + left for number, (at, left) in partitions.items()}
+    ranges = next_ranges(bookmark, ends, budget)
+    for one in ranges:
+        assert one.start == bookmark.positions[one.partition].offset
+        assert one.start < one.stop <= ends[one.partition]
+    read = sum(one.stop - one.start for one in ranges)
+    assert read <= max(budget, len(ranges))
+    assert bool(ranges) == any(left for _, left in partitions.values())
+    if sum(left for _, left in partitions.values()) <= budget:
+        assert {one.partition: one.stop for one in ranges} == {n: e for n, e in ends.items() if partitions[n][1]}
+
+
+@given(lags, st.integers(1, 500))
+def test_reading_range_after_range_reaches_every_end_and_no_offset_twice(
+    partitions: dict[int, tuple[int, int]], budget: int
+) -> None:
+    bookmark = bookmark_at({number: at for number, (at, _) in partitions.items()})
+    ends = {number: at + left for number, (at, left) in partitions.items()}
+    bounds = bounds_of(ends)
+    while ranges := next_ranges(bookmark, ends, budget):
+        bookmark = after(bookmark, ranges, bounds)
+    assert {number: at.offset for number, at in bookmark.positions.items()} == ends
+    assert lag(bookmark, bounds) == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100), st.integers(1, 400)), max_size=6),
+    st.integers(1, 8),
+    st.integers(1, 100),
+)
+def test_tasks_together_read_exactly_the_ranges_in_order(
+    given_ranges: list[tuple[int, int, int]], tasks: int, smallest: int
+) -> None:
+    ranges = [OffsetRange("t", number, start, start + count) for number, start, count in given_ranges]
+    lists = split_for_tasks(ranges, tasks, smallest)
+    assert 1 <= len(lists) <= tasks
+    assert _offsets(one for pieces in lists for one in pieces) == _offsets(ranges)
+    if len(lists) > 1:
+        lengths = [sum(one.stop - one.start for one in pieces) for pieces in lists]
+        assert max(lengths) - lengths[0] == 0  # all but the last are equally long
+        assert lengths[0] >= smallest
+
+
+def _offsets(ranges: object) -> list[tuple[int, int]]:
+    assert not isinstance(ranges, int)
+    return [(one.partition, at) for one in ranges for at in range(one.start, one.stop)]  # type: ignore[attr-defined]
+
+
+def test_after_a_growth_the_older_partitions_are_finished_before_anything_newer_is_read() -> None:
+    facts = TopicFacts("t", "id", 3, False, (Growth(3, (10, 20)),))
+    bounds = bounds_of({0: 50, 1: 60, 2: 5})
+    assert reachable_ends(bookmark_at({0: 0, 1: 0, 2: 0}), facts, bounds) == {0: 10, 1: 20}
+    assert reachable_ends(bookmark_at({0: 10, 1: 19, 2: 0}), facts, bounds) == {0: 10, 1: 20}
+    assert reachable_ends(bookmark_at({0: 10, 1: 20, 2: 0}), facts, bounds) == {0: 50, 1: 60, 2: 5}
+
+
+def test_each_of_several_growths_is_waited_for_in_turn() -> None:
+    facts = TopicFacts("t", "id", 4, False, (Growth(2, (10,)), Growth(4, (30, 7))))
+    bounds = bounds_of({0: 50, 1: 50, 2: 50, 3: 50})
+    assert reachable_ends(bookmark_at({0: 0, 1: 0}), facts, bounds) == {0: 10}
+    assert reachable_ends(bookmark_at({0: 10, 1: 0}), facts, bounds) == {0: 30, 1: 7}
+    assert reachable_ends(bookmark_at({0: 30, 1: 7}), facts, bounds) == {0: 50, 1: 50, 2: 50, 3: 50}
+
+
+def test_what_retention_has_taken_before_a_growth_is_not_waited_for() -> None:
+    facts = TopicFacts("t", "id", 2, False, (Growth(2, (10,)),))
+    bounds = bounds_of({0: 50, 1: 5}, {0: 12})
+    assert reachable_ends(bookmark_at({0: 0, 1: 0}), facts, bounds) == {0: 50, 1: 5}
