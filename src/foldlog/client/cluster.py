@@ -7,7 +7,7 @@ long it is asked again in cluster_patience.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -127,7 +127,7 @@ class Cluster:
 
     def fetch_range(
         self, name: str, partition: int, start: int, stop: int, *, topic_id: bytes | None = None
-    ) -> Iterator[Fetched]:
+    ) -> Generator[Fetched, None, None]:
         """All batches with offsets from `start` to before `stop`, one answer at a time, the next one always under way.
 
         See `cluster_fetch.fetch_range`. Read it to its end, or close it.

@@ -6,7 +6,7 @@ received into memory that is used again and again, and its records are looked at
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 
 from foldlog.client.cluster_links import ClusterLinks, Place
@@ -254,7 +254,7 @@ def committed_spans(headers: Sequence[BatchHeader], aborted: Sequence[AbortedTra
 
 def fetch_range(
     links: ClusterLinks, topic: str, partition: int, start: int, stop: int, *, topic_id: bytes | None = None
-) -> Iterator[Fetched]:
+) -> Generator[Fetched, None, None]:
     """Everything from `start` to before `stop`: each answer is good until the next is taken. Gaps are legal.
 
     OffsetOutOfRange if the log does not hold them all; UnknownTopic if the topic is not (any more) the one with that
