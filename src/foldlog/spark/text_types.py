@@ -1,0 +1,150 @@
+"""Text to typed Arrow columns: what a key, or a string inside JSON, means as a date, a timestamp, a number.
+
+One spelling per type is documented in docs/decoders.md. Every function works on whole arrays and raises
+`pa.ArrowInvalid` if one of the texts does not fit; `cast_rows` finds out which.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from foldlog.errors import InvalidArgument
+
+UTC_MICROS: Final = pa.timestamp("us", tz="UTC")
+NAIVE_MICROS: Final = pa.timestamp("us")
+
+_FINER_THAN_MICROS: Final = r"(\.\d{6})\d+"
+_ZONE: Final = r"^[^T ]*[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
+_YEAR_1_US: Final = -62_135_596_800_000_000
+_YEAR_10000_US: Final = 253_402_300_800_000_000
+
+_SQL_NAMES: Final = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.date32(): "DATE",
+    UTC_MICROS: "TIMESTAMP",
+    NAIVE_MICROS: "TIMESTAMP_NTZ",
+}
+
+
+def sql_name(of: pa.DataType) -> str:
+    """What Spark calls a type, for sentences.
+
+    >>> sql_name(pa.int64()), sql_name(pa.decimal128(10, 2))
+    ('BIGINT', 'DECIMAL(10,2)')
+    """
+    if pa.types.is_decimal128(of):
+        return f"DECIMAL({of.precision},{of.scale})"
+    return _SQL_NAMES.get(of, str(of))
+
+
+def is_text_castable(to: pa.DataType) -> bool:
+    """Whether `cast_text` knows the type."""
+    return to in _SQL_NAMES or pa.types.is_decimal128(to)
+
+
+def cast_text(texts: pa.StringArray, to: pa.DataType) -> pa.Array:
+    """The texts as another type; a null stays null. `pa.ArrowInvalid` unless all of them fit."""
+    if pa.types.is_timestamp(to):
+        return _cast_timestamps(texts, to)
+    if pa.types.is_date32(to):
+        return within_calendar(texts.cast(to))
+    if pa.types.is_boolean(to):
+        return _cast_booleans(texts)
+    if pa.types.is_integer(to):
+        return _cast_integers(texts, to)
+    if pa.types.is_floating(to):
+        return _finite(texts.cast(to))
+    if pa.types.is_decimal128(to):
+        return within_precision(texts.cast(to))
+    return texts.cast(to)
+
+
+def cast_rows(texts: pa.StringArray, to: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """The same for texts of which some do not fit: those are null, and their row numbers are given."""
+    bad: list[int] = []
+    pieces = _cast_pieces(texts, to, 0, bad)
+    return pa.concat_arrays(pieces) if len(pieces) > 1 else pieces[0], bad
+
+
+def _cast_pieces(texts: pa.StringArray, to: pa.DataType, first_row: int, bad: list[int]) -> list[pa.Array]:
+    # Few texts are bad: each costs a handful of casts of ever shorter stretches, the others are cast as they come.
+    try:
+        return [cast_text(texts, to)]
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            bad.append(first_row)
+            return [pa.nulls(1, to)]
+    step = -(-len(texts) // 8)
+    return [
+        piece
+        for start in range(0, len(texts), step)
+        for piece in _cast_pieces(texts.slice(start, step), to, first_row + start, bad)
+    ]
+
+
+def within_calendar(times: pa.Array) -> pa.Array:
+    """Dates and timestamps of the years 1 to 9999: beyond, neither Python nor most databases can follow."""
+    if pa.types.is_date32(times.type):
+        numbers, micros_per_unit = times.view(pa.int32()), 86_400_000_000
+    else:
+        numbers, micros_per_unit = times.view(pa.int64()), 1
+    extremes = pc.min_max(numbers).as_py()
+    first, last = extremes["min"], extremes["max"]
+    if first is None or (first * micros_per_unit >= _YEAR_1_US and last * micros_per_unit < _YEAR_10000_US):
+        return times
+    raise pa.ArrowInvalid("it is outside the years 1 to 9999")
+
+
+def within_precision(numbers: pa.Decimal128Array) -> pa.Decimal128Array:
+    """Decimals that have no more digits than their type says: Arrow counts them before it appends zeros."""
+    numbers.validate(full=True)
+    return numbers
+
+
+def _cast_timestamps(texts: pa.StringArray, to: pa.DataType) -> pa.Array:
+    if to not in (UTC_MICROS, NAIVE_MICROS):
+        raise InvalidArgument(f"timestamps are in microseconds, in UTC or without a zone, not {to}")
+    try:
+        return within_calendar(texts.cast(to))
+    except pa.ArrowInvalid:
+        pass  # some are in a spelling that Arrow does not know, or are no timestamps at all
+    texts = pc.replace_substring_regex(texts, _FINER_THAN_MICROS, r"\1")
+    if to == NAIVE_MICROS:
+        return within_calendar(texts.cast(to))
+    has_zone = pc.match_substring_regex(texts, _ZONE)
+    nothing = pa.scalar(None, pa.string())
+    zoned = pc.if_else(has_zone, texts, nothing).cast(UTC_MICROS)
+    plain = pc.if_else(has_zone, nothing, texts).cast(NAIVE_MICROS).view(UTC_MICROS)
+    return within_calendar(pc.coalesce(zoned, plain))
+
+
+def _cast_booleans(texts: pa.StringArray) -> pa.Array:
+    is_true = pc.equal(texts, "true")
+    if pc.all(pc.or_(is_true, pc.equal(texts, "false")), min_count=0).as_py():
+        return is_true
+    raise pa.ArrowInvalid("it is neither true nor false")
+
+
+def _cast_integers(texts: pa.StringArray, to: pa.DataType) -> pa.Array:
+    numbers = texts.cast(to)
+    # Arrow reads 007 and 0x7 as 7. Keys that differ must not become the same.
+    if pc.all(pc.equal(numbers.cast(pa.string()), texts), min_count=0).as_py():
+        return numbers
+    raise pa.ArrowInvalid("it is not the plain spelling of an integer")
+
+
+def _finite(numbers: pa.Array) -> pa.Array:
+    if pc.all(pc.is_finite(numbers), min_count=0).as_py():
+        return numbers
+    raise pa.ArrowInvalid("it is not a finite number that fits")
