@@ -201,7 +201,7 @@ def test_every_loss_names_both_ways_out_and_how_many_others_there_are() -> None:
     assert loss.cause in MISSING_CAUSES
     assert "new checkpointLocation" in told
     assert "failOnDataLoss=false to go on from offset 4" in told
-    assert "3 more partitions" in told
+    assert "have lost something too: 3" in told
     assert "goes on from offset 4" in str(loss)
 
 

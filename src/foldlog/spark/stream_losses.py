@@ -48,7 +48,7 @@ class Loss:
 
     def error(self, others: int = 0) -> RecordsMissing:
         """What the query fails with; `others` is how many partitions more lost something."""
-        also = f" ({others} more partitions have lost something too)" if others else ""
+        also = f" (partitions of the query that have lost something too: {others})" if others else ""
         wanted = (self.offset, self.offset + self.skipped)
         return RecordsMissing(self.topic, self.partition, wanted, self.cause, self.why + also, self.advice)
 
