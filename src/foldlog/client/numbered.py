@@ -165,35 +165,29 @@ class NumberedLane:
     def __init__(self, partition: ResumablePartition, flow: _Flow) -> None:
         self._partition = partition
         self._flow = flow
-        self._is_known = False
+        self._first_settled: Event | None = None
 
     def append(self, batch: bytearray) -> None:
-        """The buffer belongs to the log from here on. Waits while much is on its way; raises what went wrong before."""
-        if not self._is_known:
-            self._append_first(batch)
-            self._is_known = True
-            return
-        settled = self._flow.expect(len(batch))
+        """The buffer belongs to the log from here on. Waits while much is on its way; raises what went wrong before.
+
+        The second batch waits for the first: until the log knows the producer, it would not miss one that was refused.
+        """
+        is_settled = Event()
+        if self._first_settled is None:
+            self._first_settled = is_settled
+        else:
+            self._first_settled.wait()
+        count_settled = self._flow.expect(len(batch))
+
+        def settled(appended: Appended | None, error: FoldlogError | None) -> None:
+            count_settled(appended, error)
+            is_settled.set()
+
         try:
             self._partition.begin_append(batch, settled)
         except FoldlogError as error:
             settled(None, error)
             raise
-
-    def _append_first(self, batch: bytearray) -> None:
-        """See ResumablePartition: until the log knows the producer, it would not miss a batch that was refused."""
-        answered = Event()
-        errors: list[FoldlogError] = []
-
-        def settled(appended: Appended | None, error: FoldlogError | None) -> None:
-            if error is not None:
-                errors.append(error)
-            answered.set()
-
-        self._partition.begin_append(batch, settled)
-        answered.wait()
-        if errors:
-            raise errors[0].with_traceback(None)
 
 
 class _Flow:
