@@ -1,0 +1,62 @@
+"""Widths of windows as people write them, and where a window begins: checked against plain arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldlog.errors import InvalidArgument
+from foldlog.views.measures import Window
+from foldlog.views.windows import parse_width_ms, parse_window, window_start_us
+
+
+@pytest.mark.parametrize(
+    ("text", "width_ms"),
+    [
+        ("1 minute", 60_000),
+        ("15 seconds", 15_000),
+        ("1 hour", 3_600_000),
+        ("1 day", 86_400_000),
+        ("2 weeks", 1_209_600_000),
+        ("250 milliseconds", 250),
+        ("  5  Minutes ", 300_000),
+        ("90second", 90_000),
+    ],
+)
+def test_a_width_is_a_number_and_a_unit(text: str, width_ms: int) -> None:
+    assert parse_width_ms(text) == width_ms
+
+
+@pytest.mark.parametrize(
+    "text", ["", "minute", "1", "1 month", "1.5 hours", "-1 day", "1 minute 5", 60, None, "\u0661 day"]
+)
+def test_what_is_no_width_is_refused_with_an_example(text: object) -> None:
+    with pytest.raises(InvalidArgument, match="'1 minute'"):
+        parse_width_ms(text)
+
+
+@pytest.mark.parametrize("text", ["0 seconds", "367 days", "999999999999 weeks"])
+def test_a_width_of_nothing_or_of_more_than_a_year_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="between 1 millisecond and 366 days"):
+        parse_width_ms(text)
+
+
+def test_a_window_is_a_column_and_a_width() -> None:
+    assert parse_window(("at", "1 minute")) == Window("at", 60_000)
+    assert parse_window(["at", "1 minute"]) == Window("at", 60_000)
+    assert parse_window(Window("at", 5)) == Window("at", 5)
+    assert parse_window(None) is None
+
+
+@pytest.mark.parametrize("window", ["1 minute", ("at",), ("at", "1 minute", 3), (3, "1 minute"), ("", "1 minute")])
+def test_a_window_of_another_form_is_refused(window: object) -> None:
+    with pytest.raises(InvalidArgument, match=r"\('at', '1 minute'\)"):
+        parse_window(window)
+
+
+@given(at_us=st.integers(-(10**17), 10**17), width_ms=st.integers(1, 10**10))
+def test_an_event_lies_in_its_window_also_before_1970(at_us: int, width_ms: int) -> None:
+    start_us = window_start_us(at_us, width_ms)
+    assert start_us <= at_us < start_us + width_ms * 1000
+    assert start_us % (width_ms * 1000) == 0
