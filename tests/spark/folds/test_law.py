@@ -31,6 +31,10 @@ def static(spark: SparkSession) -> DataFrame:
     return spark.range(3).select(F.col("id"), F.lit("x").alias("s"))
 
 
+def _text(value: int) -> str:
+    return str(value)
+
+
 UNLAWFUL: dict[str, tuple[Make, str]] = {
     "groupBy": (lambda rows, static: rows.groupBy("a").count(), "aggregates"),
     "agg over all": (lambda rows, static: rows.agg(F.max("id")), "aggregates"),
@@ -64,7 +68,7 @@ UNLAWFUL: dict[str, tuple[Make, str]] = {
         "another result each time",
     ),
     "nondeterministic udf": (
-        lambda rows, static: rows.withColumn("r", F.udf(lambda value: str(value)).asNondeterministic()("id")),
+        lambda rows, static: rows.withColumn("r", F.udf(_text).asNondeterministic()("id")),
         "another result each time",
     ),
     "current_timestamp": (lambda rows, static: rows.withColumn("r", F.current_timestamp()), "looks at the clock"),
@@ -89,7 +93,7 @@ LAWFUL: dict[str, Make] = {
     "semi and anti join": lambda rows, static: rows.join(static, "id", "leftsemi").join(static, "id", "leftanti"),
     "aggregated static": lambda rows, static: rows.join(static.groupBy("id").count(), "id"),
     "union with itself": lambda rows, static: rows.filter("id > 0").union(rows.filter("id < 0")),
-    "udf": lambda rows, static: rows.withColumn("r", F.udf(lambda value: str(value))("id")),
+    "udf": lambda rows, static: rows.withColumn("r", F.udf(_text)("id")),
     "sort and repartition": lambda rows, static: rows.orderBy("id").repartition(2),
     "scalar subquery of a static frame": lambda rows, static: rows.filter("id > (select 1)"),
 }

@@ -1,0 +1,320 @@
+"""Folds that run: what they read, what they skip, what they refuse, against a recompute of the log in plain Python.
+
+The view is the smallest there is (`FileView`); the engines have tests of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import foldlog
+import foldlog.spark as fl
+from file_view import FileView
+from foldlog.errors import FoldError
+from foldlog.spark.folds.declaration import Fold
+from foldlog.spark.folds.feed import Feed, State
+from folds_model import SCHEMA, fill, mirror_of, payment
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    with foldlog.open(tmp_path / "data") as log:
+        log.create_topic("payments", partitions=2)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> FileView:
+    return FileView(tmp_path / "mirror.json")
+
+
+def mirror_into(view: FileView, **options: str) -> Fold:
+    payments = fl.topic("payments", key="tx_id", schema=options.get("schema", SCHEMA))
+
+    @fl.fold(payments, into=view)
+    def mirror(rows: DataFrame) -> DataFrame:
+        return rows
+
+    return mirror
+
+
+def run(fold: Fold, directory: Path, spark: SparkSession, **settings: object) -> Feed:
+    return fl.run([fold], directory, once=True, spark=spark, **settings)[0]  # type: ignore[arg-type]
+
+
+def append(directory: Path, *records: tuple[str | None, bytes | None], topic: str = "payments") -> None:
+    with foldlog.open(directory) as log:
+        fill(log, topic, list(records))
+
+
+def test_updates_duplicates_and_tombstones_give_the_newest_row_of_each_key(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    append(directory, *((f"tx{n % 7}", payment(amount_paise=n)) for n in range(40)))
+    append(directory, ("tx1", None), ("tx2", payment("coffee")), ("tx2", payment("coffee")), ("never", None))
+    fold = mirror_into(view)
+    run(fold, directory, spark)
+    assert view.rows() == mirror_of(directory, "payments")
+    assert "tx1" not in view.rows()
+    append(directory, ("tx1", payment("back")), ("tx3", None))
+    run(fold, directory, spark)
+    assert view.rows() == mirror_of(directory, "payments")
+
+
+def test_small_ranges_give_the_same_view_as_one_range(directory: Path, view: FileView, spark: SparkSession) -> None:
+    append(directory, *((f"tx{n % 5}", None if n % 11 == 0 else payment(amount_paise=n)) for n in range(60)))
+    run(mirror_into(view), directory, spark, range_bytes=1000)
+    assert len(view.deltas) > 3
+    assert view.rows() == mirror_of(directory, "payments")
+    read = [one for delta in view.deltas for one in delta.ranges.items()]
+    for number in (0, 1):
+        edges = [span for partition, span in read if partition == number]
+        assert [start for start, _ in edges][1:] == [stop for _, stop in edges][:-1]
+
+
+def test_an_empty_topic_makes_an_empty_view_with_a_bookmark(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    feed = run(mirror_into(view), directory, spark)
+    assert feed.state is State.CAUGHT_UP
+    assert view.rows() == {}
+    assert view.bookmark() is not None
+
+
+def test_a_tombstone_deletes_although_the_fold_filters_it_out(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    append(directory, ("a", payment(amount_paise=5)), ("b", payment(amount_paise=-5)), ("c", payment(amount_paise=7)))
+    append(directory, ("a", None))
+    payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
+
+    @fl.fold(payments, into=view)
+    def positive(rows: DataFrame) -> DataFrame:
+        return rows.filter("amount_paise > 0")
+
+    run(positive, directory, spark)
+    assert view.rows() == mirror_of(directory, "payments", lambda row: row["amount_paise"] > 0)
+    assert set(view.rows()) == {"c"}
+
+
+def test_a_fold_may_turn_a_tombstone_into_a_row_of_its_own(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    append(directory, ("a", payment()), ("b", payment()), ("a", None))
+    payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
+
+    @fl.fold(payments, into=view)
+    def kept(rows: DataFrame) -> DataFrame:
+        return rows.withColumn("gone", F.col("_deleted")).withColumn("_deleted", F.lit(False))
+
+    run(kept, directory, spark)
+    assert {key: row["gone"] for key, row in view.rows().items()} == {"a": True, "b": False}
+
+
+def test_poison_is_set_aside_with_its_reason_and_the_rest_goes_on(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    append(
+        directory,
+        ("a", payment()),
+        ("b", b"{"),
+        (None, payment()),
+        ("c", b""),
+        ("d", b'{"amount_paise": "x"}'),
+        ("e", payment()),
+    )
+    feed = run(mirror_into(view), directory, spark)
+    assert set(view.rows()) == {"a", "e"}
+    assert feed.dead == 4
+    with foldlog.open(directory, mode="r") as log:
+        letters = {record.key.decode(): record for record in log.read("mirror.dead")}
+    assert len(letters) == 4
+    places = {
+        f"{dict(one.headers)['topic'].decode()}/{dict(one.headers)['partition'].decode()}/{dict(one.headers)['offset'].decode()}"
+        for one in letters.values()
+    }
+    assert places == set(letters)
+    by_key = {dict(one.headers).get("key"): one for one in letters.values()}
+    assert by_key[b"b"].value == b"{"
+    assert by_key[b"c"].value == b""
+    assert b"no key" in dict(by_key[None].headers)["reason"]
+    assert b"amount_paise" in dict(by_key[b"d"].headers)["reason"]
+
+
+def test_strict_stops_at_the_first_record_that_does_not_parse_and_names_it(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    append(directory, ("a", payment()), ("b", b"{"))
+    with pytest.raises(FoldError, match=r"stops at offset \d of payments-\d: .*without --strict"):
+        run(mirror_into(view), directory, spark, strict=True)
+    assert view.rows() == {}
+
+
+def test_folds_at_the_same_place_share_one_read_and_one_that_lags_runs_alone(
+    directory: Path, view: FileView, tmp_path: Path, spark: SparkSession
+) -> None:
+    other_view = FileView(tmp_path / "other.json")
+    payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
+    mirror = fl.fold(payments, into=view, name="mirror")(lambda rows: rows)
+    cheap = fl.fold(payments, into=other_view, name="cheap")(lambda rows: rows.filter("amount_paise < 20"))
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(10)))
+    fl.run([mirror], directory, once=True, spark=spark)
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(10, 30)))
+    fl.run([mirror, cheap], directory, once=True, spark=spark)
+    append(directory, *((f"tx{n}", payment(amount_paise=n - 10)) for n in range(20, 25)))
+    fl.run([mirror, cheap], directory, once=True, spark=spark)
+    assert view.rows() == mirror_of(directory, "payments")
+    assert other_view.rows() == mirror_of(directory, "payments", lambda row: row["amount_paise"] < 20)
+    assert view.deltas[-1].ranges == other_view.deltas[-1].ranges
+
+
+def test_a_fold_that_fails_leaves_the_others_alone_and_says_why(
+    directory: Path, view: FileView, tmp_path: Path, spark: SparkSession
+) -> None:
+    append(directory, ("a", payment()))
+    payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
+    mirror = fl.fold(payments, into=view, name="mirror")(lambda rows: rows)
+    broken = fl.fold(payments, into=FileView(tmp_path / "x.json"), name="broken")(lambda rows: rows.filter("nope > 1"))
+    with pytest.raises(FoldError, match=r"'broken' cannot be planned: .*nope"):
+        fl.run([broken, mirror], directory, once=True, spark=spark)
+    assert set(view.rows()) == {"a"}
+
+
+def test_a_topic_that_grew_is_read_in_the_order_of_its_keys(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    append(directory, *((f"tx{n % 20}", payment(amount_paise=n)) for n in range(100)))
+    with foldlog.open(directory) as log:
+        log.grow_topic("payments", 5)
+    append(directory, *((f"tx{n % 20}", None if n % 13 == 0 else payment(amount_paise=n)) for n in range(100, 200)))
+    run(mirror_into(view), directory, spark, range_bytes=2000)
+    newest = {f"tx{n % 20}": n for n in range(200)}
+    assert {key: row["amount_paise"] for key, row in view.rows().items()} == {
+        key: n for key, n in newest.items() if n % 13 or n < 100
+    }
+
+
+def test_a_recreated_topic_is_an_error_that_names_the_way_out(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    append(directory, ("a", payment()))
+    fold = mirror_into(view)
+    run(fold, directory, spark)
+    with foldlog.open(directory) as log:
+        log.delete_topic("payments")
+        log.create_topic("payments", partitions=2)
+    append(directory, ("b", payment()))
+    with pytest.raises(FoldError, match=r"deleted and created again.*foldlog fold rebuild mirror --accept-loss"):
+        run(fold, directory, spark)
+    assert set(view.rows()) == {"a"}
+    with pytest.raises(FoldError, match="another topic"):
+        fl.rebuild(fold, directory, spark=spark)
+    fl.rebuild(fold, directory, spark=spark, accept_loss=True)
+    assert set(view.rows()) == {"b"}
+
+
+def test_what_retention_took_is_an_error_or_a_counted_skip(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    fold = mirror_into(view)
+    append(directory, ("a", payment()))
+    run(fold, directory, spark)
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(20)))
+    with foldlog.open(directory) as log:
+        ends = {number: end for number, (_, end) in log.offsets("payments").items()}
+        log.delete_records("payments", {number: end - 1 for number, end in ends.items() if end > 1})
+        kept = mirror_of(directory, "payments")
+    with pytest.raises(FoldError, match=r"payments-\d cannot be read: .*--skip-missing"):
+        run(fold, directory, spark)
+    feed = run(fold, directory, spark, skip_missing=True)
+    assert feed.state is State.CAUGHT_UP
+    assert view.rows() == {**kept, "a": view.rows()["a"]}
+    bookmark = view.bookmark()
+    assert bookmark is not None
+    assert bookmark.skipped == 20 - len([key for key in kept if key != "a"])
+    verdict = fl.verify(fold, directory, spark=spark)
+    assert verdict.answer == "not provable"
+
+
+def test_a_rewound_fold_reads_again_and_ends_the_same(directory: Path, view: FileView, spark: SparkSession) -> None:
+    append(directory, *((f"tx{n % 9}", None if n % 10 == 0 else payment(amount_paise=n)) for n in range(50)))
+    fold = mirror_into(view)
+    run(fold, directory, spark)
+    before = view.rows()
+    rewound = fl.rewind(fold, directory, "0:3,1:4")
+    assert {number: at.offset for number, at in rewound.now.positions.items()} == {0: 3, 1: 4}
+    assert rewound.again == 50 - 7
+    run(fold, directory, spark)
+    assert view.rows() == before
+    with pytest.raises(ValueError, match="a rewind goes back only"):
+        fl.rewind(fold, directory, "10000")
+
+
+def test_a_compacted_topic_reseeds_a_view_that_was_deleted(tmp_path: Path, view: FileView, spark: SparkSession) -> None:
+    directory = tmp_path / "data"
+    with foldlog.open(directory) as log:
+        log.create_topic("payments", config={"cleanup.policy": "compact", "foldlog.segment.records": 10})
+        fill(log, "payments", [(f"tx{n % 6}", None if n % 17 == 3 else payment(amount_paise=n)) for n in range(80)])
+    fold = mirror_into(view)
+    run(fold, directory, spark)
+    before = view.rows()
+    with foldlog.open(directory) as log:
+        log.compact("payments")
+    view.drop()
+    run(fold, directory, spark)
+    assert view.rows() == before
+    assert fl.verify(fold, directory, spark=spark).answer == "equal"
+
+
+def test_verify_finds_a_view_that_was_changed_by_hand_and_shows_where(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(10)))
+    fold = mirror_into(view)
+    run(fold, directory, spark)
+    assert fl.verify(fold, directory, spark=spark).answer == "equal"
+    content = json.loads(view.path.read_text())
+    content["rows"]["tx3"]["amount_paise"] = 4
+    view.path.write_text(json.dumps(content))
+    verdict = fl.verify(fold, directory, spark=spark)
+    assert verdict.answer == "different"
+    assert verdict.comparison is not None
+    assert (verdict.comparison.only_left, verdict.comparison.only_right) == (1, 1)
+    assert verdict.comparison.examples_right[0]["amount_paise"] == 3
+
+
+def test_verify_finds_a_fold_whose_result_depends_on_the_split(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(40)))
+    payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
+
+    @fl.fold(payments, into=view)
+    def numbered(rows: DataFrame) -> DataFrame:
+        def number(batches: object) -> object:
+            for batch in batches:  # type: ignore[attr-defined]
+                table = batch.to_pydict()
+                table["note"] = [str(n) for n in range(batch.num_rows)]
+                yield type(batch).from_pydict(table, schema=batch.schema)
+
+        return rows.mapInArrow(number, rows.schema)  # type: ignore[arg-type]
+
+    run(numbered, directory, spark)
+    assert fl.verify(numbered, directory, spark=spark, range_bytes=500).answer == "different"
+
+
+def test_the_groups_committed_offsets_show_where_a_fold_is(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(10)))
+    run(mirror_into(view), directory, spark)
+    with foldlog.open(directory, mode="r") as log:
+        assert sum(log.lag("fold.mirror").values()) == 0
+        assert {place.offset for place in log.committed("fold.mirror").values()} == {
+            end for _, end in log.offsets("payments").values()
+        }
