@@ -1,9 +1,8 @@
-"""Headers and frames in both directions: against kio's headers, against broken bytes, and one byte at a time."""
+"""Headers and frames in both directions: against kio's headers, and against broken bytes."""
 
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -18,15 +17,14 @@ from foldlog.errors import InvalidArgument, MalformedBytes
 from foldlog.limits import HEADER_TAGS_MAX
 from foldlog.wire import frames
 from foldlog.wire.codec import decoder, encode
-from foldlog.wire.frames import FrameReader, RequestHeader
+from foldlog.wire.frames import RequestHeader
 from foldlog.wire.messages import APIS, NAMES
 from foldlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from foldlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from foldlog.wire.messages.heartbeat import HeartbeatResponse
 from foldlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.filled import filled
 from wire.kio_values import VERSIONS, kio_bytes, request_and_response, version_id
 
-FRAME_BYTES_MAX = 1 << 20
 LARGE = b"batch" * 2000
 
 
@@ -158,26 +156,3 @@ def test_an_api_without_messages_is_an_error_of_the_caller() -> None:
         frames.load(17)
     assert frames.load(18).REQUEST is ApiVersionsRequest
     assert frames.response_of(ApiVersionsRequest) is ApiVersionsResponse
-
-
-@given(frames_=st.lists(st.binary(max_size=20), max_size=6), cuts=st.lists(st.integers(0, 140), max_size=8))
-def test_frames_come_out_whole_whatever_pieces_they_came_in(frames_: list[bytes], cuts: list[int]) -> None:
-    stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames_)
-    reader = FrameReader(20)
-    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    read = [frame for start, end in pairwise(edges) for frame in reader.feed(stream[start:end])]
-    assert read == frames_
-
-
-def test_frames_come_out_whole_one_byte_at_a_time() -> None:
-    stream = b"".join(frames.encode_request(HeartbeatRequest(group_id="g"), 4, 1, "me")) * 3
-    reader = FrameReader(FRAME_BYTES_MAX)
-    read = [frame for byte in stream for frame in reader.feed(bytes([byte]))]
-    assert read == [stream[4 : len(stream) // 3]] * 3
-
-
-@pytest.mark.parametrize("size", [-1, FRAME_BYTES_MAX + 1, -(1 << 31), (1 << 31) - 1])
-def test_a_frame_that_declares_too_much_is_refused_before_it_comes(size: int) -> None:
-    reader = FrameReader(FRAME_BYTES_MAX)
-    with pytest.raises(MalformedBytes, match="frame"):
-        reader.feed(struct.pack(">i", size))

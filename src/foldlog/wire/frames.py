@@ -141,33 +141,3 @@ def response_correlation_id(frame: Records) -> int:
     if len(frame) < _LENGTH.size:
         raise MalformedBytes("response header", f"{len(frame)} bytes are too few", 0)
     return cast(int, _LENGTH.unpack_from(frame)[0])
-
-
-class FrameReader:
-    """Cuts a stream into frames, whatever pieces it comes in. Owned by the thread that reads the connection.
-
-    Holds what has come of the next frame, never more than it declares and `frame_bytes_max` allows.
-    """
-
-    def __init__(self, frame_bytes_max: int) -> None:
-        self._frame_bytes_max = frame_bytes_max
-        self._held = bytearray()
-
-    def feed(self, data: Records) -> list[bytes]:
-        """The frames that `data` completes, without their lengths. After an error the stream cannot be read on."""
-        held = self._held
-        held += data
-        frames: list[bytes] = []
-        position = 0
-        while len(held) - position >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(held, position)
-            if not 0 <= size <= self._frame_bytes_max:
-                raise MalformedBytes("frame", f"a length of {size}, over {self._frame_bytes_max} or negative", position)
-            body = position + _LENGTH.size
-            if len(held) - body < size:
-                break
-            with memoryview(held) as view:
-                frames.append(bytes(view[body : body + size]))
-            position = body + size
-        del held[:position]
-        return frames
