@@ -152,15 +152,24 @@ def _plain_type(kind: Any) -> Any:
     if types.is_timestamp(kind) or types.is_duration(kind) or types.is_time64(kind) or types.is_date64(kind):
         return pa.int64()
     if types.is_list(kind) or types.is_large_list(kind):
-        return pa.large_list(_plain_type(kind.value_type))
+        return pa.large_list(_inner_type(kind.value_type))
     if types.is_map(kind):
-        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+        return pa.map_(_inner_type(kind.key_type), _inner_type(kind.item_type))
     if types.is_struct(kind):
         names = [field.name for field in kind]
         if len(set(names)) != len(names):
             raise InvalidArgument(f"its struct has two fields of the same name ({', '.join(names)})")
-        return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, _inner_type(field.type)) for field in kind])
     raise InvalidArgument(f"there is no exact text for its type {kind}")
+
+
+def _inner_type(kind: Any) -> Any:
+    """Of a part of a nested type. Arrow loses count of values without a type when it casts what they are inside of."""
+    from pyarrow import types
+
+    if types.is_null(kind):
+        raise InvalidArgument("a part of it has no type")
+    return _plain_type(kind)
 
 
 def _is_text(kind: Any) -> bool:
