@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,31 +35,37 @@ class FileView(View):
         return Bookmark.from_json(self._content()["bookmark"]) if self.path.exists() else None
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        stored = self.bookmark()
-        if stored is not None:
-            return stored
-        self._store({"bookmark": start.to_json(), "key": shape.record_key, "rows": {}})
-        return start
+        with self._alone():
+            stored = self.bookmark()
+            if stored is None:
+                self._store({"bookmark": start.to_json(), "key": shape.record_key, "rows": {}})
+            return stored or start
 
     def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
-        content = self._expecting(expected)
+        with self._alone():
+            self._apply(delta, self._expecting(expected), new)
+        self.deltas.append(delta)
+
+    def _apply(self, delta: Delta, content: dict[str, Any], new: Bookmark) -> None:
         for row in delta.rows.to_pylist():
             key = row[content["key"]]
             content["rows"].pop(key, None)
             if not row[DELETED]:
                 content["rows"][key] = {name: value for name, value in row.items() if name not in META}
         self._store({**content, "bookmark": new.to_json()})
-        self.deltas.append(delta)
 
     def move(self, expected: Bookmark, new: Bookmark) -> None:
-        self._store({**self._expecting(expected), "bookmark": new.to_json()})
+        with self._alone():
+            self._store({**self._expecting(expected), "bookmark": new.to_json()})
 
     def shadow(self, label: str) -> FileView:
         return FileView(self.path.with_suffix(f".{label}"))
 
     def swap(self, shadow: View) -> None:
-        os.replace(self.path, self.path.with_suffix(".old"))
-        os.replace(shadow.place, self.path)
+        with self._alone():
+            os.link(self.path, self.path.with_suffix(".older"))
+            os.replace(self.path.with_suffix(".older"), self.path.with_suffix(".old"))
+            os.replace(shadow.place, self.path)
 
     def drop_old(self) -> bool:
         old = self.path.with_suffix(".old")
@@ -80,6 +88,13 @@ class FileView(View):
     def _batches(rows: list[dict[str, object]]) -> Iterator[pa.RecordBatch]:
         if rows:
             yield from pa.Table.from_pylist(rows).to_batches()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Between threads and processes: comparing and storing is one step."""
+        with self.path.with_suffix(".lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield
 
     def _expecting(self, expected: Bookmark) -> dict[str, Any]:
         content = self._content()

@@ -20,6 +20,8 @@ from foldlog.spark.origin import OffsetRange, Origin
 
 FOLDS_TOPIC: Final = "__folds"
 PUBLISH_EVERY_MS: Final = 1000
+RETRY_AFTER_MS: Final = 30_000
+"""Looking for a writer that does not listen takes seconds: not with every range."""
 SILENT_AFTER_MS: Final = 15_000
 """A runner that has not published for so long is taken for gone."""
 
@@ -155,6 +157,7 @@ class Publisher:
         self._ledger = ledger
         self._clock = clock
         self._due_ms = 0.0
+        self._blocked_until_ms = 0.0
         self._last_problem = ""
         self._has_topic = False
 
@@ -163,8 +166,11 @@ class Publisher:
         return self._clock.monotonic_ms() >= self._due_ms
 
     def publish(self, statuses: Iterable[Status], commits: Iterable[tuple[str, str, Mapping[int, int]]]) -> bool:
-        """Whether it worked."""
-        self._due_ms = self._clock.monotonic_ms() + PUBLISH_EVERY_MS
+        """Whether it worked. After a failure it is not tried again for a while."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._blocked_until_ms:
+            return False
+        self._due_ms = now_ms + PUBLISH_EVERY_MS
         try:
             if not self._has_topic:
                 self._ledger.ensure_topic(FOLDS_TOPIC, 1, {"cleanup.policy": "compact"})
@@ -177,6 +183,7 @@ class Publisher:
             if problem != self._last_problem:
                 _log.warning("the status of the folds cannot be published, they go on without: %s", problem)
             self._last_problem = problem
+            self._blocked_until_ms = self._clock.monotonic_ms() + RETRY_AFTER_MS
             return False
         self._last_problem = ""
         return True
