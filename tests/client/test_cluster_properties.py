@@ -1,0 +1,112 @@
+"""What a person may say about how to reach a cluster: each address and property that is right, and each that is not.
+
+A wrong one is told in one sentence before anything is connected.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+
+import pytest
+
+from foldlog.client.cluster_properties import Address, ClusterProperties, parse_addresses
+from foldlog.errors import InvalidArgument, InvalidConfig
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a:1", [Address("a", 1)]),
+        (" a:1 , b.c:65535,,a:1", [Address("a", 1), Address("b.c", 65535)]),
+        ("[::1]:9092", [Address("::1", 9092)]),
+        ("SSL://kafka_1:9093", [Address("kafka_1", 9093)]),
+    ],
+)
+def test_addresses_are_read_as_javas_clients_read_them(text: str, found: list[Address]) -> None:
+    assert list(parse_addresses(text)) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", " , ", "kafka", "kafka:", ":9092", "kafka:0", "kafka:65536", "kafka:x", "::1:9", "a b:1"]
+)
+def test_what_is_no_address_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"bootstrap\.servers names"):
+        parse_addresses(text)
+
+
+def test_an_address_of_version_six_is_shown_as_it_was_written() -> None:
+    assert str(parse_addresses("[fe80::2]:9092")[0]) == "[fe80::2]:9092"
+
+
+def test_defaults_are_those_of_kafkas_clients() -> None:
+    properties = ClusterProperties.parse({})
+    assert properties.client_id == "foldlog"
+    assert properties.request_timeout_ms == 30_000
+    assert properties.default_api_timeout_ms == 60_000
+    assert properties.fetch_max_wait_ms == 500
+    assert properties.max_partition_fetch_bytes == 1 << 20
+    assert properties.isolation_level == 0
+    assert properties.tls is None
+
+
+def test_properties_are_taken_by_their_kafka_names() -> None:
+    properties = ClusterProperties.parse(
+        {"request.timeout.ms": " 7 ", "isolation.level": "read_committed", "client.id": "folds", "fetch.max.bytes": "9"}
+    )
+    assert (properties.request_timeout_ms, properties.isolation_level) == (7, 1)
+    assert (properties.client_id, properties.fetch_max_bytes) == ("folds", 9)
+
+
+@pytest.mark.parametrize("value", ["", "soon", "0", "-1", "1.5", str(1 << 31)])
+def test_a_number_out_of_range_is_refused(value: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"request\.timeout\.ms=.* is not a whole number from 1 to"):
+        ClusterProperties.parse({"request.timeout.ms": value})
+
+
+def test_an_unknown_isolation_level_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="read_uncommitted, read_committed"):
+        ClusterProperties.parse({"isolation.level": "serializable"})
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT", "sasl_ssl", "TLS"])
+def test_sasl_is_refused_by_naming_what_is_supported(protocol: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"not supported; this client speaks PLAINTEXT, and SSL"):
+        ClusterProperties.parse({"security.protocol": protocol})
+
+
+def test_properties_that_mean_nothing_here_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="foldlog"):
+        ClusterProperties.parse({"auto.offset.reset": "latest", "group.id": "g", "client.id": "c"})
+    assert caplog.messages == ["these Kafka client properties mean nothing here: auto.offset.reset, group.id"]
+    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+def test_tls_checks_the_brokers_name_unless_told_not_to() -> None:
+    checked = ClusterProperties.parse({"security.protocol": "SSL"}).tls
+    assert checked is not None
+    assert checked.check_hostname
+    unchecked = ClusterProperties.parse({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": ""}).tls
+    assert unchecked is not None
+    assert not unchecked.check_hostname
+    assert unchecked.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, name: str, is_there: bool) -> None:
+    file = tmp_path / "it.pem"
+    if is_there:
+        file.write_text("not a certificate")
+    with pytest.raises(InvalidConfig, match=r"it\.pem"):
+        ClusterProperties.parse({"security.protocol": "SSL", name: str(file)})
+
+
+@pytest.mark.parametrize("store", ["ssl.truststore", "ssl.keystore"])
+def test_a_java_keystore_is_refused_with_the_way_out(store: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"export it as PEM"):
+        ClusterProperties.parse({"security.protocol": "SSL", f"{store}.location": "trust.jks"})
