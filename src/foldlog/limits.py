@@ -279,3 +279,15 @@ JSON_EXACT_ROWS = 512
 SPARK_KEYS_BYTES = 64 << 20
 """What latestPerKey holds of keys and offsets in one task, some two million keys; grouping them takes a few times as
 much. More keys take more passes."""
+
+REGISTRY_ANSWER_BYTES_MAX = 4 << 20
+"""A schema of a registry: the largest that are written by hand have tens of kilobytes."""
+
+REGISTRY_TIMEOUT_S = 10
+"""How long a schema registry may take to answer, before the task that needs a schema fails."""
+
+REGISTRY_SCHEMAS_MAX = 10_000
+"""Schemas that a process remembers; an id never changes its meaning, so they are never asked for again."""
+
+REGISTRY_REFERENCES_MAX = 100
+"""Schemas that one schema may refer to, directly or not: a registry that names more is going in circles."""

@@ -1,0 +1,96 @@
+"""The columns of a lake table: which Arrow types it has, how it grows, and how rows are made to fit into it.
+
+Open table formats have one type for text, one for bytes and one for lists, however Arrow lays them out, and know time
+to the microsecond. So a schema is brought to that form before it is stored or compared. Every column may be null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from foldlog.errors import InvalidArgument, SchemaChanged
+from foldlog.views.contract import DELETED, OFFSET, PARTITION, TIMESTAMP
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def lake_schema(columns: pa.Schema, *, is_history: bool) -> pa.Schema:
+    """The columns of a fold as a lake has them; a history has where each row came from behind them."""
+    import pyarrow as pa
+
+    fields = [pa.field(field.name, lake_type(field.type, field.name)) for field in columns]
+    if is_history:
+        fields += [
+            pa.field(PARTITION, pa.int32()),
+            pa.field(OFFSET, pa.int64()),
+            pa.field(TIMESTAMP, pa.timestamp("us", "UTC")),
+            pa.field(DELETED, pa.bool_()),
+        ]
+    return pa.schema(fields)
+
+
+def lake_type(kind: Any, column: str) -> Any:
+    """The type in which a lake keeps values of `kind`; InvalidArgument, with the column's name, if it has none."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if types.is_date(kind):
+        return pa.date32()
+    if types.is_decimal(kind) and kind.precision <= 38 and kind.scale >= 0:
+        return pa.decimal128(kind.precision, kind.scale)
+    if types.is_signed_integer(kind) or kind in (pa.bool_(), pa.float32(), pa.float64()):
+        return kind
+    nested = _nested_type(kind, column)
+    if nested is None:
+        raise InvalidArgument(f"a lake has no type for column {column!r} of type {kind}; cast it in the fold")
+    return nested
+
+
+def _nested_type(kind: Any, column: str) -> Any:
+    import pyarrow as pa
+    from pyarrow import types
+
+    if types.is_struct(kind):
+        return pa.struct([pa.field(field.name, lake_type(field.type, f"{column}.{field.name}")) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(lake_type(kind.key_type, f"{column}.key"), lake_type(kind.item_type, f"{column}.value"))
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.list_(pa.field("element", lake_type(kind.value_type, f"{column}.element")))
+    return None
+
+
+def missing_fields(stored: pa.Schema, wanted: pa.Schema, place: str) -> list[pa.Field]:
+    """What `stored` lacks of `wanted`; SchemaChanged if a column has another type by now."""
+    missing = []
+    for field in wanted:
+        number = stored.get_field_index(field.name)
+        if number < 0:
+            missing.append(field)
+            continue
+        found = lake_type(stored.field(number).type, field.name)
+        if found != field.type:
+            raise SchemaChanged(place, f"column {field.name!r} is {found} there and {field.type} here")
+    return missing
+
+
+def fitted(rows: pa.Table, stored: pa.Schema, place: str) -> pa.Table:
+    """The rows with the columns of `stored`, in its order: null where the rows have no such column."""
+    import pyarrow as pa
+
+    unknown = [name for name in rows.column_names if stored.get_field_index(name) < 0]
+    if unknown:
+        raise SchemaChanged(place, f"it has no column {unknown[0]!r}")
+    columns = []
+    for field in stored:
+        if rows.schema.get_field_index(field.name) < 0:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+        else:
+            columns.append(rows[field.name].cast(field.type))
+    return pa.table(columns, schema=stored)
