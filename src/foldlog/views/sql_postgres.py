@@ -114,6 +114,14 @@ class PostgresDatabase:
             if self._connection is not None and self._connection.broken:
                 self.close()
 
+    def outside_transaction(self, statement: str) -> None:
+        """What PostgreSQL refuses inside of one, such as VACUUM."""
+        psycopg = load_psycopg()
+        try:
+            self._connected(psycopg).execute(statement.encode())
+        except psycopg.Error as error:
+            raise ViewUnavailable(self.place, _one_line(error)) from error
+
     def another(self) -> PostgresDatabase:
         """The same database through a connection of its own."""
         return PostgresDatabase(self.url, self.place, self._tables, wait_ms=self._wait_ms)

@@ -1,0 +1,163 @@
+"""A table of PostgreSQL in another's place: renamed in one transaction, with indexes, owner, grants, comments and
+storage parameters kept.
+
+The indexes are built on the shadow while the old table is still read; only the renames need it alone, and those take
+a moment. What cannot be carried over (views, foreign keys, triggers, rules, policies, constraints, columns that no fold
+made) is found first, and the swap refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from foldlog.errors import ViewInUse
+from foldlog.views.sql_bookmarks import Run
+from foldlog.views.sql_names import TableName, quoted
+from foldlog.views.sql_postgres import table_exists
+
+_DEPENDENTS: Final = """
+    WITH target AS (SELECT %s::regclass::oid AS oid)
+    SELECT DISTINCT CASE WHEN rule.oid IS NOT NULL AND owner.relkind IN ('v', 'm')
+                THEN CASE owner.relkind WHEN 'v' THEN 'view ' ELSE 'materialized view ' END || owner.oid::regclass
+                ELSE pg_describe_object(depend.classid, depend.objid, depend.objsubid) END
+    FROM target JOIN pg_depend AS depend ON depend.refclassid = 'pg_class'::regclass AND depend.refobjid = target.oid
+    LEFT JOIN pg_rewrite AS rule ON depend.classid = 'pg_rewrite'::regclass AND rule.oid = depend.objid
+    LEFT JOIN pg_class AS owner ON owner.oid = rule.ev_class
+    WHERE depend.deptype = 'n' AND NOT (depend.classid = 'pg_class'::regclass AND depend.objid = target.oid)
+    UNION SELECT 'trigger ' || quote_ident(tgname) FROM target JOIN pg_trigger ON tgrelid = target.oid
+          WHERE NOT tgisinternal
+    UNION SELECT 'rule ' || quote_ident(rulename) FROM target JOIN pg_rewrite ON ev_class = target.oid
+    UNION SELECT 'policy ' || quote_ident(polname) FROM target JOIN pg_policy ON polrelid = target.oid
+    UNION SELECT 'statistics ' || quote_ident(stxname) FROM target JOIN pg_statistic_ext ON stxrelid = target.oid
+    UNION SELECT 'publication ' || quote_ident(pubname) FROM target JOIN pg_publication_rel ON prrelid = target.oid
+          JOIN pg_publication ON pg_publication.oid = prpubid
+    UNION SELECT 'constraint ' || quote_ident(conname) FROM target JOIN pg_constraint ON conrelid = target.oid
+          WHERE contype NOT IN ('p', 'n', 't')
+    UNION SELECT 'table ' || inhrelid::regclass || ', which inherits from it' FROM target
+          JOIN pg_inherits ON inhparent = target.oid
+    UNION SELECT 'column ' || quote_ident(attname) || ' (not the fold''s)' FROM target
+          JOIN pg_attribute ON attrelid = target.oid
+          WHERE attnum > 0 AND NOT attisdropped AND attname <> ALL (%s)
+    ORDER BY 1
+"""
+
+_INDEXES: Final = """
+    SELECT index.oid::text, index.relname, pg_get_indexdef(index.oid), obj_description(index.oid, 'pg_class'),
+           indisprimary
+    FROM pg_index JOIN pg_class AS index ON index.oid = indexrelid
+    WHERE indrelid = %s::regclass AND indisvalid ORDER BY index.oid
+"""
+
+_GRANTS: Final = """
+    SELECT given.privilege_type, NULL::text, given.is_grantable,
+           CASE given.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(given.grantee)) END
+    FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner))) AS given WHERE oid = %s::regclass
+    UNION ALL
+    SELECT given.privilege_type, attname, given.is_grantable,
+           CASE given.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(given.grantee)) END
+    FROM pg_attribute, aclexplode(attacl) AS given WHERE attrelid = %s::regclass AND NOT attisdropped
+"""
+
+_COMMENTS: Final = """
+    SELECT NULL::text, obj_description(%s::regclass, 'pg_class')
+    UNION ALL SELECT attname, col_description(attrelid, attnum) FROM pg_attribute
+              WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped
+"""
+
+
+def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: TableName, own: Iterable[str]) -> None:
+    """`shadow` becomes `live`, and what was `live` becomes `old`, whose predecessor is dropped.
+
+    `own` are the columns that a fold made; the caller is in a transaction.
+    """
+    if not table_exists(run, live):
+        drop_table(run, place, old)
+        run(f"ALTER TABLE {shadow.sql} RENAME TO {quoted(live.name)}")
+        return
+    # Nobody changes what the table is, or indexes it, from here on; everybody reads and writes it still.
+    run(f"LOCK TABLE {live.sql} IN SHARE UPDATE EXCLUSIVE MODE")
+    _check_dependents(run, place, live, own)
+    renames = _build_indexes(run, live, shadow)
+    _carry_over(run, live, shadow)
+    drop_table(run, place, old)
+    run(f"LOCK TABLE {live.sql} IN ACCESS EXCLUSIVE MODE")
+    _check_dependents(run, place, live, own)
+    for oid, name, _ in renames:
+        run(f"ALTER INDEX {TableName(name, live.schema).sql} RENAME TO {quoted(f'_foldlog_old_{oid}')}")
+    run(f"ALTER TABLE {live.sql} RENAME TO {quoted(old.name)}")
+    run(f"ALTER TABLE {shadow.sql} RENAME TO {quoted(live.name)}")
+    for _, name, built in renames:
+        run(f"ALTER INDEX {TableName(built, live.schema).sql} RENAME TO {quoted(name)}")
+
+
+def drop_table(run: Run, place: str, table: TableName) -> None:
+    """ViewInUse if something depends on it; nothing happens if there is none."""
+    if not table_exists(run, table):
+        return
+    dependents = [
+        name
+        for (name,) in run(_DEPENDENTS, table.sql, [])
+        if not name.startswith(
+            ("column ", "constraint ", "trigger ", "rule ", "policy ", "statistics ", "publication ")
+        )
+        or " on table " in name
+    ]
+    if dependents:
+        raise ViewInUse(f"{place}, whose table {table} is to be dropped,", dependents)
+    run(f"DROP TABLE {table.sql}")
+
+
+def _check_dependents(run: Run, place: str, live: TableName, own: Iterable[str]) -> None:
+    dependents = [name for (name,) in run(_DEPENDENTS, live.sql, list(own))]
+    if dependents:
+        raise ViewInUse(place, dependents)
+
+
+def _build_indexes(run: Run, live: TableName, shadow: TableName) -> list[tuple[str, str, str]]:
+    """The indexes of `live` on `shadow`, under names of their own: (oid of the old one, its name, the new one's)."""
+    renames = []
+    primary = [name for _, name, _, _, is_primary in run(_INDEXES, shadow.sql) if is_primary]
+    for oid, name, definition, comment, is_primary in run(_INDEXES, live.sql):
+        if is_primary:
+            built = primary[0]
+        else:
+            built = f"_foldlog_new_{oid}"
+            head, _, tail = definition.partition(" ON ")
+            kind = head[: head.index("INDEX") + len("INDEX")]
+            # pg_get_indexdef spells it "CREATE [UNIQUE] INDEX name ON [ONLY] schema.table USING ...".
+            run(f"{kind} {quoted(built)} ON {shadow.sql} USING {tail.partition(' USING ')[2]}")
+        if comment is not None:
+            run(f"COMMENT ON INDEX {TableName(built, live.schema).sql} IS {_literal(run, comment)}")
+        renames.append((oid, name, built))
+    return renames
+
+
+def _carry_over(run: Run, live: TableName, shadow: TableName) -> None:
+    """Owner, storage parameters, grants and comments."""
+    owners = run("SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class WHERE oid = %s::regclass", live.sql)
+    if owners != run(
+        "SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class WHERE oid = %s::regclass", shadow.sql
+    ):
+        run(f"ALTER TABLE {shadow.sql} OWNER TO {owners[0][0]}")
+    ((options,),) = run("SELECT reloptions FROM pg_class WHERE oid = %s::regclass", live.sql)
+    if options:
+        run(f"ALTER TABLE {shadow.sql} SET ({', '.join(options)})")
+    wanted, given = run(_GRANTS, live.sql, live.sql), run(_GRANTS, shadow.sql, shadow.sql)
+    if sorted(map(str, wanted)) != sorted(map(str, given)):
+        # Default privileges may have given the shadow more than the table has.
+        for grantee in sorted({grant[3] for grant in given}):
+            run(f"REVOKE ALL ON {shadow.sql} FROM {grantee}")
+        for privilege, column, is_grantable, grantee in wanted:
+            what = privilege if column is None else f"{privilege} ({quoted(column)})"
+            option = " WITH GRANT OPTION" if is_grantable else ""
+            run(f"GRANT {what} ON {shadow.sql} TO {grantee}{option}")
+    for column, comment in run(_COMMENTS, live.sql, live.sql):
+        if comment is not None:
+            what = f"TABLE {shadow.sql}" if column is None else f"COLUMN {shadow.sql}.{quoted(column)}"
+            run(f"COMMENT ON {what} IS {_literal(run, comment)}")
+
+
+def _literal(run: Run, text: str) -> str:
+    literal: str = run("SELECT quote_literal(%s::text)", text)[0][0]
+    return literal
