@@ -211,7 +211,7 @@ class ClusterProducer:
         """Wait for the answer to the oldest batch on its way to this leader."""
         correlation_id, version, batch = pipe.under_way[0]
         with self._links.blaming(address, pipe.connection):
-            frame = pipe.connection.receive(2 * self._links.properties.request_timeout_ms / 1000)
+            frame = pipe.connection.receive(self._links.properties.request_timeout_ms / 1000)
             if response_correlation_id(frame) != correlation_id:
                 raise MalformedBytes("Produce response", "it answers another request", 0)
             answer = decode_response(ProduceResponse, version, frame)[1]

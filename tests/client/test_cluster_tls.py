@@ -1,0 +1,129 @@
+"""The same conversation inside TLS: through a door that speaks it, to a real broker behind."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from client.localhost_certificate import PEM
+from client.test_cluster_reads import read
+from foldlog.client.cluster import Cluster
+from foldlog.errors import BrokerUnreachable
+from foldlog.records.loops import pack
+from foldlog.testing import KafkaBroker
+from foldlog.testing.plugin import KafkaBrokerFactory
+
+IMPATIENT = {"retry.backoff.ms": "1", "default.api.timeout.ms": "50", "fetch.max.wait.ms": "1"}
+
+
+class TlsDoor:
+    """Passes what comes over TLS on to a broker, and its answers back. Its address is what the broker advertises."""
+
+    def __init__(self, certificate: Path, *, asks_who_you_are: bool = False) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate)
+        if asks_who_you_are:
+            self._context.verify_mode = ssl.CERT_REQUIRED
+            self._context.load_verify_locations(certificate)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._target = ("", 0)
+
+    def towards(self, broker: KafkaBroker) -> None:
+        self._target = (broker.host, broker.port)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        """One request, one answer: what a client that waits for each needs, and TLS sockets are one thread's."""
+        with (
+            suppress(OSError),
+            self._context.wrap_socket(connection, server_side=True) as client,
+            socket.create_connection(self._target) as broker,
+        ):
+            while True:
+                broker.sendall(_frame(client))
+                client.sendall(_frame(broker))
+
+
+def _frame(source: socket.socket) -> bytes:
+    size = _exactly(source, 4)
+    return size + _exactly(source, int.from_bytes(size, "big"))
+
+
+def _exactly(source: socket.socket, count: int) -> bytes:
+    found = bytearray()
+    while len(found) < count:
+        piece = source.recv(count - len(found))
+        if not piece:
+            raise ConnectionError
+        found += piece
+    return bytes(found)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    file = tmp_path / "localhost.pem"
+    file.write_text(PEM)
+    return file
+
+
+@pytest.fixture(params=[False, True], ids=["anybody", "known"])
+def door(
+    request: pytest.FixtureRequest, certificate: Path, kafka_broker_factory: KafkaBrokerFactory
+) -> Iterator[TlsDoor]:
+    made = TlsDoor(certificate, asks_who_you_are=request.param)
+    made.towards(kafka_broker_factory({"advertised.listeners": made.address}))
+    yield made
+    made.close()
+
+
+def test_records_go_and_come_over_tls(door: TlsDoor, certificate: Path) -> None:
+    properties = {
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(certificate),
+        "ssl.certificate.location": str(certificate),
+    }
+    with Cluster.open(door.address, properties) as cluster:
+        cluster.create_topic("orders")
+        with cluster.producer() as producer:
+            for number in range(20):
+                producer.send("orders", 0, pack([(1, None, b"%d" % number * 50_000, ())]))
+        assert [len(record.value) for record in read(cluster, "orders", 0, 20)] == [50_000] * 10 + [100_000] * 10
+
+
+def test_java_s_stores_of_type_pem_are_taken_too(door: TlsDoor, certificate: Path) -> None:
+    stores = {"ssl.truststore.location": str(certificate), "ssl.keystore.location": str(certificate)}
+    types = {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}
+    with Cluster.open(door.address, {"security.protocol": "SSL", **stores, **types}) as cluster:
+        assert cluster.topics() == []
+
+
+def test_a_broker_whose_certificate_nobody_vouches_for_is_not_talked_to(door: TlsDoor) -> None:
+    with pytest.raises(BrokerUnreachable, match=r"certificate verify failed.* security\.protocol=SSL"):
+        Cluster.open(door.address, {**IMPATIENT, "security.protocol": "SSL"})
+
+
+def test_tls_to_a_plain_listener_and_the_other_way_round_are_told(
+    door: TlsDoor, certificate: Path, kafka_broker: KafkaBroker
+) -> None:
+    properties = {**IMPATIENT, "request.timeout.ms": "500", "socket.connection.setup.timeout.ms": "500"}
+    with pytest.raises(BrokerUnreachable, match=r"security\.protocol=PLAINTEXT"):
+        Cluster.open(door.address, properties)
+    with pytest.raises(BrokerUnreachable, match=r"security\.protocol=SSL"):
+        Cluster.open(kafka_broker, {**properties, "security.protocol": "SSL", "ssl.ca.location": str(certificate)})
