@@ -67,6 +67,12 @@ class Generations:
         with self._locked(fcntl.LOCK_SH):
             yield
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Like `reading`, and nobody else is inside either of them."""
+        with self._locked(fcntl.LOCK_EX):
+            yield
+
     def create(self, link: str, fill: Callable[[str], None]) -> bool:
         """Make a generation, let `fill` write into its directory, then link it; False if the link is there already."""
         self._make_root()
