@@ -45,10 +45,12 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A topic of a commit: which one it is, and where its partitions ended when it was decided."""
+    """A topic of a commit: which one it is, where its partitions ended when it was decided, and how many records each
+    is to get."""
 
     topic_id: str
     ends: dict[int, int]
+    record_counts: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ def decode(data: bytes, path: str) -> Commits:
 
 def _commit(plain: dict[str, Any]) -> Commit:
     targets = {
-        name: Target(target["topic_id"], {int(number): end for number, end in target["ends"].items()})
+        name: Target(target["topic_id"], _by_partition(target["ends"]), _by_partition(target["record_counts"]))
         for name, target in plain["targets"].items()
     }
     return Commit(
@@ -157,3 +159,7 @@ def _commit(plain: dict[str, Any]) -> Commit:
         sender=plain["sender"],
         version=plain["version"],
     )
+
+
+def _by_partition(plain: dict[str, int]) -> dict[int, int]:
+    return {int(number): value for number, value in plain.items()}

@@ -1,8 +1,8 @@
 """`df.write.format("foldlog")` and `writeStream`: the writers as Spark knows them.
 
 Spark makes a writer in a process of the driver's, sends it to the tasks, and calls `commit` or `abort` in another
-process of the driver's with what the tasks returned. By `path` the tasks stage rows and the commit appends them once: see
-sink_path.py and sink_commit.py. By wire the tasks append, and there is nothing to commit: see sink_wire.py.
+process of the driver's with what the tasks returned. By `path` the tasks stage rows and the commit appends them once:
+see sink_path.py and sink_commit.py. By wire the tasks append, and there is nothing to commit: see sink_wire.py.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class PathStreamWriter(DataSourceStreamArrowWriter):
 
 
 class WireBatchWriter(DataSourceArrowWriter):
-    """Tasks append as they go: after an error some rows are in the log, and those of a task that ran twice are twice."""
+    """Tasks append as they go: after an error some rows are in the log, those of a task that ran twice are twice."""
 
     def __init__(self, told: SinkOptions) -> None:
         self._told = told

@@ -117,7 +117,9 @@ class PathCommitter:
         for name, topic in merged.items():
             _check_topic(log, name, topic)
         targets = {
-            name: Target(topic.limits.topic_id, {n: log.end_offset(name, n) for n in sorted(topic.record_counts)})
+            name: Target(
+                topic.limits.topic_id, {n: log.end_offset(name, n) for n in topic.record_counts}, topic.record_counts
+            )
             for name, topic in sorted(merged.items())
         }
         return Commit(
@@ -177,7 +179,9 @@ class PathCommitter:
         for tries in range(1, _TRIES + 1):
             with closing(NumberedLog.open(self._path, self._files)) as log:
                 try:
-                    return self._append(log, commit, self._in_log(log, commit))
+                    done = self._in_log(log, commit)
+                    # The files may be gone: all that was missing is the note that it is done.
+                    return _is_complete(commit, done) or self._append(log, commit, done)
                 except ProducerError:
                     if tries == _TRIES:
                         raise
@@ -297,6 +301,15 @@ def _check_topic(log: NumberedLog, name: str, staged: StagedTopic) -> None:
 def _recreated(topic: str) -> InvalidArgument:
     return InvalidArgument(
         f"topic {topic!r} was deleted and made again while its rows were staged; nothing was appended, write them again"
+    )
+
+
+def _is_complete(commit: Commit, done: Mapping[TopicPartition, int | None]) -> bool:
+    """Whether the log has all of it."""
+    return all(
+        done.get((name, number)) == count
+        for name, target in commit.targets.items()
+        for number, count in target.record_counts.items()
     )
 
 
