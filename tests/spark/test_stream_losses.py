@@ -77,7 +77,7 @@ def standing(offset: int, epoch: int = -1, topic_id: str | None = "first") -> St
 
 
 def only_loss(start: StreamOffset, log: ModelLog) -> Loss:
-    resumed = resume(start, log.now(), log.missing, ["orders"])
+    resumed = resume(start, log.now(), log.missing, lambda: ["orders"])
     assert len(resumed.losses) == 1
     return resumed.losses[0]
 
@@ -102,7 +102,7 @@ def test_a_stream_loses_what_the_log_lost_and_nothing_else(
     seen, epoch = log.records[:at], log.bounds.leader_epoch
     take(log, after)
 
-    resumed = resume(standing(at, epoch), log.now(), log.missing, ["orders"])
+    resumed = resume(standing(at, epoch), log.now(), log.missing, lambda: ["orders"])
     place = resumed.positions["orders", 0].offset
 
     common = next((n for n, (old, new) in enumerate(zip(seen, log.records, strict=False)) if old != new), None)
@@ -127,7 +127,7 @@ def test_nothing_is_asked_of_the_log_where_nothing_can_have_happened() -> None:
         raise AssertionError("a request for every partition and trigger is not free")
 
     for epoch in (0, -1):
-        assert resume(standing(10, epoch), log.now(), never, ["orders"]).losses == []
+        assert resume(standing(10, epoch), log.now(), never, lambda: ["orders"]).losses == []
 
 
 def test_a_recreated_topic_is_told_by_its_id_even_if_it_is_longer() -> None:
@@ -141,7 +141,7 @@ def test_a_recreated_topic_is_told_by_its_id_even_if_it_is_longer() -> None:
 def test_a_checkpoint_without_ids_trusts_the_name() -> None:
     log = ModelLog(topic_id="second")
     log.append(50)
-    assert resume(standing(10, topic_id=None), log.now(), log.missing, ["orders"]).losses == []
+    assert resume(standing(10, topic_id=None), log.now(), log.missing, lambda: ["orders"]).losses == []
 
 
 def test_beyond_the_end_is_cut_off_since_the_stream_has_been_there() -> None:
@@ -156,7 +156,7 @@ def test_deleted_on_request_is_told_from_expired() -> None:
     log.append(10)
     log.expire(4)
     start = standing(1)
-    deleted = resume(start, log.now(), lambda *_: "deleted", ["orders"]).losses[0]
+    deleted = resume(start, log.now(), lambda *_: "deleted", lambda: ["orders"]).losses[0]
     assert (deleted.cause, deleted.resume, deleted.skipped) == ("deleted", 4, 3)
     assert "were deleted" in deleted.why
     assert "offsets 1 to 4 of orders-0" in str(deleted.error())
@@ -171,7 +171,7 @@ def test_deleted_on_request_is_told_from_expired() -> None:
     ],
 )
 def test_a_partition_that_is_gone_is_dropped_and_says_why(known: list[str], now: Assigned, why: str) -> None:
-    resumed = resume(standing(7, 0), now, lambda *_: None, known)
+    resumed = resume(standing(7, 0), now, lambda *_: None, lambda: known)
     assert resumed.positions == {}
     assert [(one.cause, one.resume) for one in resumed.losses] == [("deleted", None)]
     assert why in str(resumed.losses[0].error())
@@ -180,14 +180,14 @@ def test_a_partition_that_is_gone_is_dropped_and_says_why(known: list[str], now:
 
 def test_a_new_partition_is_read_from_its_first_record() -> None:
     now = assigned_now({0: Bounds(0, 9, 0), 1: Bounds(0, 4, 0)})
-    resumed = resume(standing(9, 0), now, lambda *_: None, ["orders"])
+    resumed = resume(standing(9, 0), now, lambda *_: None, lambda: ["orders"])
     assert resumed.positions["orders", 1] == Position(0, 0)
     assert resumed.losses == []
 
 
 def test_a_new_partition_that_lost_its_first_records_says_so() -> None:
     now = assigned_now({0: Bounds(0, 9, 0), 1: Bounds(3, 4, 0)})
-    resumed = resume(standing(9, 0), now, lambda *_: None, ["orders"])
+    resumed = resume(standing(9, 0), now, lambda *_: None, lambda: ["orders"])
     assert resumed.positions["orders", 1] == Position(3, 0)
     assert [(one.partition, one.cause, one.skipped) for one in resumed.losses] == [(1, "expired", 3)]
 
@@ -208,14 +208,14 @@ def test_every_loss_names_both_ways_out_and_how_many_others_there_are() -> None:
 def test_a_batch_that_is_read_again_is_whole_while_the_log_is() -> None:
     log = ModelLog()
     log.append(10)
-    begin = resume(standing(2, 0), log.now(), log.missing, ["orders"])
+    begin = resume(standing(2, 0), log.now(), log.missing, lambda: ["orders"])
     assert list(lost_of_batch(begin, standing(8, 0), log.now())) == []
 
 
 def test_a_batch_that_is_read_again_says_what_was_cut_off_since() -> None:
     log = ModelLog()
     log.append(5)
-    begin = resume(standing(2, 0), log.now(), log.missing, ["orders"])
+    begin = resume(standing(2, 0), log.now(), log.missing, lambda: ["orders"])
     (loss,) = lost_of_batch(begin, standing(8, 0), log.now())
     assert (loss.cause, loss.resume, loss.skipped) == ("truncated", 5, 3)
 
@@ -223,6 +223,6 @@ def test_a_batch_that_is_read_again_says_what_was_cut_off_since() -> None:
 def test_a_batch_of_a_topic_that_was_made_again_reads_nothing_of_the_new_one() -> None:
     log = ModelLog(topic_id="second")
     log.append(20)
-    begin = resume(standing(2, 0), log.now(), log.missing, ["orders"])
+    begin = resume(standing(2, 0), log.now(), log.missing, lambda: ["orders"])
     (loss,) = lost_of_batch(begin, standing(8, 0), log.now())
     assert (loss.cause, loss.resume) == ("recreated", begin.positions["orders", 0].offset)

@@ -120,6 +120,29 @@ def test_an_idle_stream_is_the_same_text_after_a_restart(log: Log) -> None:
     plan = planner(log)
     end = stored(plan.latest(plan.initial(), unlimited=True))
     assert planner(log).latest(end, unlimited=True) is end
+    # Nor does the text change where the log has learned, or forgotten, under which leader an offset was written.
+    for epochs in ({}, {"0": 7}):
+        end[OURS]["topics"]["orders"]["epochs"] = epochs
+        assert planner(log).latest(end, unlimited=True) is end
+
+
+def test_a_new_leader_is_asked_about_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.create_topic("orders", 2)
+    append(log, "orders", 0, 3)
+    plan = planner(log)
+    end = stored(plan.latest(plan.initial(), unlimited=True))
+    end[OURS]["topics"]["orders"]["epochs"] = {"0": 7, "1": 7}
+    asked: list[tuple[object, ...]] = []
+    missing = plan.origin.missing
+
+    def counted(*question: Any) -> str | None:
+        asked.append(question)
+        return missing(*question)
+
+    monkeypatch.setattr(plan.origin, "missing", counted)
+    for _ in range(3):
+        assert plan.latest(end, unlimited=True) is end
+    assert len(asked) == 2
 
 
 def test_a_batch_that_a_crash_left_unfinished_is_the_same_again(log: Log) -> None:
@@ -132,6 +155,7 @@ def test_a_batch_that_a_crash_left_unfinished_is_the_same_again(log: Log) -> Non
     append(log, "orders", 1, 5)
     log.grow_topic("orders", 3)
     append(log, "orders", 2, 5)
+    log.delete_records("orders", {2: 3})
     assert ranges(planner(log), stored(start), stored(end)) == before == {("orders", 0): (0, 4)}
 
 
@@ -170,9 +194,10 @@ def test_a_run_with_a_fixed_end_reads_what_was_there_and_nothing_that_came(log: 
     append(log, "orders-later", 0, 1)
     offset, batches = plan.initial(), []
     # The partition that came between was met by `initial`, at its beginning: nothing of it is read in this run.
-    while (end := plan.latest(offset, unlimited=False)) != offset:
+    while (end := plan.latest(offset, unlimited=False)) != offset and len(batches) < 10:
         batches.append(ranges(plan, offset, end))
         offset = end
+        log.grow_topic("orders", 2 + len(batches))
     assert batches == [{("orders", 0): (0, 2)}, {("orders", 0): (2, 4)}, {("orders", 0): (4, 5)}]
     assert positions(offset)["orders"] == {"0": 5, "1": 0}
 
@@ -282,8 +307,10 @@ def test_a_recreated_topic_is_noticed_and_names_the_way_out(log: Log) -> None:
 
     lenient = planner(log, failOnDataLoss="false")
     assert ranges(lenient, stored(start), offset) == {}
+    offset["orders"]["0"], offset[OURS]["topics"]["orders"]["epochs"] = 8, {"0": 7}  # by chance as long as the new one
     end = lenient.latest(offset, unlimited=True)
     assert ranges(lenient, offset, end) == {("orders", 0): (0, 8)}
+    assert end[OURS]["topics"]["orders"]["epochs"] == {"0": 0}
     assert lenient.latest(end, unlimited=True) is end
 
 
@@ -320,6 +347,8 @@ def test_a_deleted_topic_is_a_loss_or_is_left_out(log: Log, choice: dict[str, An
     assert ranges(lenient, offset, end) == {("payments", 0): (0, 2)}
     assert positions(end) == {"payments": {"0": 2}}
     assert lenient.latest(stored(end), unlimited=True) == end
+    # Who repeats the batch need not accept the loss again: it was accepted when the batch was planned.
+    assert ranges(planner(log, **choice), offset, stored(end)) == {("payments", 0): (0, 2)}
 
 
 def test_a_topic_that_is_no_longer_subscribed_says_so(log: Log) -> None:

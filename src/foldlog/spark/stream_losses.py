@@ -7,7 +7,7 @@ its disk may have cut the log back. Each is a `Loss` that says what happened. A 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -65,14 +65,14 @@ class Resumed(NamedTuple):
     losses: list[Loss]
 
 
-def resume(start: StreamOffset, now: Assigned, missing: Missing, known: Sequence[str]) -> Resumed:
-    """Where a stream that stands at `start` goes on. `known` are all topics of the log, read by the query or not."""
+def resume(start: StreamOffset, now: Assigned, missing: Missing, topics: Callable[[], list[str]]) -> Resumed:
+    """Where a stream that stands at `start` goes on. `topics` gives all of the log, read by the query or not."""
     positions: dict[TopicPartition, Position] = {}
     losses: list[Loss] = []
     for place, at in sorted(start.positions.items()):
         topic, bounds = place[0], now.bounds.get(place)
         if bounds is None:
-            losses.append(_gone(place, at.offset, topic in now.topics, topic in known))
+            losses.append(_gone(place, at.offset, topic in now.topics, topics))
             continue
         loss = _lost(place, at, start.topic_ids.get(topic), now.topics[topic].topic_id, bounds, missing)
         if loss is None or loss.resume is None:
@@ -108,10 +108,10 @@ def lost_of_batch(begin: Resumed, end: StreamOffset, now: Assigned) -> Iterator[
             yield Loss(topic, partition, kept, kept, "truncated", why, skipped=stop.offset - kept)
 
 
-def _gone(place: TopicPartition, offset: int, is_read: bool, is_known: bool) -> Loss:
+def _gone(place: TopicPartition, offset: int, is_read: bool, topics: Callable[[], list[str]]) -> Loss:
     if is_read:
         why = "the topic no longer has this partition, or the query no longer reads it"
-    elif is_known:
+    elif place[0] in topics():
         why = "the query read this topic before, and does not any more"
     else:
         why = "the topic was deleted"

@@ -91,7 +91,7 @@ class StreamPlanner:
         self._seen = now
         if self._fixed is not None:
             now = _only(now, {*begin.positions, *self._fixed.bounds})
-        resumed = resume(begin, now, self._missing_unless_fine(now), self._origin.topics())
+        resumed = resume(begin, now, self._missing_unless_fine(now), self._origin.topics)
         self._refuse_or_tell(resumed.losses)
         waiting = {place: self._end(place, at, now) - at.offset for place, at in resumed.positions.items()}
         if not unlimited:
@@ -117,7 +117,7 @@ class StreamPlanner:
         stop = StreamOffset.from_json(end)
         now = _only(self._look(is_strict=False), stop.positions)
         begin = StreamOffset.from_json(start).only(stop.positions)
-        resumed = resume(begin, now, self._missing_unless_fine(now), self._origin.topics())
+        resumed = resume(begin, now, self._missing_unless_fine(now), self._origin.topics)
         cut = list(lost_of_batch(resumed, stop, now))
         self._refuse_or_tell([*resumed.losses, *cut])
         shorter = {
