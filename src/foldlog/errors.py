@@ -389,15 +389,24 @@ class ViewUnavailable(FoldError):
 
 
 class ViewInUse(FoldError):
-    """Something depends on what a swap would replace. Nothing was changed."""
+    """Something depends on what a swap would replace, or a drop remove. Nothing was changed."""
 
     def __init__(self, place: str, dependents: list[str]) -> None:
         super().__init__(
-            f"{place} cannot be swapped while others depend on it: {', '.join(dependents)};"
-            " drop them, swap, and create them again"
+            f"{place} cannot be replaced or dropped while others depend on it: {', '.join(dependents)};"
+            " drop them first, and create them again afterwards"
         )
         self.place = place
         self.dependents = dependents
+
+
+class RegistryUnavailable(FoldError):
+    """The schema registry cannot be asked, or its answer is not one."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"the schema registry {place} cannot be used: {why}")
+        self.place = place
+        self.why = why
 
 
 class UnlawfulFold(FoldError, CallerError):

@@ -100,10 +100,14 @@ def within_calendar(times: pa.Array) -> pa.Array:
     else:
         numbers, micros_per_unit = times.view(pa.int64()), 1
     extremes = pc.min_max(numbers).as_py()
-    first, last = extremes["min"], extremes["max"]
-    if first is None or (first * micros_per_unit >= _YEAR_1_US and last * micros_per_unit < _YEAR_10000_US):
+    if extremes["min"] is None or all(is_within_calendar(number * micros_per_unit) for number in extremes.values()):
         return times
     raise pa.ArrowInvalid("it is outside the years 1 to 9999")
+
+
+def is_within_calendar(time_us: int) -> bool:
+    """The same of one time, in microseconds since 1970."""
+    return _YEAR_1_US <= time_us < _YEAR_10000_US
 
 
 def within_precision(numbers: pa.Decimal128Array) -> pa.Decimal128Array:

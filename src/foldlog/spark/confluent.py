@@ -1,0 +1,249 @@
+"""Confluent's wire format, and where the schemas come from that it refers to.
+
+A value begins with a zero byte and the id of its writer's schema in four bytes, big-endian; Protobuf puts the path to
+the message type behind it, as a count and indexes in zigzag varints. The rest is the message.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from foldlog.errors import InvalidArgument, RegistryUnavailable, brief_repr
+from foldlog.limits import (
+    REGISTRY_ANSWER_BYTES_MAX,
+    REGISTRY_REFERENCES_MAX,
+    REGISTRY_SCHEMAS_MAX,
+    REGISTRY_TIMEOUT_S,
+)
+
+HEADER_BYTES: Final = 5
+_NO_SUCH_SCHEMA: Final = (40401, 40402, 40403)
+"""A registry's own words for "there is no such subject, version, schema": any other 404 is somebody else's."""
+
+_FILE_SUFFIXES: Final = (".avsc", ".json")
+_INDEXES_MAX: Final = 64
+_VARINT_BYTES_MAX: Final = 10
+
+
+class NotFramed(Exception):
+    """A value is not in the wire format; the text is the reason."""
+
+
+class Framed(NamedTuple):
+    """What stands in front of a message, and where the message begins."""
+
+    schema_id: int
+    start: int
+
+
+def read_header(value: bytes) -> Framed:
+    """The schema id; NotFramed if the value does not begin as one."""
+    if len(value) < HEADER_BYTES:
+        raise NotFramed(f"{len(value)} bytes are too few for a schema id")
+    if value[0] != 0:
+        raise NotFramed(f"begins with byte {value[0]} instead of 0 and a schema id")
+    return Framed(int.from_bytes(value[1:HEADER_BYTES], "big"), HEADER_BYTES)
+
+
+def read_message_path(value: bytes, start: int) -> tuple[tuple[int, ...], int]:
+    """Protobuf's path to the message type in its file, and where the message begins.
+
+    >>> read_message_path(bytes([0, 42]), 0)
+    ((0,), 1)
+    >>> read_message_path(bytes([4, 2, 0, 42]), 0)
+    ((1, 0), 3)
+    """
+    count, at = _read_zigzag(value, start)
+    if count == 0:  # short for the first message of the file, which nearly all are
+        return (0,), at
+    if not 0 < count <= _INDEXES_MAX:
+        raise NotFramed(f"a path of {count} message indexes")
+    path: list[int] = []
+    for _ in range(count):
+        index, at = _read_zigzag(value, at)
+        path.append(index)
+    return tuple(path), at
+
+
+def _read_zigzag(value: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for position in range(_VARINT_BYTES_MAX):
+        if at + position >= len(value):
+            raise NotFramed("ends inside the message indexes")
+        byte = value[at + position]
+        number |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at + position + 1
+    raise NotFramed("a message index without an end")
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema's text, and those it refers to by name, in an order in which each is known before it is used."""
+
+    text: str
+    references: tuple[str, ...] = ()
+
+
+_known: dict[tuple[str, int], RegisteredSchema] = {}
+"""What registries have answered in this process. A task asks only for what no task before it has."""
+
+
+class SchemaRegistry:
+    """Looks up schemas by id, on the driver and on executors; pickles.
+
+    Of a URL (http or https, as Confluent's registry, Karapace and Apicurio's compatible address serve it), of a
+    directory with a file `<id>.avsc` or `<id>.json` per schema, or of a dict from id to schema, for those who keep
+    them in their own repository. `user_info` is "user:password" for basic authentication; it may stand in the URL too.
+    """
+
+    def __init__(self, source: str | Path | Mapping[int, Any], *, user_info: str | None = None) -> None:
+        self._schemas: dict[int, RegisteredSchema] | None = None
+        self._directory: Path | None = None
+        self._url = ""
+        self._user_info = user_info
+        if isinstance(source, Mapping):
+            self._schemas = {
+                _schema_id(number): RegisteredSchema(_as_text(schema)) for number, schema in source.items()
+            }
+            self.place = "in memory"
+        elif isinstance(source, str) and "://" in source:
+            self._set_url(source)
+            self.place = self._url
+        elif isinstance(source, str | Path):
+            self._directory = Path(source).absolute()
+            self.place = str(self._directory)
+            if not self._directory.is_dir():
+                raise InvalidArgument(f"there is no directory of schemas at {self.place}")
+        else:
+            raise InvalidArgument(f"a registry is a URL, a directory or a dict, not {brief_repr(source)}")
+
+    def __repr__(self) -> str:
+        return f"SchemaRegistry({self.place})"
+
+    def _set_url(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidArgument("a registry's URL begins with http:// or https:// and names a host")
+        if parts.username is not None and self._user_info is None:
+            name, password = urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or "")
+            self._user_info = f"{name}:{password}"
+        host = parts.netloc.rpartition("@")[2]
+        self._url = urllib.parse.urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """The schema of an id, or None if the registry does not know it; RegistryUnavailable if it cannot say."""
+        if self._schemas is not None:
+            return self._schemas.get(schema_id)
+        known = _known.get((self.place, schema_id))
+        if known is not None:
+            return known
+        found = self._from_directory(schema_id) if self._directory is not None else self._from_url(schema_id)
+        if found is not None:
+            if len(_known) >= REGISTRY_SCHEMAS_MAX:
+                _known.clear()
+            _known[self.place, schema_id] = found
+        return found
+
+    def _from_directory(self, schema_id: int) -> RegisteredSchema | None:
+        for suffix in _FILE_SUFFIXES:
+            path = Path(self.place) / f"{schema_id}{suffix}"
+            try:
+                return RegisteredSchema(path.read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                continue
+            except (OSError, UnicodeDecodeError) as error:
+                raise RegistryUnavailable(self.place, f"{path.name} cannot be read ({error})") from error
+        return None
+
+    def _from_url(self, schema_id: int) -> RegisteredSchema | None:
+        answer = self._get(f"/schemas/ids/{schema_id}")
+        if answer is None:
+            return None
+        references: dict[tuple[str, int], str] = {}
+        self._collect_references(answer, references)
+        return RegisteredSchema(self._text_of(answer), tuple(references.values()))
+
+    def _collect_references(self, answer: dict[str, Any], found: dict[tuple[str, int], str]) -> None:
+        for reference in answer.get("references") or ():
+            try:
+                subject, version = str(reference["subject"]), int(reference["version"])
+            except (KeyError, TypeError, ValueError):
+                raise RegistryUnavailable(self.place, f"it names a reference {brief_repr(reference)}") from None
+            if (subject, version) in found:
+                continue
+            if len(found) >= REGISTRY_REFERENCES_MAX:
+                raise RegistryUnavailable(self.place, "a schema refers to too many others")
+            inner = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}")
+            if inner is None:
+                raise RegistryUnavailable(
+                    self.place, f"it does not know {subject!r} {version}, which a schema refers to"
+                )
+            found[subject, version] = ""  # noted before its own references, which may lead back here
+            self._collect_references(inner, found)
+            # At the end of the order: behind what it refers to itself.
+            del found[subject, version]
+            found[subject, version] = self._text_of(inner)
+
+    def _text_of(self, answer: dict[str, Any]) -> str:
+        text = answer.get("schema")
+        if not isinstance(text, str):
+            raise RegistryUnavailable(self.place, "its answer holds no schema")
+        return text
+
+    def _get(self, path: str) -> dict[str, Any] | None:
+        """A JSON object, or None where there is nothing."""
+        request = urllib.request.Request(
+            self._url + path, headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        )
+        if self._user_info is not None:
+            # Not sent along when a registry redirects to another host.
+            request.add_unredirected_header(
+                "Authorization", f"Basic {base64.b64encode(self._user_info.encode()).decode()}"
+            )
+        try:
+            with urllib.request.urlopen(request, timeout=REGISTRY_TIMEOUT_S) as response:
+                body = response.read(REGISTRY_ANSWER_BYTES_MAX + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                if _error_code(error.read(REGISTRY_ANSWER_BYTES_MAX)) in _NO_SUCH_SCHEMA:
+                    return None
+            raise RegistryUnavailable(self.place, f"it answers {error.code} ({error.reason}) to {path}") from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", error)
+            raise RegistryUnavailable(self.place, f"{why}") from error
+        if len(body) > REGISTRY_ANSWER_BYTES_MAX:
+            raise RegistryUnavailable(self.place, f"its answer has more than {REGISTRY_ANSWER_BYTES_MAX} bytes")
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise RegistryUnavailable(self.place, "its answer is not a JSON object")
+        return answer
+
+
+def _error_code(body: bytes) -> int | None:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return None
+    return answer.get("error_code") if isinstance(answer, dict) else None
+
+
+def _schema_id(number: object) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 32:
+        raise InvalidArgument(f"a schema id is a number of four bytes, not {brief_repr(number)}")
+    return number
+
+
+def _as_text(schema: Any) -> str:
+    return schema if isinstance(schema, str) else json.dumps(schema)
