@@ -107,7 +107,7 @@ class PostgresDatabase:
                 connection.execute(_SETTINGS, (str(self._wait_ms),))
                 yield connection
         except psycopg.errors.LockNotAvailable as error:
-            raise ViewUnavailable(self.place, self._who_holds_it()) from error
+            raise ViewUnavailable(self.place, self._who_holds_it(psycopg)) from error
         except psycopg.Error as error:
             raise ViewUnavailable(self.place, _one_line(error)) from error
         finally:
@@ -150,13 +150,16 @@ class PostgresDatabase:
         self._connection = connection
         return connection
 
-    def _who_holds_it(self) -> str:
+    def _who_holds_it(self, psycopg: Any) -> str:
         waited = f"waited {self._wait_ms} ms for a lock"
         connection = self._connection
         if connection is None or connection.closed:
             return waited
         names = [table.sql for table in self._tables]
-        holders = connection.execute(_HOLDERS, (names,)).fetchall()
+        try:
+            holders = connection.execute(_HOLDERS, (names,)).fetchall()
+        except psycopg.Error as error:
+            return f"{waited}, and who holds it cannot be read ({_one_line(error)})"
         if not holders:
             return f"{waited} that has just been given back; run the fold again"
         who = ", ".join(f"process {pid} ({application}, {state})" for pid, application, state in holders)

@@ -16,17 +16,28 @@ from foldlog.views.sql_bookmarks import Run
 from foldlog.views.sql_names import TableName, quoted
 from foldlog.views.sql_postgres import table_exists
 
-_DEPENDENTS: Final = """
+_OTHERS: Final = """
     WITH target AS (SELECT %s::regclass::oid AS oid)
-    SELECT DISTINCT CASE WHEN rule.oid IS NOT NULL AND owner.relkind IN ('v', 'm')
+    SELECT DISTINCT CASE WHEN owner.relkind IN ('v', 'm')
                 THEN CASE owner.relkind WHEN 'v' THEN 'view ' ELSE 'materialized view ' END || owner.oid::regclass
                 ELSE pg_describe_object(depend.classid, depend.objid, depend.objsubid) END
     FROM target JOIN pg_depend AS depend ON depend.refclassid = 'pg_class'::regclass AND depend.refobjid = target.oid
     LEFT JOIN pg_rewrite AS rule ON depend.classid = 'pg_rewrite'::regclass AND rule.oid = depend.objid
     LEFT JOIN pg_class AS owner ON owner.oid = rule.ev_class
-    WHERE depend.deptype = 'n' AND NOT (depend.classid = 'pg_class'::regclass AND depend.objid = target.oid)
-    UNION SELECT 'trigger ' || quote_ident(tgname) FROM target JOIN pg_trigger ON tgrelid = target.oid
-          WHERE NOT tgisinternal
+    WHERE depend.deptype = 'n'
+      AND NOT EXISTS (SELECT FROM pg_constraint WHERE depend.classid = 'pg_constraint'::regclass
+                      AND pg_constraint.oid = depend.objid AND conrelid = target.oid)
+      AND NOT EXISTS (SELECT FROM pg_attrdef WHERE depend.classid = 'pg_attrdef'::regclass
+                      AND pg_attrdef.oid = depend.objid AND adrelid = target.oid)
+    UNION SELECT 'table ' || inhrelid::regclass || ', which inherits from it' FROM target
+          JOIN pg_inherits ON inhparent = target.oid
+    ORDER BY 1
+"""
+"""What is not part of a table and would stop it from being dropped: views, foreign keys, functions."""
+
+_ATTACHED: Final = """
+    WITH target AS (SELECT %s::regclass::oid AS oid)
+    SELECT 'trigger ' || quote_ident(tgname) FROM target JOIN pg_trigger ON tgrelid = target.oid WHERE NOT tgisinternal
     UNION SELECT 'rule ' || quote_ident(rulename) FROM target JOIN pg_rewrite ON ev_class = target.oid
     UNION SELECT 'policy ' || quote_ident(polname) FROM target JOIN pg_policy ON polrelid = target.oid
     UNION SELECT 'statistics ' || quote_ident(stxname) FROM target JOIN pg_statistic_ext ON stxrelid = target.oid
@@ -34,13 +45,12 @@ _DEPENDENTS: Final = """
           JOIN pg_publication ON pg_publication.oid = prpubid
     UNION SELECT 'constraint ' || quote_ident(conname) FROM target JOIN pg_constraint ON conrelid = target.oid
           WHERE contype NOT IN ('p', 'n', 't')
-    UNION SELECT 'table ' || inhrelid::regclass || ', which inherits from it' FROM target
-          JOIN pg_inherits ON inhparent = target.oid
     UNION SELECT 'column ' || quote_ident(attname) || ' (not the fold''s)' FROM target
           JOIN pg_attribute ON attrelid = target.oid
           WHERE attnum > 0 AND NOT attisdropped AND attname <> ALL (%s)
     ORDER BY 1
 """
+"""What is part of a table, was made by others than a fold, and would be left behind by a swap."""
 
 _INDEXES: Final = """
     SELECT index.oid::text, index.relname, pg_get_indexdef(index.oid), obj_description(index.oid, 'pg_class'),
@@ -95,21 +105,14 @@ def drop_table(run: Run, place: str, table: TableName) -> None:
     """ViewInUse if something depends on it; nothing happens if there is none."""
     if not table_exists(run, table):
         return
-    dependents = [
-        name
-        for (name,) in run(_DEPENDENTS, table.sql, [])
-        if not name.startswith(
-            ("column ", "constraint ", "trigger ", "rule ", "policy ", "statistics ", "publication ")
-        )
-        or " on table " in name
-    ]
+    dependents = [f"{name} (of {table})" for (name,) in run(_OTHERS, table.sql)]
     if dependents:
-        raise ViewInUse(f"{place}, whose table {table} is to be dropped,", dependents)
+        raise ViewInUse(place, dependents)
     run(f"DROP TABLE {table.sql}")
 
 
 def _check_dependents(run: Run, place: str, live: TableName, own: Iterable[str]) -> None:
-    dependents = [name for (name,) in run(_DEPENDENTS, live.sql, list(own))]
+    dependents = [name for (name,) in run(_OTHERS, live.sql) + run(_ATTACHED, live.sql, list(own))]
     if dependents:
         raise ViewInUse(place, dependents)
 

@@ -8,6 +8,7 @@ knows which. Writers of other views are not waited for; who locks this table is,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable
@@ -27,7 +28,7 @@ from foldlog.views.sql_postgres import (
 )
 from foldlog.views.sql_postgres_swap import drop_table, swap_tables
 from foldlog.views.sql_types import postgres_type
-from foldlog.views.table_postgres_copy import COPY_OPTIONS, batch_of, check_storable, csv_of, select_list
+from foldlog.views.table_postgres_copy import COPY_OPTIONS, batch_of, csv_of, select_list, storable
 from foldlog.views.table_postgres_load import LOADING, create_tombstones, drop_superseded, make_primary_key
 from foldlog.views.table_rows import Change, decide_change
 from foldlog.views.table_shape import TableShape, added_columns, decide_shape, reconcile
@@ -97,7 +98,7 @@ class PostgresTable(View):
             entry = self._expect(run, expected)
             shape = TableShape.from_json(entry.settings, self._place)
             change = decide_change(delta, shape, self._place)
-            check_storable(delta, change.rows, self._place)
+            change = replace(change, rows=storable(delta, change.rows, self._place))
             if shape.is_loading:
                 self._load(connection, table, shape, change)
             elif not change.is_empty:

@@ -25,9 +25,13 @@ _SENT_BYTES: Final = 256 << 10
 
 _BATCH_ROWS: Final = 8192
 
+_NUL: Final = r"\x00"
+_NUL_IN_JSON: Final = r"(?:^|[^\\])(?:\\\\)*\\u0000"
+"""An escaped NUL, and not an escaped backslash with the letter u after it."""
+
 
 def csv_of(rows: pa.Table) -> Iterator[memoryview]:
-    """The rows in pieces of a bounded size, which do not end where a row does."""
+    """What `storable` gave, in pieces of a bounded size, which do not end where a row does."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -40,23 +44,27 @@ def csv_of(rows: pa.Table) -> Iterator[memoryview]:
         yield whole[start : start + _SENT_BYTES]
 
 
-def check_storable(delta: Delta, rows: pa.Table, place: str) -> None:
-    """FoldError names the first offset with text that PostgreSQL has no way to store."""
+def storable(delta: Delta, rows: pa.Table, place: str) -> pa.Table:
+    """The rows of a change with what is nested as JSON; FoldError names an offset with text that cannot be stored."""
     import pyarrow.compute as pc
     from pyarrow import types
 
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        if types.is_string(column.type):
-            found = pc.any(pc.match_substring(column, "\0")).as_py()
-        elif types.is_nested(column.type):
-            found = pc.any(pc.match_substring(encode_nested(column), "\\u0000")).as_py()
+    for number, name in enumerate(rows.column_names):
+        column = rows.column(number)
+        if types.is_nested(column.type):
+            column = encode_nested(column)
+            rows = rows.set_column(number, name, column)
+            pattern = _NUL_IN_JSON
+        elif types.is_string(column.type):
+            pattern = _NUL
         else:
             continue
-        if found:
+        if pc.any(pc.match_substring_regex(column, pattern)).as_py():
             raise FoldError(
                 f"{place} cannot hold the text in column {name!r} at {_where_nul(delta, name)}: it has a character NUL,"
                 " which PostgreSQL cannot store; replace it in the fold, or fold into another engine"
             )
+    return rows
 
 
 def select_list(columns: pa.Schema) -> str:
@@ -100,8 +108,8 @@ def _where_nul(delta: Delta, name: str) -> str:
 
     def has_nul(column: Any) -> Any:
         if types.is_nested(column.type):
-            return pc.match_substring(encode_nested(column), "\\u0000")
-        return pc.match_substring(column, "\0")
+            return pc.match_substring_regex(encode_nested(column), _NUL_IN_JSON)
+        return pc.match_substring_regex(column, _NUL)
 
     return where_first(delta, name, has_nul)
 
@@ -112,8 +120,6 @@ def _text(column: Any) -> Any:
     from pyarrow import types
 
     kind = column.type
-    if types.is_nested(kind):
-        return encode_nested(column)
     if types.is_binary(kind):
         return pa.chunked_array([_hex(chunk) for chunk in column.chunks], pa.large_string())
     if types.is_timestamp(kind):
