@@ -24,6 +24,7 @@ from foldlog.spark.options import stream_options
 from foldlog.spark.origin import open_origin
 from foldlog.spark.stream_offset import OURS
 from foldlog.spark.stream_planner import Json, StreamPlanner
+from foldlog.testing.plugin import KafkaBrokerFactory
 from foldlog.testing.sim_clock import SimClock
 
 Ranges = dict[tuple[str, int], tuple[int, int]]
@@ -192,7 +193,8 @@ def test_a_run_with_a_fixed_end_reads_what_was_there_and_nothing_that_came(log: 
     append(log, "orders", 1, 50)
     log.create_topic("orders-later")
     append(log, "orders-later", 0, 1)
-    offset, batches = plan.initial(), []
+    offset = plan.initial()
+    batches: list[Ranges] = []
     # The partition that came between was met by `initial`, at its beginning: nothing of it is read in this run.
     while (end := plan.latest(offset, unlimited=False)) != offset and len(batches) < 10:
         batches.append(ranges(plan, offset, end))
@@ -357,6 +359,32 @@ def test_a_topic_that_is_no_longer_subscribed_says_so(log: Log) -> None:
     offset = stored(planner(log, subscribe="orders,payments").initial())
     with pytest.raises(RecordsMissing, match="the query read this topic before, and does not any more"):
         planner(log, subscribe="payments").latest(offset, unlimited=True)
+
+
+def test_a_query_that_read_the_files_can_go_on_over_the_network(
+    kafka_broker_factory: KafkaBrokerFactory, tmp_path: Path
+) -> None:
+    """The place is the same text either way, so that a log can move behind a broker without a new checkpoint."""
+    broker = kafka_broker_factory(path=tmp_path / "served")
+    broker.log.create_topic("orders", 2)
+    append(broker.log, "orders", 1, 5)
+    by_path = planner(broker.log, maxOffsetsPerTrigger=3)
+    checked = stream_options({"kafka.bootstrap.servers": str(broker), "subscribe": "orders"})
+    by_wire = StreamPlanner(open_origin(checked.origin), checked, SimClock())
+    start = by_path.initial()
+    offset = stored(by_path.latest(start, unlimited=False))
+    assert ranges(by_wire, start, offset) == ranges(by_path, start, offset) == {("orders", 1): (0, 3)}
+    end = by_wire.latest(offset, unlimited=True)
+    assert end == planner(broker.log).latest(offset, unlimited=True)
+    assert ranges(by_wire, offset, end) == {("orders", 1): (3, 5)}
+    assert by_wire.latest(end, unlimited=True) is end
+    broker.log.delete_topic("orders")
+    broker.log.create_topic("orders", 2)
+    for plan in (by_path, by_wire):
+        with pytest.raises(RecordsMissing) as caught:
+            plan.latest(end, unlimited=True)
+        assert caught.value.cause == "recreated"
+    by_wire.close()
 
 
 def test_a_checkpoint_of_sparks_kafka_source_is_gone_on_with(log: Log) -> None:
