@@ -1,0 +1,102 @@
+"""Decoders as functions of a DataFrame's columns, for queries of one's own: bytes in, a struct out, no jars.
+
+    rows = spark.read.format("foldlog").option("subscribe", "payments").load()
+    rows.select(fl.from_json("value", "merchant STRING, amount BIGINT").alias("p")).select("p.*")
+
+They take Arrow batches straight from Spark. What a format accepts is the same as in folds, see docs/decoders.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import types as T  # noqa: N812 as Spark's own documentation calls it
+from pyspark.sql.functions import col
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from foldlog.errors import InvalidArgument, SerializationError, brief_repr
+from foldlog.spark.decode_avro import AvroDecoder
+from foldlog.spark.decode_json import JsonDecoder
+from foldlog.spark.decode_protobuf import ProtobufDecoder
+from foldlog.spark.decoding import Decoder
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from foldlog.spark.confluent import SchemaRegistry
+
+REASON: Final = "_reason"
+OnBad = Literal["fail", "null", "reason"]
+
+
+def from_json(column: Column | str, schema: T.StructType | str, *, on_bad: OnBad = "fail") -> Column:
+    """A STRING or BINARY column of JSON objects as a struct of this schema (Spark's DDL, or a StructType).
+
+    A null stays null. What does not fit the schema fails the query; with on_bad="null" the struct is null instead,
+    and with on_bad="reason" its fields are null and one more, `_reason`, says why.
+    """
+    return _decoded(JsonDecoder(to_arrow_schema(_struct_type(schema), timezone="UTC")), column, on_bad)
+
+
+def from_avro(
+    column: Column | str,
+    reader_schema: Any,
+    *,
+    writer_schema: Any = None,
+    registry: SchemaRegistry | str | dict[int, Any] | None = None,
+    on_bad: OnBad = "fail",
+) -> Column:
+    """A BINARY column of Avro records as a struct; with a `registry`, in Confluent's wire format. See `AvroDecoder`."""
+    return _decoded(AvroDecoder(reader_schema, writer_schema, registry=registry), column, on_bad)
+
+
+def from_protobuf(
+    column: Column | str,
+    descriptors: bytes | str | Path | type,
+    message: str | None = None,
+    *,
+    confluent: bool = False,
+    on_bad: OnBad = "fail",
+) -> Column:
+    """A BINARY column of Protobuf messages as a struct. See `ProtobufDecoder`."""
+    return _decoded(ProtobufDecoder(descriptors, message, confluent=confluent), column, on_bad)
+
+
+def _struct_type(schema: T.StructType | str) -> T.StructType:
+    try:
+        found = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    except PySparkException as error:
+        raise InvalidArgument(f"this is not a schema: {brief_repr(schema)}") from error
+    if not isinstance(found, T.StructType):
+        raise InvalidArgument(f"a schema names columns, as in 'merchant STRING'; this does not: {brief_repr(schema)}")
+    return found
+
+
+def _decoded(decoder: Decoder, column: Column | str, on_bad: OnBad) -> Column:
+    if on_bad not in ("fail", "null", "reason"):
+        raise InvalidArgument(f"on_bad is 'fail', 'null' or 'reason', not {brief_repr(on_bad)}")
+    fields = list(decoder.schema)
+    if on_bad == "reason":
+        if REASON in decoder.schema.names:
+            raise InvalidArgument(f"the schema has a field {REASON!r} already")
+        fields.append(pa.field(REASON, pa.string()))
+
+    def decode(values: pa.Array) -> pa.Array:
+        columns, reasons = decoder.decode(values.cast(pa.binary()))
+        is_null = pc.is_null(values)
+        if on_bad == "reason":
+            columns = [*columns, pa.nulls(len(values), pa.string()) if reasons is None else reasons]
+        elif reasons is not None:
+            if on_bad == "fail":
+                why = next(reason for reason in reasons.to_pylist() if reason is not None)
+                raise SerializationError(f"a value cannot be read: {why}; on_bad='reason' goes on and keeps the reason")
+            is_null = pc.or_(is_null, pc.is_valid(reasons))
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=is_null)
+
+    function = arrow_udf(decode, from_arrow_schema(pa.schema(fields)), ArrowUDFType.SCALAR)
+    return function(col(column) if isinstance(column, str) else column)
