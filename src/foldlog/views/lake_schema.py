@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def lake_schema(columns: pa.Schema, *, is_history: bool) -> pa.Schema:
-    """The columns of a fold as a lake has them; a history has where each row came from behind them."""
+def lake_schema(columns: pa.Schema, *, is_history: bool, int_bits_min: int = 8) -> pa.Schema:
+    """The columns of a fold as a lake has them; a history has where each row came from behind them.
+
+    `int_bits_min` is for formats that have no smaller integers.
+    """
     import pyarrow as pa
 
-    fields = [pa.field(field.name, lake_type(field.type, field.name)) for field in columns]
+    fields = [pa.field(field.name, lake_type(field.type, field.name, int_bits_min)) for field in columns]
     if is_history:
         fields += [
             pa.field(PARTITION, pa.int32()),
@@ -30,7 +33,7 @@ def lake_schema(columns: pa.Schema, *, is_history: bool) -> pa.Schema:
     return pa.schema(fields)
 
 
-def lake_type(kind: Any, column: str) -> Any:
+def lake_type(kind: Any, column: str, int_bits_min: int = 8) -> Any:
     """The type in which a lake keeps values of `kind`; InvalidArgument, with the column's name, if it has none."""
     import pyarrow as pa
     from pyarrow import types
@@ -45,24 +48,29 @@ def lake_type(kind: Any, column: str) -> Any:
         return pa.date32()
     if types.is_decimal(kind) and kind.precision <= 38 and kind.scale >= 0:
         return pa.decimal128(kind.precision, kind.scale)
-    if types.is_signed_integer(kind) or kind in (pa.bool_(), pa.float32(), pa.float64()):
+    if types.is_signed_integer(kind):
+        return kind if kind.bit_width >= int_bits_min else pa.int32()
+    if kind in (pa.bool_(), pa.float32(), pa.float64()):
         return kind
-    nested = _nested_type(kind, column)
+    nested = _nested_type(kind, column, int_bits_min)
     if nested is None:
         raise InvalidArgument(f"a lake has no type for column {column!r} of type {kind}; cast it in the fold")
     return nested
 
 
-def _nested_type(kind: Any, column: str) -> Any:
+def _nested_type(kind: Any, column: str, int_bits_min: int) -> Any:
     import pyarrow as pa
     from pyarrow import types
 
+    def inner(kind: Any, name: str) -> Any:
+        return lake_type(kind, f"{column}.{name}", int_bits_min)
+
     if types.is_struct(kind):
-        return pa.struct([pa.field(field.name, lake_type(field.type, f"{column}.{field.name}")) for field in kind])
+        return pa.struct([pa.field(field.name, inner(field.type, field.name)) for field in kind])
     if types.is_map(kind):
-        return pa.map_(lake_type(kind.key_type, f"{column}.key"), lake_type(kind.item_type, f"{column}.value"))
+        return pa.map_(inner(kind.key_type, "key"), inner(kind.item_type, "value"))
     if types.is_list(kind) or types.is_large_list(kind):
-        return pa.list_(pa.field("element", lake_type(kind.value_type, f"{column}.element")))
+        return pa.list_(pa.field("element", inner(kind.value_type, "element")))
     return None
 
 

@@ -1,0 +1,48 @@
+"""How pyiceberg writes files for lake views: what is closed is fsynced, so a commit never names what a cut may take.
+
+Loaded by pyiceberg, by the name in `FILES`, and by nobody else: it needs pyiceberg to be there.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+
+from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+from foldlog.views.generations import sync_directory
+
+
+class SyncedStream(io.BufferedWriter):
+    """A file that is on disk, with its name, once it is closed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        super().__init__(io.FileIO(path, "w"), 1 << 20)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.flush()
+            os.fsync(self.fileno())
+            super().close()
+            sync_directory(os.path.dirname(self._path))
+
+
+class SyncedFile(PyArrowFile):
+    """A file of pyiceberg's, on the local file system."""
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        if not overwrite and self.exists():
+            raise FileExistsError(f"Cannot create file, already exists: {self.location}")
+        directory = os.path.dirname(self._path)
+        os.makedirs(directory, exist_ok=True)
+        return SyncedStream(self._path)
+
+
+class SyncedFiles(PyArrowFileIO):
+    """Reads as pyiceberg does, and writes with a sync."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        plain = super().new_output(location)
+        return SyncedFile(location=plain.location, path=plain._path, fs=plain._filesystem)
