@@ -24,7 +24,7 @@ from foldlog.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from foldlog.wire.messages.fetch import FetchRequest
 from foldlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-FRAME_BYTES_MAX = 1 << 20
+FRAME_BYTES_MAX = 5_000_000
 SOON_S = 30.0
 """Nothing takes this long."""
 
@@ -43,10 +43,10 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
 
 
-sizes = st.one_of(st.integers(0, 40), st.sampled_from([65_531, 65_532, 65_533, 65_536, 200_000]))
+sizes = st.one_of(st.integers(0, 40), st.sampled_from([65_531, 65_532, 65_533, 65_536, 200_000, 1_200_000, 5_000_000]))
 
 
-@given(sizes=st.lists(sizes, max_size=6), cuts=st.lists(st.integers(0, 400_000), max_size=6))
+@given(sizes=st.lists(sizes, max_size=4), cuts=st.lists(st.integers(0, 6_000_000), max_size=6))
 def test_frames_come_out_whole_whatever_pieces_they_came_in(sizes: list[int], cuts: list[int]) -> None:
     bodies = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     stream = framed(*bodies)
@@ -87,6 +87,18 @@ def test_a_large_frame_stands_in_the_memory_that_was_given(ends: tuple[socket.so
     assert bytes(first[:3]) == b"bbb"
     assert len(second) == 90_000
     sending.join()
+
+
+def test_memory_grows_with_the_bytes_that_come_and_not_with_what_is_declared(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = ends
+    declared_bytes = 100 << 20
+    answers, memory = AnswerStream(ours, declared_bytes), FrameMemory()
+    theirs.sendall(declared_bytes.to_bytes(4, "big") + bytes(70_000))
+    with pytest.raises(TimeoutError):
+        answers.next(NOW_S, memory)
+    assert memory.size_bytes < 2 << 20
 
 
 @pytest.mark.parametrize("size", [-1, FRAME_BYTES_MAX + 1, -(1 << 31), (1 << 31) - 1])

@@ -50,6 +50,8 @@ class Fetched(NamedTuple):
 
 
 class _Asked(NamedTuple):
+    """A fetch whose answer is still to come."""
+
     correlation_id: int
     version: int
     offset: int

@@ -27,27 +27,41 @@ CLIENT_ID: Final = "foldlog"
 
 _LENGTH: Final = struct.Struct(">i")
 _WINDOW_BYTES: Final = 64 << 10
+_FIRST_BYTES: Final = (1 << 20) + _WINDOW_BYTES  # a fetch of the usual size, and what stands around its records
 _PARTS_MAX: Final = 64  # far below what sendmsg takes on any system
 
 
 class FrameMemory:
-    """Where large answers are received, one after the other: each stands where the one before it stood."""
+    """Where large answers are received, one after the other: each stands where the one before it stood.
+
+    Grows as bytes come, and not by what an answer declares; then it stays as large as the largest was.
+    """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def take(self, size_bytes: int) -> memoryview:
-        """Room for that much. What was in it is no longer to be used."""
-        if len(self._buffer) < size_bytes:
-            self._buffer = bytearray(size_bytes)
-        return memoryview(self._buffer)[:size_bytes]
+    @property
+    def size_bytes(self) -> int:
+        return len(self._buffer)
+
+    def room(self, frame_bytes: int, held_bytes: int) -> memoryview:
+        """Room for a frame, or for the next part of it, behind what is held of it already.
+
+        What was in it of another frame is no longer to be used.
+        """
+        wanted_bytes = min(frame_bytes, max(_FIRST_BYTES, 2 * held_bytes))
+        if len(self._buffer) < wanted_bytes:
+            larger = bytearray(wanted_bytes)
+            larger[:held_bytes] = memoryview(self._buffer)[:held_bytes]
+            self._buffer = larger
+        return memoryview(self._buffer)[:frame_bytes]
 
 
 class AnswerStream:
     """Cuts what a socket brings into frames: small ones several to a system call, large ones straight to their place.
 
     One thread. TimeoutError leaves it as it is: what has come of a frame is kept. After any other error the stream
-    cannot be read on. Holds no more of a frame than it declares and `frame_bytes_max` allows.
+    cannot be read on. Holds no more of a frame than `frame_bytes_max`, and no more than twice of what has come of it.
     """
 
     def __init__(self, sock: socket.socket, frame_bytes_max: int) -> None:
@@ -56,8 +70,10 @@ class AnswerStream:
         self._window = memoryview(bytearray(_WINDOW_BYTES))
         self._begin = 0
         self._end = 0
-        self._large: memoryview | None = None  # a frame that the window does not hold
+        self._memory = FrameMemory()  # of the frame that the window does not hold
+        self._large: memoryview | None = None  # the room for it so far
         self._large_bytes = 0  # what has come of it
+        self._frame_bytes = 0  # what it declares
 
     def next(self, timeout_s: float, memory: FrameMemory | None = None) -> memoryview:
         """The next frame without its length. A large one stands in `memory`, until the next is received there."""
@@ -74,6 +90,9 @@ class AnswerStream:
         if self._large is not None:
             if self._large_bytes < len(self._large):
                 return None
+            if self._large_bytes < self._frame_bytes:
+                self._large = self._memory.room(self._frame_bytes, self._large_bytes)
+                return None
             frame, self._large = self._large, None
             return frame
         body = self._begin + _LENGTH.size
@@ -87,8 +106,9 @@ class AnswerStream:
                 self._begin = body + size
                 return memoryview(found)
             if size > _WINDOW_BYTES - _LENGTH.size:
-                self._large = (memory or FrameMemory()).take(size)
-                self._large_bytes = self._end - body
+                self._memory = memory or FrameMemory()
+                self._large = self._memory.room(size, 0)
+                self._frame_bytes, self._large_bytes = size, self._end - body
                 self._large[: self._large_bytes] = self._window[body : self._end]
                 self._begin = self._end = 0
                 return None
