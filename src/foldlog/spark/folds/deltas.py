@@ -40,6 +40,8 @@ class PreparedFold:
     frames: TopicFrames
     shape: Shape
     used: frozenset[str]
+    is_plain: bool = False
+    """The fold takes its rows as they are: Spark need not look at them."""
 
     @property
     def needs_key(self) -> bool:
@@ -64,7 +66,7 @@ class PreparedFold:
         table = self.rows(given)
         if self.fold.view.is_keyed:
             table = self._with_tombstones(table, ranges, seen.value.tombstones)
-        return Delta(table, {one.partition: (one.start, one.stop) for one in ranges})
+        return Delta(table, ranges_read(ranges))
 
     def _with_tombstones(self, table: pa.Table, ranges: Sequence[OffsetRange], met: int) -> pa.Table:
         """A tombstone deletes, whatever the fold filtered: those it let go are read again and added.
@@ -98,13 +100,19 @@ def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
         check_law(fold.name, given, result)
         shape = _shape(fold, result)
         final = _final(fold, rows, shape)
-        return PreparedFold(fold, frames, shape, used_columns(final))
+        is_plain = result is rows and fold.view.aggregation is None
+        return PreparedFold(fold, frames, shape, used_columns(final), is_plain)
     except AnalysisException as error:
         raise FoldError(f"fold {fold.name!r} cannot be planned: {brief_spark_error(error)}") from error
     except FoldlogError:
         raise
     except Exception as error:
         raise FoldError(f"fold {fold.name!r} failed before it ran: {type(error).__name__}: {error}") from error
+
+
+def ranges_read(ranges: Sequence[OffsetRange]) -> dict[int, tuple[int, int]]:
+    """Per partition what was read."""
+    return {one.partition: (one.start, one.stop) for one in ranges}
 
 
 def _given(fold: Fold, rows: DataFrame) -> DataFrame:

@@ -1,14 +1,15 @@
 """Ranges of a topic as DataFrames of decoded rows. Planned by the driver, read and decoded by the Python workers.
 
 The workers open the log, gather the columns and decode them to Arrow, so that rows cross into the JVM once, typed, and
-only the columns that the fold uses: crossing is what costs. Records that do not parse are counted and left out; a
-second look at the same range brings them, with the reason.
+only the columns that the fold uses: crossing is what costs, 0.1 us a row and column each way. Where a fold takes its
+rows as they are, they cross as whole batches, packed into one value each, and the JVM never sees a row. Records that do
+not parse are counted and left out; a second look at the same range brings them, with the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -53,6 +54,10 @@ _DEAD: Final = T.StructType(
 )
 
 
+PAYLOAD: Final = "payload"
+_PACKED: Final = T.StructType([T.StructField(PAYLOAD, T.BinaryType(), False)])
+
+
 class Seen(NamedTuple):
     """What the tasks of a range met. A task that ran twice counts twice: hints, not results."""
 
@@ -84,8 +89,13 @@ class RangeReader:
     schema: pa.Schema
     look: Literal["rows", "tombstones", "dead"]
     seen: Accumulator[Seen] | None = field(default=None)
+    is_packed: bool = False
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = self._read(batches)
+        return map(_packed, found) if self.is_packed else found
+
+    def _read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         origin = open_origin(self.spec)
         try:
             for batch in batches:
@@ -169,6 +179,16 @@ class RangeReader:
         return pa.RecordBatch.from_arrays(kept, schema=self.schema)
 
 
+def _packed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A whole batch as one value."""
+    import pyarrow as pa
+
+    data = batch.serialize()
+    edges = pa.array([0, data.size], pa.int32()).buffers()[1]
+    payload = pa.Array.from_buffers(pa.binary(), 1, [None, edges, data])
+    return pa.RecordBatch.from_arrays([payload], [PAYLOAD])
+
+
 class TopicFrames:
     """Makes DataFrames of ranges of one topic. The driver's; one thread at a time."""
 
@@ -214,6 +234,15 @@ class TopicFrames:
             )
         )
 
+    def table(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> pa.Table:
+        """All columns of these ranges, past Spark's rows: for folds that take them as they are."""
+        import pyarrow as pa
+
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        payloads = self._frame(ranges, self.schema, "rows", needs_key, seen, is_packed=True).toArrow()[PAYLOAD]
+        batches = [pa.ipc.read_record_batch(payload.as_buffer(), schema) for payload in payloads]
+        return pa.Table.from_batches(batches, schema=schema)
+
     def empty(self) -> DataFrame:
         """No rows, of the same columns: to see what a fold makes of them."""
         return self._frame([], self.schema, "rows", False, None)
@@ -239,6 +268,8 @@ class TopicFrames:
         look: Literal["rows", "tombstones", "dead"],
         needs_key: bool,
         seen: Accumulator[Seen] | None,
+        *,
+        is_packed: bool = False,
     ) -> DataFrame:
         tasks = split_for_tasks(ranges, self._spark.sparkContext.defaultParallelism, SMALLEST_TASK)
         reader = RangeReader(
@@ -252,10 +283,10 @@ class TopicFrames:
             schema=to_arrow_schema(schema, timezone="UTC"),
             look=look,
             seen=seen,
+            is_packed=is_packed,
         )
-        if look == "dead":
-            reader = replace(reader, schema=to_arrow_schema(_DEAD, timezone="UTC"))
-        return self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_reading(reader), schema)
+        given = self._spark.range(0, len(tasks), 1, len(tasks))
+        return given.mapInArrow(_reading(reader), _PACKED if is_packed else schema)
 
 
 def _reading(reader: RangeReader) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
+from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, StaleBookmark
 from foldlog.spark.folds.dead_letters import bury
-from foldlog.spark.folds.deltas import prepare
+from foldlog.spark.folds.deltas import PreparedFold, prepare, ranges_read
 from foldlog.spark.folds.feed import Feed, State, ends_of, is_for_good, lag_of, placed, starting_bookmark
 from foldlog.spark.folds.ranges import after, next_ranges
 from foldlog.spark.folds.reading import Seen, TopicFrames
@@ -48,7 +49,12 @@ class _Standing:
         fold = self.feed.fold
         positions = tuple(sorted((number, at.offset) for number, at in self.base.positions.items()))
         reach = tuple(sorted(ends.items()))
-        return (id(fold.topic), self.base.topic_id, positions, reach, fold.view.is_keyed, self.feed.range_bytes)
+        how = (
+            fold.view.is_keyed,
+            self.feed.range_bytes,
+            self.feed.prepared is not None and self.feed.prepared.is_plain,
+        )
+        return (id(fold.topic), self.base.topic_id, positions, reach, how)
 
 
 @dataclass(frozen=True)
@@ -186,7 +192,12 @@ class Runner:
         batch = self._read_ahead(standings) or self._begin(standings, ends, bounds)
         if batch is None:
             return self._caught_up(standings)
-        outcome = batch.outcome.result()
+        try:
+            outcome = batch.outcome.result()
+        except Exception as error:  # noqa: BLE001 whatever Spark fails with
+            for standing in standings:
+                self._fail(standing.feed, error)
+            return True
         self._sizes.met(batch.ranges[0].topic, sum(one.stop - one.start for one in batch.ranges), outcome.seen.bytes)
         following = [_Standing(one.feed, batch.new(one), batch.new(one)) for one in standings]
         if all(isinstance(delta, Delta) for delta in outcome.deltas):
@@ -245,7 +256,20 @@ class Runner:
         prepared = [feed.prepared for feed in feeds if feed.prepared is not None]
         frames, needs_key = prepared[0].frames, prepared[0].needs_key
         seen = frames.count()
-        given = frames.rows(ranges, seen, needs_key=needs_key, used=frozenset().union(*(one.used for one in prepared)))
+        deltas: Sequence[Delta | Exception]
+        if prepared[0].is_plain:
+            table = frames.table(ranges, seen, needs_key=needs_key)
+            deltas = [Delta(table, ranges_read(ranges))] * len(prepared)
+        else:
+            deltas = self._folded(prepared, ranges, seen)
+        dead = frames.dead(ranges, needs_key=needs_key) if seen.value.dead else None
+        return _Outcome(deltas, dead, seen.value)
+
+    def _folded(
+        self, prepared: Sequence[PreparedFold], ranges: Sequence[OffsetRange], seen: Accumulator[Seen]
+    ) -> list[Delta | Exception]:
+        used = frozenset().union(*(one.used for one in prepared))
+        given = prepared[0].frames.rows(ranges, seen, needs_key=prepared[0].needs_key, used=used)
         if len(prepared) > 1:
             given = given.persist()
         deltas: list[Delta | Exception] = []
@@ -258,8 +282,7 @@ class Runner:
         finally:
             if len(prepared) > 1:
                 given.unpersist()
-        dead = frames.dead(ranges, needs_key=needs_key) if seen.value.dead else None
-        return _Outcome(deltas, dead, seen.value)
+        return deltas
 
     def _apply(self, standing: _Standing, batch: _Batch, delta: Delta | Exception, outcome: _Outcome) -> None:
         feed = standing.feed
