@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.errors import InvalidArgument, UnknownTopic, brief_repr
 from foldlog.limits import PARTITIONS_MAX
 from foldlog.records.batch import Compression
 from foldlog.spark.options import origin_spec
@@ -105,6 +105,12 @@ def _transaction(texts: Mapping[str, str], *, is_stream: bool) -> tuple[str | No
     if not _WHOLE_NUMBER.fullmatch(version):
         raise InvalidArgument(f"txnVersion={brief_repr(version)} is not a whole number from 0 on")
     return application, int(version)
+
+
+def with_create_option(error: UnknownTopic) -> UnknownTopic:
+    """The same error, which names the sink's own way out, too."""
+    error.args = (f"{error}, or let the sink make it with the option createTopic=<number of partitions>",)
+    return error
 
 
 def check_columns(schema: StructType, *, has_topic: bool) -> None:

@@ -6,10 +6,10 @@ A task changes nothing in the log, but for a topic that it makes where `createTo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from foldlog.client.log import Log
 from foldlog.client.numbered import NumberedLog, TopicLimits
 from foldlog.client.sharing import open_shared
 from foldlog.clock import SystemClock
@@ -17,8 +17,8 @@ from foldlog.errors import InvalidArgument, TopicExists, UnknownTopic
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
 from foldlog.spark.origin_path import open_directory
-from foldlog.spark.sink_options import SinkOptions
-from foldlog.spark.sink_rows import RowPacker
+from foldlog.spark.sink_options import SinkOptions, with_create_option
+from foldlog.spark.sink_rows import FindLimits, RowPacker
 from foldlog.spark.staging import StagedFile, StagingArea, safe_name
 
 if TYPE_CHECKING:
@@ -60,14 +60,16 @@ class StagedRows:
 
 
 def plan(options: SinkOptions) -> PathPlan:
-    """On the driver, before any row is packed: LogNotFound, or DirectoryLocked if the directory has a writer that does
-    not listen, through which nothing could be appended later."""
+    """On the driver, before any row is packed: LogNotFound; UnknownTopic for the topic of the option; DirectoryLocked
+    if the directory has a writer that does not listen, through which nothing could be appended later."""
     if options.origin.path is None:
         raise InvalidArgument("a path is needed")
-    log = NumberedLog.open(options.origin.path)
-    log.close()
-    origin = replace(options.origin, directory_id=log.directory_id)
-    return PathPlan(replace(options, origin=origin), dict(log.defaults))
+    with closing(NumberedLog.open(options.origin.path)) as log:
+        origin = replace(options.origin, directory_id=log.directory_id)
+        told = PathPlan(replace(options, origin=origin), dict(log.defaults))
+        if options.topic is not None:
+            _find_limits(told, log.limits, options.topic)
+    return told
 
 
 def job_of_query(query_id: str, batch_id: int) -> str:
@@ -87,7 +89,7 @@ def stage(
     area = StagingArea(files or PosixFiles(), told.path)
     with open_directory(options.origin) as log:
         packer = RowPacker(
-            lambda topic: _find_limits(told, log, topic),
+            lambda topic: _find_limits(told, lambda name: TopicLimits.of(log.topic(name), told.defaults), topic),
             topic=options.topic,
             compression=options.compression,
             now_ms=SystemClock().now_ms(),
@@ -119,14 +121,13 @@ def stage_rows(
         raise
 
 
-def _find_limits(told: PathPlan, log: Log, topic: str) -> TopicLimits:
+def _find_limits(told: PathPlan, look: FindLimits, topic: str) -> TopicLimits:
     try:
-        return TopicLimits.of(log.topic(topic), told.defaults)
+        return look(topic)
     except UnknownTopic as error:
         partitions = told.options.partitions_of_new_topics
         if partitions is None:
-            error.args = (f"{error}, or let the sink make it with the option createTopic=<number of partitions>",)
-            raise
+            raise with_create_option(error) from None
     with open_shared(told.path) as shared:
         try:
             shared.create_topic(topic, partitions)

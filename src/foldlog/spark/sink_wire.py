@@ -14,7 +14,7 @@ from foldlog.client.cluster import Cluster
 from foldlog.client.numbered import TopicLimits
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldlogError, InvalidArgument, UnknownTopic
-from foldlog.spark.sink_options import SinkOptions
+from foldlog.spark.sink_options import SinkOptions, with_create_option
 from foldlog.spark.sink_rows import RowPacker
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def _find_limits(told: SinkOptions, cluster: Cluster, name: str) -> TopicLimits:
         topic = cluster.topic(name)
     except UnknownTopic as error:
         if told.partitions_of_new_topics is None:
-            error.args = (f"{error}, or let the sink make it with the option createTopic=<number of partitions>",)
-            raise
+            raise with_create_option(error) from None
         cluster.ensure_topic(name, told.partitions_of_new_topics)
         topic = cluster.topic(name)
     try:
