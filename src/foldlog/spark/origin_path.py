@@ -113,13 +113,17 @@ class PathOrigin:
 
         topic, number, offset, stop = wanted
         memory = bytearray(ARROW_READ_BYTES + READ_CHUNK_BYTES)  # what is read is copied into columns, so one will do
-        self._refuse_missing(wanted, topic_id)
+        topic_id = self._checked_topic_id(wanted, topic_id)
         reader = self._partition(topic, number)
         while offset < stop:
+            left = wanted._replace(start=offset)
             try:
                 data, next_offset = reader.read(offset, ARROW_READ_BYTES, memory)
             except FoldlogError as error:
-                raise self._why(wanted._replace(start=offset), topic_id, error) from error
+                raise self._why(left, topic_id, error) from error
+            # A topic that was made anew has its files in the same place: what was read is the topic's if it is still
+            # there after the reading. What expired meanwhile has been read.
+            self._refuse_missing(left, topic_id, stop)
             if not data:
                 return  # a compacted gap reaches to the end
             batch, _ = to_arrow(
@@ -138,13 +142,17 @@ class PathOrigin:
             raise TypeError(f"{name}-{number} was opened for writing")
         return reader
 
-    def _refuse_missing(self, wanted: OffsetRange, topic_id: str | None) -> None:
-        if wanted.start >= wanted.stop:
-            return
-        for offset in (wanted.start, wanted.stop):
-            cause = self.missing(wanted.topic, topic_id, wanted.partition, offset)
-            if cause is not None:
-                raise records_missing(wanted, cause, self._bounds_if_any(wanted), self._spec.place)
+    def _checked_topic_id(self, wanted: OffsetRange, topic_id: str | None) -> str | None:
+        """The id that the topic has and has to keep while it is read."""
+        if wanted.start < wanted.stop:
+            self._refuse_missing(wanted, topic_id, wanted.start)
+            self._refuse_missing(wanted, topic_id, wanted.stop)
+        return topic_id or self.topic(wanted.topic).topic_id
+
+    def _refuse_missing(self, left: OffsetRange, topic_id: str | None, offset: int) -> None:
+        cause = self.missing(left.topic, topic_id, left.partition, offset)
+        if cause is not None:
+            raise records_missing(left, cause, self._bounds_if_any(left), self._spec.place)
 
     def _why(self, left: OffsetRange, topic_id: str | None, error: FoldlogError) -> FoldlogError:
         """What a read failed of: often the topic's deletion, which takes its files away, or retention."""

@@ -1,4 +1,4 @@
-"""Errors as Spark's users see them. Spark prints the whole traceback of a Python worker before the sentence at its end."""
+"""Errors as Spark's users see them: Spark prints the whole traceback of a Python worker before the sentence."""
 
 from __future__ import annotations
 
