@@ -134,8 +134,8 @@ def _nullable_headers(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     is_present = pc.greater(pc.list_value_length(array), 0)
     pieces: list[Any] = [entries.field(0), entries.field(1)]
     element = pa.StructArray.from_arrays(pieces, fields=list(wanted.value_type))
-    first = array.offsets[0].as_py()
-    offsets = array.offsets if first == 0 else pc.subtract(array.offsets, first)
+    # Of a slice, the entries are its own and the offsets still count from the start of the whole.
+    offsets = pc.subtract(array.offsets, array.offsets[0]) if array.offset else array.offsets
     return pa.ListArray.from_arrays(offsets, element, type=wanted, mask=pc.invert(is_present))
 
 
