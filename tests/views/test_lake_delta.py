@@ -200,19 +200,21 @@ def test_a_swap_may_bring_another_topic_other_columns_and_another_key(mirror: Vi
         assert held(view) == [{"tx_id": "a", "line": 1, "amount": "x"}]
 
 
-def test_a_newer_record_replaces_all_rows_of_an_older_one(mirror: ViewCase) -> None:
+@pytest.mark.parametrize("loading", [False, True])
+def test_a_newer_record_replaces_all_rows_of_an_older_one(tmp_path: Path, loading: bool) -> None:
     columns = pa.schema([("tx_id", pa.string()), ("line", pa.int32()), ("item", pa.string())])
-    shape = Shape(columns, "tx_id", ("tx_id", "line"))
+    shape = Shape(columns, "tx_id", ("tx_id",))
 
     def rows(offset: int, tx_id: str, *items: str) -> list[dict[str, object]]:
         return [{"tx_id": tx_id, "line": n, "item": item, "_offset": offset} for n, item in enumerate(items)]
 
-    with opened(mirror) as view:
-        view.prepare(shape, START)
+    with closing(lake(tmp_path / "lines", mode="merge", key=["tx_id", "line"]).shadow("rebuild")) as view:
+        view.prepare(shape, START, loading=loading)
         view.apply(delta_of([*rows(0, "a", "tea", "milk"), *rows(1, "b", "bun")], columns, 0, 2), START, at(2))
         gone: dict[str, object] = {"tx_id": "b", "_deleted": True, "_offset": 4}
         newer = [*rows(2, "a", "x", "y", "z"), *rows(3, "a", "coffee"), gone]
         view.apply(delta_of(newer, columns, 2, 5), at(2), at(5))
+        view.finish_loading()
         assert held(view) == [{"tx_id": "a", "line": 0, "item": "coffee"}]
 
 
@@ -248,6 +250,8 @@ def test_a_merge_needs_a_key(mirror: ViewCase) -> None:
             view.prepare(Shape(COLUMNS), START)
         with pytest.raises(SchemaChanged, match="gives no column 'tx_id'"):
             view.prepare(Shape(pa.schema([("amount", pa.int64())]), "tx_id", ("tx_id",)), START)
+        with pytest.raises(InvalidArgument, match="has to include 'tx_id'"):
+            view.prepare(Shape(COLUMNS, "tx_id", ("merchant",)), START)
         odd = pa.schema([("tx_id", pa.string()), ('a "quoted" name', pa.int64())])
         with pytest.raises(InvalidArgument, match="rename column"):
             view.prepare(Shape(odd, "tx_id", ("tx_id",)), START)
@@ -335,6 +339,7 @@ def test_a_broken_log_is_one_sentence_with_the_place(history: ViewCase) -> None:
         ({"format": "orc"}, "a lake's format is one of delta, iceberg, parquet, not 'orc'"),
         ({"mode": "upsert"}, "a lake's mode is one of append, merge, not 'upsert'"),
         ({"format": "iceberg", "mode": "merge"}, "upserts through pyiceberg are very slow.*use format='delta'"),
+        ({"key": "tx_id"}, "a lake that appends has no key="),
         ({"format": "parquet", "mode": "merge"}, "cannot be changed.*use format='delta'"),
     ],
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable
 from foldlog.limits import LAKE_COMMIT_TRIES, LAKE_SORT_ROWS
 from foldlog.views.bookmark import Bookmark
-from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC, Shape
+from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC, Shape, View
 from foldlog.views.delta_bookmark import Layout
 from foldlog.views.lake_delta import DeltaView, Stored, append, commit_nothing, overwrite, schema_of
 from foldlog.views.lake_schema import fitted, lake_schema
@@ -56,10 +57,18 @@ class DeltaMirror(DeltaView):
     mode = "merge"
     is_keyed = True
 
+    def __init__(self, path: str, key: tuple[str, ...] = ()) -> None:
+        super().__init__(path)
+        self._key = key
+
+    def shadow(self, label: str) -> View:
+        return DeltaMirror(f"{self.path}.{label}", self._key)
+
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
         if not loading:
             self.finish_loading()
-        return super().prepare(shape, start, loading=loading)
+        chosen = replace(shape, key=self._key or shape.key)
+        return super().prepare(chosen, start, loading=loading)
 
     def finish_loading(self) -> None:
         with self._errors():
@@ -77,6 +86,11 @@ class DeltaMirror(DeltaView):
         lost = [name for name in (shape.record_key, *shape.key) if name not in shape.columns.names]
         if lost:
             raise SchemaChanged(self.place, f"the fold gives no column {lost[0]!r}, which is part of its key")
+        if shape.key and shape.record_key not in shape.key:
+            raise InvalidArgument(
+                f"the key of {self.place} ({', '.join(shape.key)}) has to include {shape.record_key!r}, the record's"
+                " own key: a newer record or a tombstone could not find the rows it replaces"
+            )
         quoted = [name for name in shape.columns.names if '"' in name or "`" in name]
         if quoted:
             raise InvalidArgument(f"{self.place} cannot merge by names with quotes; rename column {quoted[0]!r}")

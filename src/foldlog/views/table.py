@@ -22,7 +22,7 @@ def table(url_or_path: str | os.PathLike[str], name: str, key: str | Sequence[st
     `key` are the columns that make a row unique. Left out, it is the column of the record's key. With more columns than
     that, one record may give several rows, and a newer record of the same key replaces them all.
     """
-    columns = _key_columns(key)
+    columns = key_columns(key)
     if is_postgres_url(url_or_path):
         from foldlog.views.table_postgres import PostgresTable
 
@@ -32,7 +32,8 @@ def table(url_or_path: str | os.PathLike[str], name: str, key: str | Sequence[st
     return SqliteTable(sqlite_path(url_or_path), table_name(name, with_schema=False), columns)
 
 
-def _key_columns(key: object) -> tuple[str, ...]:
+def key_columns(key: object) -> tuple[str, ...]:
+    """What was given as `key`, as column names."""
     if key is None:
         return ()
     names = (key,) if isinstance(key, str) else key
