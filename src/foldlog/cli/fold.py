@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -255,10 +256,8 @@ def ask_runner(arguments: argparse.Namespace) -> int:
 
 
 def _need_spark() -> None:
-    try:
-        import pyspark  # noqa: F401 is it there?
-    except ModuleNotFoundError:
-        raise MissingDependency("running a fold", "pyspark", "spark") from None
+    if find_spec("pyspark") is None:
+        raise MissingDependency("running a fold", "pyspark", "spark")
 
 
 def _source(arguments: argparse.Namespace) -> str:

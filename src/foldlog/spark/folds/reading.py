@@ -68,6 +68,8 @@ class Seen(NamedTuple):
 
 
 class _Sum(AccumulatorParam[Seen]):
+    """Adds up what tasks have met."""
+
     def zero(self, value: Seen) -> Seen:
         return Seen()
 
