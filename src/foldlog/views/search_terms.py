@@ -14,7 +14,7 @@ def key_term(key: object) -> str:
     r"""A key as one term: itself where that is possible, else a hash behind a zero byte.
 
     >>> key_term("tx-1"), key_term(7), key_term(b"\x00\x01"), key_term("x" * 5000)[:16]
-    ('tx-1', '7', '\x00b0001', '\x00h2ac4f3ee8d7f')
+    ('tx-1', '7', '\x00b0001', '\x00hc59d3c0480cc2d')
     """
     if isinstance(key, bytes | bytearray | memoryview):
         text = "\0b" + bytes(key).hex()
