@@ -8,10 +8,11 @@ made) is found first, and the swap refused by name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
-from foldlog.errors import ViewInUse
+from foldlog.errors import ViewInUse, ViewUnavailable
 from foldlog.views.sql_bookmarks import Run
 from foldlog.views.sql_names import TableName, quoted
 from foldlog.views.sql_postgres import table_exists
@@ -59,6 +60,14 @@ _INDEXES: Final = """
     WHERE indrelid = %s::regclass AND indisvalid ORDER BY index.oid
 """
 
+_IDENTIFIER: Final = r'(?:"(?:[^"]|"")*"|[^\s".]+)'
+_INDEX_DEFINITION: Final = re.compile(
+    rf"CREATE (?P<unique>UNIQUE )?INDEX {_IDENTIFIER}"
+    rf" ON (?:ONLY )?{_IDENTIFIER}(?:\.{_IDENTIFIER})? USING (?P<rest>.+)",
+    re.DOTALL,
+)
+"""As pg_get_indexdef spells one."""
+
 _GRANTS: Final = """
     SELECT given.privilege_type, NULL::text, given.is_grantable,
            CASE given.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(given.grantee)) END
@@ -88,7 +97,7 @@ def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: T
     # Nobody changes what the table is, or indexes it, from here on; everybody reads and writes it still.
     run(f"LOCK TABLE {live.sql} IN SHARE UPDATE EXCLUSIVE MODE")
     _check_dependents(run, place, live, own)
-    renames = _build_indexes(run, live, shadow)
+    renames = _build_indexes(run, place, live, shadow)
     _carry_over(run, live, shadow)
     drop_table(run, place, old)
     run(f"LOCK TABLE {live.sql} IN ACCESS EXCLUSIVE MODE")
@@ -117,7 +126,7 @@ def _check_dependents(run: Run, place: str, live: TableName, own: Iterable[str])
         raise ViewInUse(place, dependents)
 
 
-def _build_indexes(run: Run, live: TableName, shadow: TableName) -> list[tuple[str, str, str]]:
+def _build_indexes(run: Run, place: str, live: TableName, shadow: TableName) -> list[tuple[str, str, str]]:
     """The indexes of `live` on `shadow`, under names of their own: (oid of the old one, its name, the new one's)."""
     renames = []
     primary = [name for _, name, _, _, is_primary in run(_INDEXES, shadow.sql) if is_primary]
@@ -126,10 +135,10 @@ def _build_indexes(run: Run, live: TableName, shadow: TableName) -> list[tuple[s
             built = primary[0]
         else:
             built = f"_foldlog_new_{oid}"
-            head, _, tail = definition.partition(" ON ")
-            kind = head[: head.index("INDEX") + len("INDEX")]
-            # pg_get_indexdef spells it "CREATE [UNIQUE] INDEX name ON [ONLY] schema.table USING ...".
-            run(f"{kind} {quoted(built)} ON {shadow.sql} USING {tail.partition(' USING ')[2]}")
+            parts = _INDEX_DEFINITION.fullmatch(definition)
+            if parts is None:
+                raise ViewUnavailable(place, f"its index {name} cannot be carried over; drop it first")
+            run(f"CREATE {parts['unique'] or ''}INDEX {quoted(built)} ON {shadow.sql} USING {parts['rest']}")
         if comment is not None:
             run(f"COMMENT ON INDEX {TableName(built, live.schema).sql} IS {_literal(run, comment)}")
         renames.append((oid, name, built))
