@@ -12,7 +12,7 @@ from foldlog.errors import FoldError
 
 
 def fold_session(master: str | None = None) -> SparkSession:
-    """The active session, or a new one: `master`, else what spark-submit or the environment say, else this machine.
+    """The active session, or a new one: `master`, else what spark-submit or Spark's own files say, which is this machine by default.
 
     Python workers use this interpreter unless PYSPARK_PYTHON names another. Progress bars and the web page stay off:
     the runner shows its own progress.
@@ -26,8 +26,6 @@ def fold_session(master: str | None = None) -> SparkSession:
     builder = SparkSession.builder.appName("foldlog")
     if master is not None:
         builder = builder.master(master)
-    elif "SPARK_ENV_LOADED" not in os.environ and "MASTER" not in os.environ:
-        builder = builder.master("local[*]")
     cores = os.cpu_count() or 1
     return (
         builder.config("spark.ui.enabled", "false")
