@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable
+from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, ViewUnavailable
 from foldlog.views import lake_delta_modes
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Shape
@@ -331,6 +331,29 @@ def test_a_broken_log_is_one_sentence_with_the_place(history: ViewCase) -> None:
         with pytest.raises(ViewUnavailable, match=r"^delta:/.*payments cannot be used: ") as refused:
             view.bookmark()
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "package", "extra"),
+    [("delta", "deltalake", "views"), ("iceberg", "pyiceberg", "iceberg"), ("parquet", "pyarrow.parquet", "views")],
+)
+def test_a_package_that_is_missing_is_named_with_the_way_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, package: str, extra: str
+) -> None:
+    for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    view = lake(tmp_path / "payments", kind)
+    calls = (
+        view.bookmark,
+        view.scan,
+        view.drop_old,
+        lambda: view.prepare(Shape(COLUMNS), START),
+        lambda: view.move(START, at(1)),
+    )
+    for call in calls:
+        with pytest.raises(MissingDependency, match=rf"pip install 'foldlog\[{extra}\]'"):
+            call()
 
 
 @pytest.mark.parametrize(

@@ -185,9 +185,9 @@ class DeltaView(View):
         write: Callable[[DeltaTable, Stored, CommitProperties], None],
     ) -> None:
         """Write with `new`; StaleBookmark if the table's bookmark is not, or not any more, the expected one."""
-        from deltalake.exceptions import CommitFailedError
-
         with self._errors():
+            from deltalake.exceptions import CommitFailedError
+
             for _ in range(LAKE_COMMIT_TRIES):
                 table = self._table()
                 if table is None:

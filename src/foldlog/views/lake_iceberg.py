@@ -76,10 +76,10 @@ class IcebergHistory(View):
             return None if table is None else self._read_bookmark(table)
 
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        from pyiceberg.exceptions import CommitFailedException
-
         wanted = lake_schema(shape.columns, is_history=True, int_bits_min=INT_BITS_MIN)
         with self._opened(create=True) as catalog:
+            from pyiceberg.exceptions import CommitFailedException
+
             for _ in range(LAKE_COMMIT_TRIES):
                 table = self._table(catalog)
                 if table is None:
