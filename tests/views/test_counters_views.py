@@ -26,7 +26,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from foldlog.errors import InvalidArgument, SchemaChanged, StaleBookmark, ViewInUse, ViewUnavailable
+from foldlog.errors import FoldError, InvalidArgument, SchemaChanged, StaleBookmark, ViewInUse, ViewUnavailable
 from foldlog.views import measures as fl
 from foldlog.views.contract import Delta, Shape
 from foldlog.views.counters import check_aggregation, counters
@@ -440,6 +440,13 @@ class TestPostgres:
                 assert connection.execute("SELECT merchant, paise FROM shop.live").fetchall() == [(None, 8)]
                 self._rebuild(view, "Tea")
                 assert connection.execute("SELECT merchant FROM shop.live").fetchall() == [("Tea",)]
+
+    def test_text_that_the_server_cannot_store_is_refused_in_a_sentence(self, schema_url: str) -> None:
+        with closing(counters(schema_url, by=["merchant"], measures=MEASURES)) as view:
+            prepared(view)
+            with pytest.raises(FoldError, match=r"'merchant'.* NUL"):
+                feed(view, [{"tx_id": "a", "merchant": "Ch\0ai", "amount": 4}])
+            assert view.bookmark() == START
 
     def test_the_password_is_not_shown(self) -> None:
         view = counters("postgresql://me:secret@db/shop", measures=MEASURES)

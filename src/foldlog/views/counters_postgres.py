@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from foldlog.errors import ViewInUse, ViewUnavailable
+from foldlog.errors import FoldError, ViewInUse, ViewUnavailable
 from foldlog.limits import VIEW_SCAN_ROWS
 from foldlog.views.counters_settings import SUM_TOO_LARGE, CounterSettings
 from foldlog.views.counters_view import CountersView, Stored, Transaction
@@ -29,6 +29,7 @@ from foldlog.views.sql_postgres import (
     table_exists,
 )
 from foldlog.views.sql_types import postgres_type
+from foldlog.views.table_postgres_copy import COPY_OPTIONS, csv_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +105,8 @@ class PostgresCounters(CountersView[Any]):
         columns = [
             f"{quoted(field.name)} {postgres_type(field.type, in_key=True)}" for field in stored.settings.stored()
         ]
-        run(f"CREATE TABLE {stored.table.sql} ({', '.join(columns)})")
+        # Every range changes rows that are there: with room in their pages the index need not change along.
+        run(f"CREATE TABLE {stored.table.sql} ({', '.join(columns)}) WITH (fillfactor = 70)")
         index = quoted(f"{stored.table.name}_groups")
         run(f"CREATE UNIQUE INDEX {index} ON {stored.table.sql} ({_conflict(stored)}) NULLS NOT DISTINCT")
 
@@ -133,11 +135,13 @@ class PostgresCounters(CountersView[Any]):
 
     def _merge(self, transaction: Transaction[Any], stored: Stored, rows: pa.Table) -> None:
         psycopg = load_psycopg()
+        _refuse_nul(rows, self.place)
         columns = quoted_list(rows.column_names)
         transaction.run(f"CREATE TEMP TABLE foldlog_range (LIKE {stored.table.sql}) ON COMMIT DROP")
-        with transaction.connection.cursor().copy(f"COPY foldlog_range ({columns}) FROM STDIN".encode()) as copy:
-            for values in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-                copy.write_row(values)
+        statement = f"COPY foldlog_range ({columns}) FROM STDIN {COPY_OPTIONS}"
+        with transaction.connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+            for piece in csv_of(rows):
+                copy.write(piece)
         try:
             transaction.run(
                 f"INSERT INTO {stored.table.sql} AS kept ({columns}) SELECT {columns} FROM foldlog_range"
@@ -168,6 +172,18 @@ class PostgresCounters(CountersView[Any]):
 
     def _another(self, label: str) -> PostgresCounters:
         return PostgresCounters(self._url, self.aggregation, str(self._table), label)
+
+
+def _refuse_nul(rows: pa.Table, place: str) -> None:
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if types.is_string(column.type) and pc.any(pc.match_substring(column, "\0")).as_py():
+            raise FoldError(
+                f"{place} cannot hold a text of column {name!r}: it has a character NUL, which PostgreSQL cannot store;"
+                " replace it in the fold, or fold into another engine"
+            )
 
 
 def _conflict(stored: Stored) -> str:
