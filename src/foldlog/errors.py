@@ -464,6 +464,7 @@ class RecordsMissing(FoldError):
         self.partition = partition
         self.wanted = wanted
         self.cause = cause
+        self.why = why
 
 
 MISSING_CAUSES = ("expired", "deleted", "recreated", "truncated", "unwritten")

@@ -117,7 +117,7 @@ class Origin(Protocol):
         """The records of a range in offset order, as `foldlog.records.arrow` names and types the columns.
 
         Gaps are legal. RecordsMissing if the range begins before the log start, ends beyond the end, or the topic is
-        another one than `topic_id`.
+        another one than `topic_id`; its `wanted` is what was not read of the range, also where some batches were given.
         """
         ...
 

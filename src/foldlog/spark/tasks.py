@@ -131,7 +131,7 @@ class Survivors:
             raise error
         rest = left._replace(start=left.stop) if held is None else held
         if not is_expected:
-            warn_skipped(left, (left.stop - left.start) - max(0, rest.stop - rest.start), str(error))
+            warn_skipped(left, (left.stop - left.start) - max(0, rest.stop - rest.start), error.why)
         if left.start == self._wanted.start:
             self._wanted = rest  # the next reading need not find out again
         return rest
