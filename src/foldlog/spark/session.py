@@ -12,7 +12,7 @@ from foldlog.errors import FoldError
 
 
 def fold_session(master: str | None = None) -> SparkSession:
-    """The active session, or a new one: `master`, else what spark-submit or Spark's own files say, which is this machine by default.
+    """The active session, or a new one: on `master`, or what spark-submit and Spark's files say, else on this machine.
 
     Python workers use this interpreter unless PYSPARK_PYTHON names another. Progress bars and the web page stay off:
     the runner shows its own progress.
