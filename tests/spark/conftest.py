@@ -1,4 +1,4 @@
-"""One Spark session for the whole run: every test in this folder runs in one process, whatever the number of workers."""
+"""One Spark session for the whole run: all tests of this folder run in one process, whatever the number of workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_session import start_session
+from spark_session import ensure_archive, missing_java, start_session
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,6 +21,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    reason = missing_java()
+    if reason is not None:
+        pytest.skip(reason)
+    ensure_archive()
     session = start_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

@@ -8,6 +8,7 @@ They take Arrow batches straight from Spark. What a format accepts is the same a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812 as Spark's own documentation calls it
 from pyspark.sql.functions import col
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from foldlog.errors import InvalidArgument, SerializationError, brief_repr
@@ -98,5 +99,6 @@ def _decoded(decoder: Decoder, column: Column | str, on_bad: OnBad) -> Column:
             is_null = pc.or_(is_null, pc.is_valid(reasons))
         return pa.StructArray.from_arrays(columns, fields=fields, mask=is_null)
 
-    function = arrow_udf(decode, from_arrow_schema(pa.schema(fields)), ArrowUDFType.SCALAR)
+    # Spark sees from the hints what kind of function it is, which its own types do not allow for.
+    function: Callable[[Column], Column] = arrow_udf(decode, from_arrow_schema(pa.schema(fields)))  # type: ignore[call-overload]
     return function(col(column) if isinstance(column, str) else column)
