@@ -138,7 +138,7 @@ def origin_spec(source: str | os.PathLike[str]) -> OriginSpec:
     {'client.id': 'folds'}
     """
     text = os.fspath(source)
-    if not isinstance(text, str) or not text:
+    if not text:
         raise InvalidArgument(f"{source!r} is not a log: give a directory, or kafka://host:port")
     if text.startswith(KAFKA_SCHEME):
         addresses, _, query = text.removeprefix(KAFKA_SCHEME).partition("?")
