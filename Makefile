@@ -16,15 +16,18 @@ READY   := $(VENV)/.foldlog-ready
 KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint bench demo clean
+.PHONY: help setup test test-faults lint bench demo clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## check the machine, make the virtual environment, install, compile the kernels
 
 test: $(READY) ## run the tests; ends with what was skipped and how to enable it
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+test-faults: $(READY) ## the long runs of kill -9 and power cuts that `make test` has in short
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m faults $(ARGS)
 
 lint: $(READY) ## style, types, and who may import whom
 	$(BIN)/ruff check .
@@ -45,7 +48,7 @@ clean: ## remove what was compiled and cached; the virtual environment stays (rm
 
 $(MADE):
 	@sh scripts/check_machine.sh "$(PYTHON)" "$(VENV)"
-	@echo "[2/3] making a virtual environment in $(VENV), about 25 MB"
+	@echo "[2/3] making a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv "$(VENV)"
 	@touch $@
 

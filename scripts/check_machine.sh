@@ -5,7 +5,8 @@ set -eu
 
 python=$1
 venv=$2
-disk_needed_mb=600
+disk_needed_mb=2500 # 1.5 GB stay; unpacking Spark takes the rest for a moment
+java_oldest=17
 failed=0
 
 missing() {
@@ -32,6 +33,18 @@ else
     elif ! "$python" -c 'import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))'; then
         warning "Python's headers are missing, so the slower pure-Python kernels will be used (Debian: apt-get install python3-dev)."
+    fi
+fi
+
+# Only Spark needs it, so that everything else can be tried without.
+java=java
+[ -z "${JAVA_HOME:-}" ] || java=$JAVA_HOME/bin/java
+if ! command -v "$java" >/dev/null 2>&1; then
+    warning "there is no Java (looked for $java), so tests that start Spark will be skipped (Debian: apt-get install default-jre-headless)."
+else
+    java_version=$("$java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9][0-9]*\).*/\2/p' | head -n 1)
+    if [ "${java_version:-0}" -lt "$java_oldest" ]; then
+        warning "Java ${java_version:-of an unknown version} is too old for Spark, whose tests will be skipped; install Java $java_oldest or newer (Debian: apt-get install default-jre-headless)."
     fi
 fi
 

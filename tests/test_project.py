@@ -20,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "foldlog"
+CI_MINUTES_MAX = 90
 HEAVY = ("pyarrow", "kio", "uvloop", "pyspark", "pandas", "numpy", "asyncio", "foldlog.testing", "foldlog.console")
 
 
@@ -73,8 +74,8 @@ def test_the_base_install_is_four_packages() -> None:
 
 def test_the_extras_are_the_documented_ones() -> None:
     extras = project()["optional-dependencies"]
-    assert set(extras) == {"arrow", "spark", "views", "all", "dev"}
-    assert extras["all"] == ["foldlog[arrow,spark,views]"]
+    assert set(extras) == {"arrow", "spark", "views", "iceberg", "decoders", "all", "dev"}
+    assert extras["all"] == ["foldlog[arrow,spark,views,iceberg,decoders]"]
 
 
 def test_every_python_we_claim_is_allowed_and_the_oldest_is_3_11() -> None:
@@ -136,8 +137,14 @@ def test_ci_runs_the_commands_that_people_type() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     text = script.read_text(encoding="utf-8")
-    assert re.search(r"\bmake lint\b", text)
-    assert re.search(r"\bmake test\b", text)
+    commands = re.findall(r"^timeout --foreground (\d+)m (.*?)(?: \|\|.*)?$", text, flags=re.MULTILINE)
+    assert [command for _, command in commands if command.startswith("make")] == [
+        "make lint",
+        "make test",
+        "make test-faults",
+    ]
+    limits = [int(minutes) for minutes in re.findall(r"timeout --foreground (\d+)m", text)]
+    assert sum(limits) <= CI_MINUTES_MAX
 
 
 def test_help_lists_every_target() -> None:
@@ -190,6 +197,39 @@ def test_a_missing_compiler_is_a_warning_and_no_more(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "warning: there is no C compiler" in done.stderr
     assert "apt-get install gcc" in done.stderr
+
+
+def test_a_missing_java_is_a_warning_and_no_more(tmp_path: Path) -> None:
+    done = check_machine(sys.executable, tmp_path / "venv", JAVA_HOME=str(tmp_path))
+    assert done.returncode == 0
+    assert "warning: there is no Java" in done.stderr
+    assert "apt-get install default-jre-headless" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "is_old"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', False),
+        ('java version "1.8.0_392"', True),
+        ('openjdk version "21"', False),
+    ],
+)
+def test_an_old_java_is_a_warning_and_no_more(tmp_path: Path, version: str, is_old: bool) -> None:
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin" / "java", f"echo '{version}' >&2\n")
+    done = check_machine(sys.executable, tmp_path / "venv", JAVA_HOME=str(tmp_path))
+    assert done.returncode == 0
+    assert ("Java 8 is too old for Spark" in done.stderr) == is_old
+    assert ("Java" in done.stderr) == is_old
+
+
+def test_the_long_runs_are_asked_for_by_name() -> None:
+    """`make test` leaves them out by default; naming the marker brings them in."""
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    assert options["addopts"][-2:] == ["-m", "not faults"]
+    assert any(marker.startswith("faults:") for marker in options["markers"])
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^test-faults:.*\n\t.* -m faults ", makefile, flags=re.MULTILINE)
 
 
 def test_a_full_disk_is_named_before_anything_is_downloaded(tmp_path: Path) -> None:
