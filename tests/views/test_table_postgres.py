@@ -166,7 +166,7 @@ def test_settings_of_the_database_change_nothing(case: ViewCase, postgres_url: s
             "extra_float_digits = -10",
             "bytea_output = 'escape'",
             "synchronous_commit = off",
-            "default_transaction_isolation = 'serializable'",
+            "default_transaction_isolation = 'repeatable read'",
             "standard_conforming_strings = off",
         ):
             connection.execute(f"ALTER DATABASE {name} SET {setting}".encode())
@@ -174,6 +174,8 @@ def test_settings_of_the_database_change_nothing(case: ViewCase, postgres_url: s
         view.prepare(case.shape, START)
         play(view, case, EVENTS, [7, 40])
         assert held(view) == in_order(case.content(EVENTS, 40))
+        view.drop()
+        TestPostgresTable().test_of_two_who_apply_the_same_range_at_once_one_is_refused(case, view)
         assert isinstance(view, PostgresTable)
         with view._database.transaction() as connection:
             assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)

@@ -9,10 +9,11 @@ from contextlib import closing
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from foldlog.errors import InvalidArgument, ViewInUse, ViewUnavailable
-from foldlog.views.contract import View
+from foldlog.views.contract import Shape, View
 from foldlog.views.sql_names import TableName
 from foldlog.views.table import table
 from foldlog.views.table_postgres import PostgresTable
@@ -184,6 +185,24 @@ def test_what_would_be_left_behind_refuses_the_swap_by_its_name(
         user.execute(undo.encode())
         view.swap(shadow)
     assert view.bookmark() == at(40, epoch=1)
+
+
+def test_a_fold_that_lost_a_column_is_swapped_in_unless_an_index_needs_it(
+    case: ViewCase, view: View, user: Connection, role: str
+) -> None:
+    user.execute("CREATE INDEX small ON payments (amount) WHERE merchant IS NULL")
+    user.execute("COMMENT ON COLUMN payments.merchant IS 'who'")
+    user.execute(f"GRANT SELECT (merchant, amount) ON payments TO {role}".encode())
+    narrow = Shape(pa.schema([("tx_id", pa.string()), ("amount", pa.int64())]), "tx_id")
+    with closing(view.shadow("rebuild")) as shadow:
+        shadow.prepare(narrow, at(0, epoch=1), loading=True)
+        shadow.finish_loading()
+        with pytest.raises(ViewInUse, match='index "small" on column merchant'):
+            view.swap(shadow)
+        user.execute("DROP INDEX small")
+        view.swap(shadow)
+    assert view.prepare(narrow, START) == at(0, epoch=1)
+    assert [(name, acl is not None) for name, acl, _ in rights(user)[1]] == [("amount", True), ("tx_id", False)]
 
 
 def test_who_looks_at_the_old_one_keeps_it_from_being_dropped(case: ViewCase, view: View, user: Connection) -> None:

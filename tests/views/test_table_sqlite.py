@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from foldlog.errors import InvalidArgument, SchemaChanged, StaleBookmark, ViewInUse, ViewUnavailable
-from foldlog.views.contract import View
+from foldlog.views.contract import Shape, View
 from foldlog.views.sql_names import TableName
 from foldlog.views.table import table
 from foldlog.views.table_sqlite import SqliteTable
@@ -204,6 +205,40 @@ def test_a_swap_keeps_the_indexes_that_users_made(case: ViewCase, view: View, us
     plan = user.execute("EXPLAIN QUERY PLAN SELECT * FROM payments WHERE merchant = 'x'").fetchall()
     assert "by_merchant" in plan[0][3]
     assert held(view) == in_order(case.content(EVENTS, 40))
+
+
+def test_a_fold_that_lost_a_column_is_swapped_in_unless_an_index_needs_it(view: View, user: sqlite3.Connection) -> None:
+    user.execute("CREATE INDEX by_merchant ON payments (merchant)")
+    narrow = Shape(pa.schema([("tx_id", pa.string()), ("amount", pa.int64())]), "tx_id")
+    with closing(view.shadow("rebuild")) as shadow:
+        shadow.prepare(narrow, at(0, epoch=1), loading=True)
+        with pytest.raises(ViewInUse, match="index by_merchant on column merchant"):
+            view.swap(shadow)
+        user.execute("DROP INDEX by_merchant")
+        view.swap(shadow)
+    assert view.prepare(narrow, START) == at(0, epoch=1)
+
+
+def test_looking_for_a_bookmark_does_not_change_somebody_s_file(case: ViewCase, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    with closing(case.open()) as view:
+        assert view.bookmark() is None
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_view_stays_where_it_is_when_its_process_changes_directory(
+    case: ViewCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with closing(table("sqlite:///live.db", "payments")) as view:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        view.prepare(case.shape, START)
+        assert view.place == f"table payments in sqlite:///{tmp_path}/live.db"
+        assert (tmp_path / "live.db").exists()
 
 
 @pytest.mark.parametrize(

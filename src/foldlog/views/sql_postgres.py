@@ -101,9 +101,11 @@ class PostgresDatabase:
         psycopg = load_psycopg()
         try:
             connection = self._connected(psycopg)
+            # Whatever the database's default: a stricter level would fail where ours waits, and then compares.
+            level = psycopg.IsolationLevel
+            connection.isolation_level = level.REPEATABLE_READ if snapshot else level.READ_COMMITTED
+            connection.read_only = True if snapshot else None
             with connection.transaction():
-                if snapshot:
-                    connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 connection.execute(_SETTINGS, (str(self._wait_ms),))
                 yield connection
         except psycopg.errors.LockNotAvailable as error:

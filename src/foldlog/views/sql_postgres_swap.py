@@ -55,7 +55,9 @@ _ATTACHED: Final = """
 
 _INDEXES: Final = """
     SELECT index.oid::text, index.relname, pg_get_indexdef(index.oid), obj_description(index.oid, 'pg_class'),
-           indisprimary
+           indisprimary, ARRAY(SELECT DISTINCT attname::text FROM pg_depend JOIN pg_attribute
+                               ON attrelid = refobjid AND attnum = refobjsubid
+                               WHERE classid = 'pg_class'::regclass AND objid = index.oid AND refobjid = indrelid)
     FROM pg_index JOIN pg_class AS index ON index.oid = indexrelid
     WHERE indrelid = %s::regclass AND indisvalid ORDER BY index.oid
 """
@@ -129,8 +131,12 @@ def _check_dependents(run: Run, place: str, live: TableName, own: Iterable[str])
 def _build_indexes(run: Run, place: str, live: TableName, shadow: TableName) -> list[tuple[str, str, str]]:
     """The indexes of `live` on `shadow`, under names of their own: (oid of the old one, its name, the new one's)."""
     renames = []
-    primary = [name for _, name, _, _, is_primary in run(_INDEXES, shadow.sql) if is_primary]
-    for oid, name, definition, comment, is_primary in run(_INDEXES, live.sql):
+    primary = [name for _, name, _, _, is_primary, _ in run(_INDEXES, shadow.sql) if is_primary]
+    there = _columns(run, shadow)
+    for oid, name, definition, comment, is_primary, columns in run(_INDEXES, live.sql):
+        gone = sorted(set(columns) - there)
+        if gone and not is_primary:
+            raise ViewInUse(place, [f"index {quoted(name)} on column {gone[0]}, which the fold no longer has"])
         if is_primary:
             built = primary[0]
         else:
@@ -155,7 +161,9 @@ def _carry_over(run: Run, live: TableName, shadow: TableName) -> None:
     ((options,),) = run("SELECT reloptions FROM pg_class WHERE oid = %s::regclass", live.sql)
     if options:
         run(f"ALTER TABLE {shadow.sql} SET ({', '.join(options)})")
-    wanted, given = run(_GRANTS, live.sql, live.sql), run(_GRANTS, shadow.sql, shadow.sql)
+    there = {None, *_columns(run, shadow)}
+    wanted = [grant for grant in run(_GRANTS, live.sql, live.sql) if grant[1] in there]
+    given = run(_GRANTS, shadow.sql, shadow.sql)
     if sorted(map(str, wanted)) != sorted(map(str, given)):
         # Default privileges may have given the shadow more than the table has.
         for grantee in sorted({grant[3] for grant in given}):
@@ -165,9 +173,16 @@ def _carry_over(run: Run, live: TableName, shadow: TableName) -> None:
             option = " WITH GRANT OPTION" if is_grantable else ""
             run(f"GRANT {what} ON {shadow.sql} TO {grantee}{option}")
     for column, comment in run(_COMMENTS, live.sql, live.sql):
-        if comment is not None:
+        if comment is not None and column in there:
             what = f"TABLE {shadow.sql}" if column is None else f"COLUMN {shadow.sql}.{quoted(column)}"
             run(f"COMMENT ON {what} IS {_literal(run, comment)}")
+
+
+def _columns(run: Run, table: TableName) -> set[str]:
+    rows = run(
+        "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped", table.sql
+    )
+    return {name for (name,) in rows}
 
 
 def _literal(run: Run, text: str) -> str:

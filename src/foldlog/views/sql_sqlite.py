@@ -70,6 +70,7 @@ class SqliteDatabase:
         """
         with self._explained():
             connection = self._opened(create=create)
+            self._keep_a_write_ahead_log(connection)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -114,7 +115,9 @@ class SqliteDatabase:
             self.path, timeout=self._wait_ms / 1000, isolation_level=None, check_same_thread=False
         )
         try:
-            self._set_up(connection)
+            # FULL: a commit is on disk when it returns. The others make macOS mean it too, and do nothing elsewhere.
+            for pragma in ("synchronous = FULL", "fullfsync = 1", "checkpoint_fullfsync = 1"):
+                connection.execute(f"PRAGMA {pragma}")
             self._file_id = self._current_file()
         except BaseException:
             connection.close()
@@ -122,10 +125,8 @@ class SqliteDatabase:
         self._connection = connection
         return connection
 
-    def _set_up(self, connection: sqlite3.Connection) -> None:
-        # FULL: a commit is on disk when it returns. The two others make macOS mean it too, and do nothing elsewhere.
-        for pragma in ("synchronous = FULL", "fullfsync = 1", "checkpoint_fullfsync = 1"):
-            connection.execute(f"PRAGMA {pragma}")
+    def _keep_a_write_ahead_log(self, connection: sqlite3.Connection) -> None:
+        """Only who writes: looking at somebody's file must not change it."""
         deadline = time.monotonic() + self._wait_ms / 1000
         while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             try:

@@ -29,7 +29,8 @@ def table(url_or_path: str | os.PathLike[str], name: str, key: str | Sequence[st
         return PostgresTable(str(url_or_path), table_name(name, with_schema=True), columns)
     from foldlog.views.table_sqlite import SqliteTable
 
-    return SqliteTable(sqlite_path(url_or_path), table_name(name, with_schema=False), columns)
+    # Absolute: a view stays where it is when its process changes directory.
+    return SqliteTable(os.path.abspath(sqlite_path(url_or_path)), table_name(name, with_schema=False), columns)
 
 
 def key_columns(key: object) -> tuple[str, ...]:

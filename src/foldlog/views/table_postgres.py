@@ -61,6 +61,7 @@ class PostgresTable(View):
         self._place = f"table {table} in {public_url(url)}"
         locked = (table, TableName(BOOKMARKS, table.schema))
         self._database = PostgresDatabase(url, self._place, locked, wait_ms=wait_ms)
+        self._resolved: TableName | None = None
 
     @property
     def place(self) -> str:
@@ -178,7 +179,8 @@ class PostgresTable(View):
         self._database.close()
 
     def _resolve(self, run: Run) -> tuple[TableName, BookmarkTable]:
-        table = resolved(run, self._named, self._place)
+        """Where the table and its bookmark are: looked up once, for a view does not wander with a search path."""
+        table = self._resolved = self._resolved or resolved(run, self._named, self._place)
         return table, bookmark_table(table.schema)
 
     def _entry(self, run: Run, *, for_change: bool = False) -> Entry | None:

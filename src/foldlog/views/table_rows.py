@@ -44,17 +44,18 @@ def decide_change(delta: Delta, shape: TableShape, place: str) -> Change:
             f"{place} cannot tell what the tombstone at {_where(delta.rows, first)} deletes: the topic names no key"
             " column; name it, as in fl.topic(..., key='id'), or filter out what is _deleted in the fold"
         )
-    rows = _newest_records(delta.rows, shape, place)
+    rows, are_single = _newest_records(delta.rows, shape, place)
     tombstones = None
     if has_tombstones and shape.record_key is not None:
         rows, tombstones = _without_tombstones(rows, shape.record_key)
-    _check_unique(rows, shape, place)
+    if shape.replaces_records or not are_single:
+        _check_unique(rows, shape, place)
     replaced = rows[shape.record_columns[0]].unique() if shape.replaces_records and rows.num_rows else None
     return Change(_conformed(rows, shape, place), tombstones, None if replaced is None else _chunked(replaced))
 
 
-def _newest_records(rows: pa.Table, shape: TableShape, place: str) -> pa.Table:
-    """All rows, tombstones included, of the newest record of each record key."""
+def _newest_records(rows: pa.Table, shape: TableShape, place: str) -> tuple[pa.Table, bool]:
+    """All rows, tombstones included, of the newest record of each record key; and whether that is one row each."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -66,12 +67,13 @@ def _newest_records(rows: pa.Table, shape: TableShape, place: str) -> pa.Table:
     # Codes count up in order of first appearance, and so do the groups: the n-th is the newest row of code n.
     last = grouped.aggregate([("number", "max")])["number_max"]
     if len(last) == rows.num_rows:
-        return rows
+        return rows, True
     newest = pc.subtract(last.combine_chunks(), pa.scalar(1, pa.int64())).take(codes)
     is_newest = pc.and_(
         pc.equal(rows[OFFSET], rows[OFFSET].take(newest)), pc.equal(rows[PARTITION], rows[PARTITION].take(newest))
     )
-    return rows.filter(is_newest)
+    kept = rows.filter(is_newest)
+    return kept, kept.num_rows == len(last)
 
 
 def _without_tombstones(rows: pa.Table, record_key: str) -> tuple[pa.Table, pa.ChunkedArray | None]:
