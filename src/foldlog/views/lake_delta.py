@@ -30,7 +30,7 @@ from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta, Shape, Snapshot, View
 from foldlog.views.delta_bookmark import Layout
 from foldlog.views.generations import sync_directory
-from foldlog.views.lake_schema import missing_fields
+from foldlog.views.lake_schema import LITTLE_AHEAD, missing_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,7 +153,7 @@ class DeltaView(View):
 
     def _batches(self, table: DeltaTable) -> Iterator[pa.RecordBatch]:
         with self._errors():
-            yield from self._dataset(table).to_batches()
+            yield from self._dataset(table).to_batches(**LITTLE_AHEAD)
 
     def _dataset(self, table: DeltaTable) -> Any:
         """The table's files for Arrow to read by itself: through deltalake it could not, while deltalake writes."""
@@ -225,7 +225,7 @@ class DeltaView(View):
                 table.alter.set_table_description(numbers.describe(self.mode, layouts))
             version, older = table.version(), table.transaction_version(numbers.OLD)
             properties = self._moved(stored, new.bookmark, layouts.index(new.layout), **{numbers.OLD: version + 1})
-            overwrite(table, rows.scanner().to_reader(), properties)
+            overwrite(table, rows.scanner(**LITTLE_AHEAD).to_reader(), properties)
         except CommitFailedError:
             return False
         self._sync(version + 1)

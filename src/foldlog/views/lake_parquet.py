@@ -32,7 +32,7 @@ from foldlog.errors import InvalidArgument, MalformedBytes, MissingDependency, S
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import PARTITION, TOPIC, Delta, Shape, Snapshot, View
 from foldlog.views.generations import CURRENT, Generations, shadow_link, sync_directory
-from foldlog.views.lake_schema import fitted, lake_schema, missing_fields
+from foldlog.views.lake_schema import LITTLE_AHEAD, fitted, lake_schema, missing_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,7 +142,7 @@ class ParquetHistory(View):
         with self._errors():
             if paths:
                 # With the schema of today: columns that older files lack are null.
-                yield from ds.dataset(paths, schema=schema, format="parquet").to_batches()
+                yield from ds.dataset(paths, schema=schema, format="parquet").to_batches(**LITTLE_AHEAD)
 
     def _files_of(self, delta: Delta, schema: pa.Schema) -> Iterator[tuple[str, pa.Table]]:
         """The files a range becomes: none for a partition that gave no rows."""

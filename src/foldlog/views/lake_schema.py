@@ -6,13 +6,17 @@ to the microsecond. So a schema is brought to that form before it is stored or c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, SchemaChanged
+from foldlog.limits import VIEW_SCAN_ROWS
 from foldlog.views.contract import DELETED, OFFSET, PARTITION, TIMESTAMP
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+LITTLE_AHEAD: Final[dict[str, Any]] = {"batch_size": VIEW_SCAN_ROWS, "batch_readahead": 4, "fragment_readahead": 1}
+"""How Arrow reads a lake's files: by itself it would have 64 batches of 131 072 rows in memory at once."""
 
 
 def lake_schema(columns: pa.Schema, *, is_history: bool, int_bits_min: int = 8) -> pa.Schema:
