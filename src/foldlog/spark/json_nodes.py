@@ -12,7 +12,7 @@ import json
 import re
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -78,17 +78,16 @@ def parse_document(value: bytes) -> Members:
     return document
 
 
-class Node:
-    """What one type accepts. `read` is given what `parse_document` found, never a null."""
-
-    __slots__ = ()
+class Node(Protocol):
+    """What one type accepts."""
 
     def read(self, value: Any) -> Any:
-        raise NotImplementedError
+        """What Arrow makes of it; Misfit if it does not fit. Given what `parse_document` found, never a null."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class BooleanNode(Node):
+class BooleanNode:
     """true or false."""
 
     def read(self, value: Any) -> Any:
@@ -98,7 +97,7 @@ class BooleanNode(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class TextNode(Node):
+class TextNode:
     """A string that can be written as UTF-8: not half of a surrogate pair."""
 
     type_name: str
@@ -114,7 +113,7 @@ class TextNode(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class IntegerNode(Node):
+class IntegerNode:
     """A number without a fraction, in range. JSON has one kind of number: 1.0 and 1e3 are integers too."""
 
     type_name: str
@@ -136,7 +135,7 @@ class IntegerNode(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class FloatNode(Node):
+class FloatNode:
     """Any number that is finite in this type."""
 
     type_name: str
@@ -153,7 +152,7 @@ class FloatNode(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class DecimalNode(Node):
+class DecimalNode:
     """A number that the type holds exactly; or a string of one, which is how careful producers send money."""
 
     precision: int
@@ -181,7 +180,7 @@ class DecimalNode(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class ListNode(Node):
+class ListNode:
     """An array."""
 
     element: Node
@@ -194,7 +193,7 @@ class ListNode(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class MapNode(Node):
+class MapNode:
     """An object as a map from its names."""
 
     value: Node
@@ -214,7 +213,7 @@ class MapNode(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class StructNode(Node):
+class StructNode:
     """An object of which only the declared fields are looked at; what is missing is null."""
 
     fields: dict[str, tuple[Node, bool]]
