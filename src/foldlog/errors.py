@@ -371,10 +371,12 @@ class StaleBookmark(FoldError):
 
 
 class SchemaChanged(FoldError):
-    """The rows of a fold no longer fit into its view. Nothing was changed."""
+    """The rows of a fold no longer fit into its view. Nothing was changed. A view does not know its fold's name."""
 
-    def __init__(self, place: str, why: str) -> None:
-        super().__init__(f"{place} does not fit the fold any more: {why}; rebuild it with 'foldlog fold rebuild NAME'")
+    def __init__(self, place: str, why: str, fold: str = "NAME") -> None:
+        super().__init__(
+            f"{place} does not fit the fold any more: {why}; rebuild it with 'foldlog fold rebuild {fold}'"
+        )
         self.place = place
         self.why = why
 

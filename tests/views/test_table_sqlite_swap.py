@@ -1,4 +1,4 @@
-"""What a table of SQLite may stand beside: other views of the same file do not hold it fast by a name they happen to use.
+"""What a table of SQLite may stand beside: a name that others of the same file happen to use does not hold it fast.
 
 Whether something depends on the table is SQLite's own judgement, found by renaming it inside the transaction; so the
 tests are about statements that use the name for the table, and for other things.
@@ -46,7 +46,7 @@ def swap(view: View, case: ViewCase) -> None:
     "statement",
     [
         "CREATE VIEW totals AS SELECT count(*) AS payments FROM other",
-        "CREATE VIEW totals AS SELECT sum(n) AS \"payments\" FROM other AS payments_of",
+        'CREATE VIEW totals AS SELECT sum(n) AS "payments" FROM other AS payments_of',
         "CREATE VIEW totals AS SELECT payments.n FROM other AS payments",
         "CREATE TRIGGER noted AFTER INSERT ON other BEGIN UPDATE other SET payments = 1; END",
     ],

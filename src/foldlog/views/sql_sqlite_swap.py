@@ -84,7 +84,7 @@ def _mentions(statement: str, name: str) -> bool:
 def _followers(run: Run, name: str) -> set[str] | None:
     """What would go with the table if it got another name, as SQLite itself finds; None if it cannot tell."""
     statements = "SELECT name, sql FROM sqlite_master WHERE type IN ('trigger', 'view')"
-    before = dict(run(statements))
+    before: dict[str, str] = dict(run(statements))
     run("SAVEPOINT foldlog_rename")
     try:
         run(f"ALTER TABLE {quoted(name)} RENAME TO {quoted(name + '__renamed')}")

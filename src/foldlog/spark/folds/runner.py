@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from foldlog.clock import Clock, SystemClock
-from foldlog.errors import FoldError, FoldlogError, StaleBookmark
+from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
 from foldlog.spark.folds.dead_letters import bury
 from foldlog.spark.folds.deltas import PreparedFold, prepare, ranges_read
 from foldlog.spark.folds.feed import Feed, State, ends_of, is_for_good, lag_of, placed, starting_bookmark
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OnProgress = Callable[[Feed], None]
+
+LOOK_EVERY_MS: Final = 1000
+"""How often a view that has read everything is asked for its bookmark."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,8 @@ class Runner:
             # Somebody else moved the view on, or moved its bookmark: that is where to go on from.
             feed.bookmark = None
             return
+        if isinstance(error, SchemaChanged):
+            error = SchemaChanged(error.place, error.why, feed.fold.name)
         if not isinstance(error, FoldlogError):
             error = FoldError(f"fold {feed.name!r} failed in Spark: {brief_spark_error(error)}")
             feed.fail(error, self.clock.monotonic_ms(), for_good=False)
@@ -213,9 +218,13 @@ class Runner:
 
     def _caught_up(self, standings: Sequence[_Standing]) -> bool:
         """Nothing is left for these feeds; whether one of them has more to do after all."""
+        has_more = False
         for standing in standings:
             feed = standing.feed
             try:
+                if self._was_moved(feed):
+                    has_more = True
+                    continue
                 is_done = feed.on_caught_up() if feed.on_caught_up is not None else False
             except Exception as error:  # noqa: BLE001 a swap may fail like an apply
                 self._fail(feed, error)
@@ -226,7 +235,20 @@ class Runner:
             feed.rows_per_s = 0.0
             if changed:
                 self._on_progress(feed)
-        return False
+        return has_more
+
+    def _was_moved(self, feed: Feed) -> bool:
+        """Whether somebody moved the bookmark of a feed that waits at the end, or removed its view. It is looked for
+        now and then: a feed that reads finds out by itself, when the view refuses what it read.
+        """
+        now_ms = self.clock.monotonic_ms()
+        if feed.on_caught_up is not None or now_ms - feed.looked_ms < LOOK_EVERY_MS:
+            return False
+        feed.looked_ms = now_ms
+        if feed.view.bookmark() == feed.bookmark:
+            return False
+        feed.bookmark = None
+        return True
 
     def _read_ahead(self, standings: Sequence[_Standing]) -> _Batch | None:
         """What was begun for exactly these feeds at exactly this place. What was begun for another place is dropped."""
