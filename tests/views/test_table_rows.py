@@ -105,6 +105,15 @@ def test_without_a_record_key_the_last_row_of_a_key_counts() -> None:
     assert [(row["line"], row["value"]) for row in rows_of(change)] == [(1, 3), (2, 2)]
 
 
+def test_records_of_the_same_offset_in_two_partitions_are_two_records() -> None:
+    rows: list[Row] = [
+        {"id": "a", "line": 1, "value": 1, "_partition": 0, "_offset": 3},
+        {"id": "a", "line": 2, "value": 2, "_partition": 1, "_offset": 3},
+    ]
+    change = decide_change(delta_of(rows, COLUMNS, 0, 9), MANY_ROWS, "table t")
+    assert [row["value"] for row in rows_of(change)] == [2]
+
+
 def test_rows_in_many_chunks_are_one_range() -> None:
     parts = [delta_of([{"id": "a", "_offset": n, "value": n}], COLUMNS, 0, 9).rows for n in range(4)]
     whole = delta_of([], COLUMNS, 0, 9)

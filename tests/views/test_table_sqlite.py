@@ -19,7 +19,18 @@ from foldlog.views.sql_names import TableName
 from foldlog.views.table import table
 from foldlog.views.table_sqlite import SqliteTable
 from views.table_cases import ExplodedCase, ValueKeyCase
-from views.view_contract import START, ViewCase, ViewContract, at, held, in_order, play, some_events
+from views.view_contract import (
+    COLUMNS,
+    START,
+    ViewCase,
+    ViewContract,
+    at,
+    delta_of,
+    held,
+    in_order,
+    play,
+    some_events,
+)
 
 
 class TestSqliteTable(ViewContract):
@@ -88,6 +99,16 @@ def test_committed_means_on_disk(view: View, path: Path) -> None:
     with view._database.write() as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_columns_that_another_process_added_are_known_at_the_next_range(case: ViewCase, view: View) -> None:
+    """An older version of the fold goes on beside a newer one: what it replaces has nothing in the newer column."""
+    grown = pa.schema([*COLUMNS, ("note", pa.string())])
+    with closing(case.open()) as newer:
+        newer.prepare(Shape(grown, "tx_id"), START)
+        newer.apply(delta_of([{"tx_id": "a", "note": "n", "_offset": 30}], grown, 30, 31), at(30), at(31))
+    view.apply(delta_of([{"tx_id": "a", "amount": 5, "_offset": 31}], COLUMNS, 31, 32), at(31), at(32))
+    assert {"tx_id": "a", "merchant": None, "amount": 5, "note": None} in held(view)
 
 
 def test_two_views_share_a_file_and_each_has_its_bookmark(case: ViewCase, view: View, path: Path) -> None:
