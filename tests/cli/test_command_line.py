@@ -20,7 +20,7 @@ from cli.command import foldlog as run
 def test_help_names_every_command() -> None:
     done = run("--help")
     assert done.returncode == 0
-    assert b"{check,node,serve}" in done.stdout
+    assert b"{check,fold,node,serve}" in done.stdout
     for command in ("check", "node", "serve"):
         assert run(command, "--help").returncode == 0
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from foldlog.cli.fold_progress import progress_for
+from foldlog.cli.fold_progress import Progress, progress_for
 from foldlog.cli.fold_signals import StopOnSignals
+from foldlog.cli.fold_status import status_json, status_lines
 from foldlog.cli.output import say
 from foldlog.cli.wording import ParagraphFormatter, counted
-from foldlog.errors import InvalidArgument, MissingDependency
+from foldlog.errors import FoldError, InvalidArgument, MissingDependency
 
 if TYPE_CHECKING:
-    from foldlog.spark.folds.commands import FoldState
     from foldlog.spark.folds.declaration import Fold
 
 DEFAULT_FILE: Final = "folds.py"
@@ -33,6 +32,7 @@ search index or counters. Every view keeps its own bookmark, so a fold can be st
 The log is a directory, or a broker: --source data/, --source kafka://127.0.0.1:9092, or FOLDLOG_SOURCE."""
 
 _INTERVAL: Final = re.compile(r"(?P<count>\d+(\.\d+)?)(?P<unit>ms|s|m)?")
+_AGO: Final = re.compile(r"-\d.*")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
 
 
@@ -41,7 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(title="verbs", required=True, dest="verb")
 
     run = _verb(verbs, "run", "read on from each view's bookmark, and keep the views up to date", run_folds)
-    run.add_argument("file", metavar="FILE", help="the pipeline, a Python file")
+    run.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help=f"the pipeline, a Python file (or FOLDLOG_FOLDS; default: {DEFAULT_FILE})",
+    )
     run.add_argument("names", metavar="NAME", nargs="*", help="only these folds (default: all)")
     run.add_argument("--once", action="store_true", help="stop when everything there is has been read")
     run.add_argument("--interval", metavar="TIME", default="1s", help="how often to look for more (default: 1s)")
@@ -65,6 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="an offset (1200), one per partition (0:1200,1:900), a time (2026-01-15T10:30), -6h, or start",
     )
     rewind.add_argument("--dry-run", action="store_true", help="only say what would be read again")
+    rewind._negative_number_matcher = _AGO  # argparse takes "-6h" for an option, and has no other way to tell it
 
     rebuild = _verb(verbs, "rebuild", "build a view anew beside the old one, then swap them", rebuild_fold)
     _one_fold(rebuild)
@@ -121,36 +127,32 @@ def _one_fold(parser: argparse.ArgumentParser) -> None:
 def _spark_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", metavar="URL", help="the Spark master (default: this machine)")
     parser.add_argument("--range-bytes", metavar="N", type=int, help="about how much is read at once (default: 64 MiB)")
+    parser.add_argument("--spark-log", metavar="FILE", help="append what Spark itself says to this file")
 
 
 # --- the verbs ------------------------------------------------------------------------------------------------------
 
 
 def run_folds(arguments: argparse.Namespace) -> int:
-    from foldlog.spark.folds.declaration import chosen_folds, load_folds
+    from foldlog.spark.folds.commands import run
+    from foldlog.spark.folds.declaration import chosen_folds
 
     interval_s = _interval_s(arguments.interval)
-    folds = chosen_folds(load_folds(arguments.file), arguments.names)
+    folds = chosen_folds(_folds(arguments), arguments.names)
     source = _source(arguments)
-    _need_spark()
-    from foldlog.spark.folds.commands import run
-    from foldlog.spark.session import fold_session
-
-    spark = fold_session(arguments.master)
-    with StopOnSignals() as signals, progress_for(sys.stderr) as progress:
-        run(
+    with _running(arguments, [fold.name for fold in folds]) as under_way:
+        feeds = run(
             folds,
             source,
             once=arguments.once,
             interval_s=interval_s,
             strict=arguments.strict,
             skip_missing=arguments.skip_missing,
-            range_bytes=_range_bytes(arguments),
-            spark=spark,
-            stop=signals.stop,
-            on_progress=progress.show,
+            **under_way.options,
         )
-    return INTERRUPTED if signals.is_asked and arguments.once else DONE
+    if under_way.is_interrupted and arguments.once:
+        return INTERRUPTED
+    return FAILED if any(feed.state == "failed" for feed in feeds) else DONE
 
 
 def show_status(arguments: argparse.Namespace) -> int:
@@ -159,14 +161,8 @@ def show_status(arguments: argparse.Namespace) -> int:
 
     folds = chosen_folds(_folds(arguments), arguments.names)
     states = status(folds, _source(arguments))
-    if arguments.format == "json":
-        say(json.dumps([asdict(state) for state in states], indent=2))
-    else:
-        for line in _table([_status_row(state) for state in states]):
-            say(line)
-        for state in states:
-            if state.error:
-                say(f"{state.fold}: {state.error}")
+    for line in [status_json(states)] if arguments.format == "json" else status_lines(states):
+        say(line)
     return FAILED if any(state.error for state in states) else DONE
 
 
@@ -178,36 +174,23 @@ def rewind_fold(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         with opened(source) as (origin, _):
             rewound = planned_rewind(fold, arguments.to, origin)
-        say(
-            f"{fold.name} would go from {described(rewound.before)} to {described(rewound.now)}:"
-            f" {counted(rewound.again, 'offset')} to read again"
-        )
-        return DONE
-    rewound = rewind(fold, source, arguments.to)
+    else:
+        rewound = rewind(fold, source, arguments.to)
+    went = "would go" if arguments.dry_run else "went"
     say(
-        f"{fold.name} went from {described(rewound.before)} to {described(rewound.now)}:"
+        f"{fold.name} {went} from {described(rewound.before)} to {described(rewound.now)}:"
         f" {counted(rewound.again, 'offset')} to read again"
     )
     return DONE
 
 
 def rebuild_fold(arguments: argparse.Namespace) -> int:
-    fold, source = _fold(arguments), _source(arguments)
-    _need_spark()
     from foldlog.spark.folds.commands import rebuild
-    from foldlog.spark.session import fold_session
 
-    spark = fold_session(arguments.master)
-    with StopOnSignals() as signals, progress_for(sys.stderr) as progress:
+    fold, source = _fold(arguments), _source(arguments)
+    with _running(arguments, [f"{fold.name} (rebuild)"]) as under_way:
         feed = rebuild(
-            fold,
-            source,
-            accept_loss=arguments.accept_loss,
-            drop_old=arguments.drop_old,
-            range_bytes=_range_bytes(arguments),
-            spark=spark,
-            stop=signals.stop,
-            on_progress=progress.show,
+            fold, source, accept_loss=arguments.accept_loss, drop_old=arguments.drop_old, **under_way.options
         )
     kept = "" if arguments.drop_old else f"; the old one is kept until 'foldlog fold drop {fold.name} --old'"
     say(f"{fold.view.place} is rebuilt from {counted(feed.records, 'record')}{kept}")
@@ -215,49 +198,97 @@ def rebuild_fold(arguments: argparse.Namespace) -> int:
 
 
 def verify_fold(arguments: argparse.Namespace) -> int:
-    fold, source = _fold(arguments), _source(arguments)
-    _need_spark()
     from foldlog.spark.folds.commands import verify
     from foldlog.spark.folds.pipeline import told_verdict
-    from foldlog.spark.session import fold_session
 
-    spark = fold_session(arguments.master)
-    with StopOnSignals() as signals, progress_for(sys.stderr) as progress:
-        verdict = verify(
-            fold, source, range_bytes=_range_bytes(arguments), spark=spark, stop=signals.stop, on_progress=progress.show
-        )
+    fold, source = _fold(arguments), _source(arguments)
+    with _running(arguments, [f"{fold.name} (verify)"]) as under_way:
+        verdict = verify(fold, source, **under_way.options)
     say(f"{fold.name} is {told_verdict(verdict)}")
     return DONE if verdict.answer == "equal" else FAILED
 
 
 def drop_fold(arguments: argparse.Namespace) -> int:
-    from foldlog.spark.folds.commands import drop
+    from foldlog.spark.folds.commands import drop, status
 
     fold, source = _fold(arguments), _source(arguments)
     what = f"what the last rebuild of {fold.view.place} replaced" if arguments.old else fold.view.place
-    if arguments.dry_run:
-        say(f"would remove {what}")
-        return DONE
-    drop(fold, source, old_only=arguments.old)
-    say(f"removed {what}; the log holds everything it was made of")
+    (state,) = status([fold], source)
+    if state.is_running and state.published is not None and not arguments.old:
+        raise FoldError(
+            f"fold {fold.name!r} is being run by {state.published.runner}, which would make its view anew;"
+            " stop that runner, then drop the view"
+        )
+    if not arguments.dry_run:
+        drop(fold, source, old_only=arguments.old)
+    if state.bookmark is None and not arguments.old:
+        say(f"there is no {what} to remove")
+    else:
+        say(f"would remove {what}" if arguments.dry_run else f"removed {what}; the log is as it was")
     return DONE
 
 
 def ask_runner(arguments: argparse.Namespace) -> int:
-    from foldlog.spark.folds.commands import ask
+    from foldlog.spark.folds.commands import ask, status
 
-    fold = _fold(arguments)
-    ask(fold.name, _source(arguments), arguments.verb)
-    say(f"asked the runner of {fold.name} to {arguments.verb} it")
+    fold, source = _fold(arguments), _source(arguments)
+    (state,) = status([fold], source)
+    ask(fold.name, source, arguments.verb)
+    if state.is_running and state.published is not None:
+        say(f"asked {state.published.runner}, which runs {fold.name}, to {arguments.verb} it")
+    else:
+        say(f"nobody runs {fold.name} now; whoever does next is asked to {arguments.verb} it")
     return DONE
 
 
 # --- what they share ------------------------------------------------------------------------------------------------
 
 
-def _need_spark() -> None:
+class _UnderWay:
+    """What a verb that runs Spark has at hand: `options` are those that such commands share."""
+
+    def __init__(self, arguments: argparse.Namespace, progress: Progress, signals: StopOnSignals) -> None:
+        self._arguments = arguments
+        self._progress = progress
+        self._signals = signals
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._signals.is_asked
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {
+            "range_bytes": _range_bytes(self._arguments),
+            "spark": self._start,
+            "stop": self._signals.stop,
+            "on_progress": self._progress.show,
+        }
+
+    def _start(self) -> object:
+        """The session. Called once everything else is found to be right: it takes seconds."""
+        from foldlog.spark.session import fold_session
+
+        log = self._arguments.spark_log
+        self._progress.doing("starting Spark")
+        session = fold_session(self._arguments.master, log=Path(log) if log else None)
+        self._progress.doing("Spark reads and folds the first range")
+        self._signals.listen()
+        return session
+
+
+@contextmanager
+def _running(arguments: argparse.Namespace, names: list[str]) -> Iterator[_UnderWay]:
     if find_spec("pyspark") is None:
         raise MissingDependency("running a fold", "pyspark", "spark")
+    with progress_for(sys.stderr, names) as progress, StopOnSignals(progress.hear) as signals:
+        try:
+            yield _UnderWay(arguments, progress, signals)
+        except FoldError as error:
+            if not signals.is_asked:
+                raise
+            progress.note(str(error))
+            raise KeyboardInterrupt from error
 
 
 def _source(arguments: argparse.Namespace) -> str:
@@ -300,23 +331,3 @@ def _range_bytes(arguments: argparse.Namespace) -> int | None:
     if arguments.range_bytes is not None and arguments.range_bytes < 1:
         raise InvalidArgument(f"--range-bytes {arguments.range_bytes} is not a size: 1 or more")
     return int(arguments.range_bytes) if arguments.range_bytes is not None else None
-
-
-def _status_row(state: FoldState) -> tuple[str, ...]:
-    told = state.published
-    doing = "never run" if state.bookmark is None else "not running"
-    if told is not None and (state.is_running or told.state in ("failed", "paused")):
-        doing = told.state
-    at = "-" if state.bookmark is None else " ".join(f"{n}:{offset}" for n, offset in state.bookmark.items())
-    end = " ".join(f"{n}:{offset}" for n, offset in state.end.items()) or "-"
-    dead = str(told.dead_letters) if told is not None else "-"
-    return (state.fold, doing, str(state.lag), at, end, dead, str(state.skipped), state.view)
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Columns under their names, as wide as they need to be."""
-    heads = ("FOLD", "STATE", "LAG", "BOOKMARK", "END", "DEAD", "SKIPPED", "VIEW")
-    widths = [max(len(row[index]) for row in [heads, *rows]) for index in range(len(heads))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]
-    ]

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
-from foldlog.errors import CorruptLog, DirectoryLocked, FoldlogError, PartitionPoisoned, UnknownTopic, brief_repr
+from foldlog.errors import (
+    CorruptLog,
+    DirectoryLocked,
+    FoldlogError,
+    LogNotFound,
+    PartitionPoisoned,
+    UnknownTopic,
+    brief_repr,
+)
+
+NOT_A_LOG: Final = "; name the directory that holds its catalog.json"
 
 
 class ParagraphFormatter(argparse.HelpFormatter):
@@ -29,6 +40,8 @@ def error_text(error: Exception) -> str:
         holder = f"process {error.pid}" if error.pid else "another process"
         place = f", which listens on {error.address}" if error.address else ""
         return f"{error.path} is being written by {holder}{place}; stop it, then run this again"
+    if isinstance(error, LogNotFound):
+        return str(error).replace(" to read; open it with mode='w' to make one", NOT_A_LOG)
     if isinstance(error, UnknownTopic):
         others = f"; there are {', '.join(error.known[:8])}" if error.known else ""
         return f"no topic {brief_repr(error.topic)}{others}"

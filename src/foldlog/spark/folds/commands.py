@@ -1,12 +1,13 @@
 """The folds' commands, for Python and for the command line: each opens what it needs, does one thing, and closes it.
 
-`source` is where the log is: a directory, "host:port", or "kafka://host:port?name=value".
+`source` is where the log is: a directory, "host:port", or "kafka://host:port?name=value". `spark` is a session, or how
+to get one (called when everything else is found to be right); without it, the active session is used, or a new one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
@@ -18,13 +19,15 @@ from foldlog.spark.folds import replay
 from foldlog.spark.folds.bulletin import FOLDS_TOPIC, Command, Status, encode, latest
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.ledger import Entry, Ledger, open_ledger
-from foldlog.spark.origin import Origin, open_origin, origin_spec
+from foldlog.spark.origin import Origin, OriginSpec, open_origin, origin_spec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from foldlog.spark.folds.feed import Feed
     from foldlog.spark.folds.runner import OnProgress
+
+    Spark = SparkSession | Callable[[], SparkSession]
 
 Source = str | os.PathLike[str]
 
@@ -69,23 +72,25 @@ def run(
     strict: bool = False,
     skip_missing: bool = False,
     range_bytes: int | None = None,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
     stop: Event | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Feed]:
     """Run folds: with `once` until they have read what there is, else until `stop` is set. Returns where they stand.
 
-    `strict` stops a fold at the first record that does not parse, instead of setting it aside in its dead letters.
+    UnknownTopic if one of their topics does not exist; FoldError if all of them have failed for good, or with `once`
+    any of them. `strict` stops a fold at the first record that does not parse, instead of setting it aside in its dead
+    letters.
     `skip_missing` goes on where the log no longer holds what a fold was to read next, and counts it.
     """
     from foldlog.spark.folds.pipeline import Pipeline
     from foldlog.spark.folds.sizing import RANGE_BYTES
-    from foldlog.spark.session import fold_session
 
+    spec = _checked_topics(folds, source)
     with Pipeline(
         folds,
-        origin_spec(source),
-        spark or fold_session(),
+        spec,
+        _session(spark),
         strict=strict,
         skip_missing=skip_missing,
         range_bytes=range_bytes or RANGE_BYTES,
@@ -153,7 +158,7 @@ def rebuild(
     accept_loss: bool = False,
     drop_old: bool = False,
     range_bytes: int | None = None,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
     stop: Event | None = None,
     on_progress: OnProgress | None = None,
 ) -> Feed:
@@ -172,7 +177,7 @@ def verify(
     source: Source,
     *,
     range_bytes: int | None = None,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
     stop: Event | None = None,
     on_progress: OnProgress | None = None,
 ) -> replay.Verdict:
@@ -208,6 +213,25 @@ def ask(fold: str, source: Source, verb: str, *, to: str | None = None, accept_l
     return command
 
 
+def _checked_topics(folds: Sequence[Fold], source: Source) -> OriginSpec:
+    """Starting Spark takes seconds: a name that is wrong is told before."""
+    origin = open_origin(origin_spec(source))
+    try:
+        for fold in folds:
+            origin.topic(fold.topic.name)
+        return origin.spec
+    finally:
+        origin.close()
+
+
+def _session(spark: Spark | None) -> SparkSession:
+    from foldlog.spark.session import fold_session
+
+    if spark is None:
+        return fold_session()
+    return spark() if callable(spark) else spark
+
+
 def _has_bulletin(origin: Origin) -> bool:
     try:
         origin.topic(FOLDS_TOPIC)
@@ -220,7 +244,7 @@ def _drain(
     feed: Feed,
     origin: Origin,
     ledger: Ledger,
-    spark: SparkSession | None,
+    spark: Spark | None,
     stop: Event | None,
     range_bytes: int | None,
     on_progress: OnProgress | None,
@@ -228,12 +252,10 @@ def _drain(
     from foldlog.spark.folds.feed import State
     from foldlog.spark.folds.runner import Runner
     from foldlog.spark.folds.sizing import RANGE_BYTES
-    from foldlog.spark.session import fold_session
 
     stop = stop or Event()
-    session = spark or fold_session()
     with Runner(
-        session, origin, ledger, [feed], range_bytes=range_bytes or RANGE_BYTES, on_progress=on_progress
+        _session(spark), origin, ledger, [feed], range_bytes=range_bytes or RANGE_BYTES, on_progress=on_progress
     ) as runner:
         while not stop.is_set() and feed.state not in (State.DONE, State.FAILED):
             runner.drain(stop)

@@ -173,7 +173,8 @@ def load_folds(path: str | Path) -> list[Fold]:
     except InvalidArgument as error:
         raise FoldError(f"{_where(file, error)}: {error}") from error
     except Exception as error:
-        raise FoldError(f"{_where(file, error)} cannot be run: {type(error).__name__}: {error}") from error
+        told = error.msg if isinstance(error, SyntaxError) else error
+        raise FoldError(f"{_where(file, error)} cannot be run: {type(error).__name__}: {told}") from error
     finally:
         _declared.reset(token)
     if not found:
@@ -187,7 +188,7 @@ def _where(file: Path, error: BaseException) -> str:
     line = error.lineno if isinstance(error, SyntaxError) else None
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(file):
+        if trace.tb_frame.f_code.co_filename == str(file.absolute()):
             line = trace.tb_lineno
         trace = trace.tb_next
     return f"{file}, line {line}" if line else str(file)

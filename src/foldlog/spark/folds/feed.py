@@ -62,6 +62,7 @@ class Feed:
     rows_per_s: float = 0.0
     last_ranges: tuple[OffsetRange, ...] = ()
     applied_ms: float = 0.0
+    looked_ms: float = 0.0
     committed: Bookmark | None = field(default=None, repr=False)
 
     @property

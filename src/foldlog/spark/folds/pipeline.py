@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from threading import Event
 from types import TracebackType
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -21,6 +22,9 @@ from foldlog.spark.folds.runner import OnProgress, Runner
 from foldlog.spark.folds.sizing import RANGE_BYTES
 from foldlog.spark.ledger import open_ledger
 from foldlog.spark.origin import OriginSpec, open_origin
+
+ONCE_TRIES: Final = 4
+"""How often a fold is tried where somebody waits for the end: the pauses between them add up to 3.5 s."""
 
 _log = logging.getLogger("foldlog")
 
@@ -73,7 +77,8 @@ class Pipeline:
     def run(self, *, once: bool = False, interval_s: float = 1.0) -> None:
         """Move the folds until `stop` is set; with `once`, until they have read what there is.
 
-        FoldError with the first failure, if `once` and a fold could not get there.
+        FoldError with the first failure, if nothing is left to run: all folds have failed for good, or, with `once`,
+        one of them could not get there.
         """
         self._take_commands(replay=False)
         while not self.stop.is_set():
@@ -83,12 +88,14 @@ class Pipeline:
             self._publish(force=False)
             if moved:
                 continue
-            if once and self._is_settled():
+            if all(feed.state is State.FAILED for feed in self.feeds) or (once and self._is_settled()):
                 break
             self.stop.wait(self._pause_s(interval_s))
         self._publish(force=True)
-        if once:
-            self._raise_failure()
+        failed = [feed for feed in self.feeds if feed.state is State.FAILED or (once and _is_given_up(feed))]
+        if failed and (once or len(failed) == len(self.feeds)):
+            others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+            raise FoldError(f"{failed[0].error}{others}")
 
     def close(self) -> None:
         """Say that the folds stand still, and let go of everything."""
@@ -108,19 +115,14 @@ class Pipeline:
         self.close()
 
     def _is_settled(self) -> bool:
-        return all(feed.state in (State.CAUGHT_UP, State.PAUSED, State.FAILED, State.DONE) for feed in self.feeds)
+        still = (State.CAUGHT_UP, State.PAUSED, State.FAILED, State.DONE)
+        return all(feed.state in still or _is_given_up(feed) for feed in self.feeds)
 
     def _pause_s(self, interval_s: float) -> float:
         """Until the next look at the log; sooner if a fold is to be tried again."""
         now_ms = self._clock.monotonic_ms()
         due = [max(0.0, feed.retry_at_ms - now_ms) / 1000 for feed in self.feeds if feed.state == State.WAITING]
         return min([interval_s, *due])
-
-    def _raise_failure(self) -> None:
-        failed = [feed for feed in self.feeds if feed.state == State.FAILED]
-        if failed:
-            others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            raise FoldError(f"{failed[0].error}{others}")
 
     def _progressed(self, feed: Feed) -> None:
         self._changed = True
@@ -217,6 +219,8 @@ class Pipeline:
         feed.state = state
         feed.bookmark = None  # somebody may have moved it meanwhile
         feed.error = None
+        feed.rows_per_s = 0.0
+        self._progressed(feed)
         return told
 
     def _begin_rebuild(self, feed: Feed, *, accept_loss: bool) -> str:
@@ -253,6 +257,11 @@ class Pipeline:
             elif verification is not None:
                 self._results[feed.fold.name] = told_verdict(verification.verdict())
             self._publish(force=True)
+
+
+def _is_given_up(feed: Feed) -> bool:
+    """Whether somebody who waits for the end has waited long enough: what is away may come back, but not to him."""
+    return feed.state is State.WAITING and feed.failures >= ONCE_TRIES
 
 
 def other_split(range_bytes: int) -> int:

@@ -7,13 +7,14 @@ verification are feeds into a shadow, moved by the same runner code as every oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from foldlog.clock import Clock, SystemClock
-from foldlog.errors import FoldError, InvalidArgument, StaleBookmark
+from foldlog.errors import FoldError, StaleBookmark
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.places import resolve_rewind
+from foldlog.spark.folds.sizing import RangeSizes
 from foldlog.spark.ledger import Ledger
 from foldlog.spark.origin import Bounds, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
     from foldlog.spark.folds.feed import Feed
 
-_STALE_TRIES = 20
+VERIFY_RANGES: Final = 5
+"""In how many ranges a verification reads a topic at least."""
+
+_STALE_TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,13 @@ class Verification:
         facts, bounds = origin.topic(fold.topic.name), origin.bounds(fold.topic.name)
         self._missing = what_is_missing(fold, self._bookmark, facts, bounds)
         self._digest = None if self._missing else digest(snapshot.batches)
-        self._range_bytes = range_bytes
+        self._start = replace(
+            self._bookmark,
+            positions={number: Position(at) for number, at in self._bookmark.origins.items()},
+            epoch=0,
+        )
+        self._stops = {number: at.offset for number, at in self._bookmark.positions.items()}
+        self._range_bytes = min(range_bytes, self._in_parts(origin, range_bytes))
 
     def feed(self) -> Feed | None:
         """What has to be replayed; None if it would prove nothing."""
@@ -205,23 +215,24 @@ class Verification:
         if self._missing:
             return None
         self._scratch.drop()
-        start = Bookmark(
-            self._bookmark.topic,
-            self._bookmark.topic_id,
-            {number: Position(at) for number, at in self._bookmark.origins.items()},
-            self._bookmark.origins,
-        )
-        stops = {number: at.offset for number, at in self._bookmark.positions.items()}
         return Feed(
             self.fold,
             self._scratch,
             label="verify",
-            stops=stops,
+            stops=self._stops,
             range_bytes=self._range_bytes,
-            start=start,
+            start=self._start,
             buries=False,
             on_caught_up=lambda: True,
         )
+
+    def _in_parts(self, origin: Origin, range_bytes: int) -> int:
+        """Ranges so small that there are a few: a topic that fits one would be read in one again, and prove little."""
+        offsets = sum(stop - self._start.positions[number].offset for number, stop in self._stops.items())
+        if self._missing or not offsets:
+            return range_bytes
+        budget = RangeSizes(origin).budget(self._start, self._stops, range_bytes)
+        return max(1, range_bytes * offsets // (budget * VERIFY_RANGES))
 
     def verdict(self) -> Verdict:
         """Once the feed is done. The scratch view is removed."""
@@ -250,5 +261,5 @@ def _rows(view: View) -> Iterator[pa.RecordBatch]:
 
 def _snapshot(fold: Fold) -> Snapshot:
     if fold.view.bookmark() is None:
-        raise InvalidArgument(f"fold {fold.name!r} has no view yet, so there is nothing to verify; run it first")
+        raise FoldError(f"fold {fold.name!r} has no view yet, so there is nothing to verify; run it first")
     return fold.view.scan()

@@ -12,7 +12,7 @@ def brief_spark_error(error: BaseException) -> str:
         text = str(error.getMessage()).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for index, line in enumerate(lines):
-        if line.startswith("Traceback (most recent call last)"):
+        if "Traceback (most recent call last)" in line:
             told = [one for one in lines[index + 1 :] if _is_raised(one)]
             if told:
                 return told[0][:500]
