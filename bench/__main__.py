@@ -16,7 +16,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import appending, broker, codec, opening, reading, texts
+from bench import (
+    appending,
+    broker,
+    codec,
+    opening,
+    reading,
+    spark_folds,
+    spark_latency,
+    spark_memory,
+    spark_sink,
+    spark_source,
+    texts,
+)
 from bench.measuring import FULL, QUICK, Place, Scale
 from bench.table import Table
 
@@ -33,6 +45,11 @@ SECTIONS: dict[str, Callable[[Place, Scale], Table]] = {
     "texts": texts.run,
     "broker": broker.run,
     "broker-matrix": broker.run_matrix,
+    "spark-source": spark_source.run,
+    "spark-sink": spark_sink.run,
+    "folds": spark_folds.run,
+    "folds-latency": spark_latency.run,
+    "folds-memory": spark_memory.run,
 }
 
 

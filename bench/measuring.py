@@ -34,6 +34,13 @@ class Scale:
     partition_bytes: int
     unsynced_bytes: tuple[int, ...]
     block_writes: int
+    spark_repeats: int
+    spark_warm_up: bool
+    spark_value_bytes: int
+    spark_sink_records: int
+    fold_records: int
+    fold_latencies: int
+    fold_memory_records: tuple[int, ...]
 
 
 FULL = Scale(
@@ -49,6 +56,13 @@ FULL = Scale(
     partition_bytes=5_000_000,
     unsynced_bytes=(0, 16 << 20, 64 << 20, 256 << 20),
     block_writes=2000,
+    spark_repeats=3,
+    spark_warm_up=True,
+    spark_value_bytes=200_000_000,
+    spark_sink_records=1_000_000,
+    fold_records=400_000,
+    fold_latencies=200,
+    fold_memory_records=(1_000_000, 10_000_000),
 )
 
 QUICK = Scale(
@@ -64,14 +78,25 @@ QUICK = Scale(
     partition_bytes=20_000,
     unsynced_bytes=(0, 100_000),
     block_writes=20,
+    spark_repeats=1,
+    spark_warm_up=False,
+    spark_value_bytes=200_000,
+    spark_sink_records=2000,
+    fold_records=1000,
+    fold_latencies=3,
+    fold_memory_records=(1000, 2000),
 )
 
 
 class Turns:
     """Runs that are compared. Each is a function that returns a speed (something per second)."""
 
-    def __init__(self, repeats: int, runs: Mapping[str, Callable[[], float]]) -> None:
+    def __init__(self, repeats: int, runs: Mapping[str, Callable[[], float]], *, warm_up: bool = False) -> None:
+        """`warm_up`: one turn more, before the others, that does not count."""
         self._speeds: dict[str, list[float]] = {name: [] for name in runs}
+        if warm_up:
+            for run in runs.values():
+                run()
         for _ in range(repeats):
             for name, run in runs.items():
                 gc.collect()
@@ -84,10 +109,27 @@ class Turns:
         """Where nothing but the processor is waited for, noise only takes away."""
         return max(self._speeds[name])
 
+    def spread(self, name: str) -> tuple[float, float]:
+        """The slowest and the quickest turn."""
+        return min(self._speeds[name]), max(self._speeds[name])
+
     def ratio(self, one: str, other: str) -> float:
         """How many times as fast `one` is."""
         pairs = zip(self._speeds[one], self._speeds[other], strict=True)
         return statistics.median(mine / theirs for mine, theirs in pairs)
+
+    def together(self, *names: str) -> float:
+        """The speed of doing them one after the other for each item."""
+        return statistics.median(self._in_series(names))
+
+    def ratio_together(self, one: str, *others: str) -> float:
+        """How many times as fast `one` is as the others one after the other."""
+        pairs = zip(self._speeds[one], self._in_series(others), strict=True)
+        return statistics.median(mine / theirs for mine, theirs in pairs)
+
+    def _in_series(self, names: tuple[str, ...]) -> list[float]:
+        turns = zip(*(self._speeds[name] for name in names), strict=True)
+        return [1 / sum(1 / speed for speed in turn) for turn in turns]
 
 
 class Place:

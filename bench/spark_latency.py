@@ -1,0 +1,128 @@
+"""From append to visible: a record at a time, with a fold running beside it, until a reader of its view sees it."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from bench import broker_process, spark_topics
+from bench.measuring import Place, Scale, percentile
+from bench.spark_session import with_spark
+from bench.spark_views import payments_fold
+from bench.table import Row, Table, duration, table_of
+
+import foldlog
+import foldlog.spark as fl
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TITLE = "Folds: from append to visible"
+INTERVAL_S = 0.05
+
+_LOOK_S = 0.001
+_PATIENCE_S = 60.0
+_VALUE = b'{"merchant":"chai point","amount_paise":4200,"note":"two chai","at":"2026-01-15T10:30:00Z"}'
+
+
+@with_spark(TITLE)
+def run(place: Place, scale: Scale, spark: SparkSession) -> Table:
+    return table_of(TITLE, [measure(place, scale, spark, way) for way in ("path", "wire")], _notes(scale))
+
+
+def _notes(scale: Scale) -> list[str]:
+    return [
+        f"{scale.fold_latencies} records, one by one: p50 / p99. The runner looks every {duration(INTERVAL_S)}.",
+        "Appended through a broker in a process of its own, durably; the clock starts before that. Read by SQL.",
+        "'empty job' is the least that Spark does: one task, whose Python worker gives back one row.",
+    ]
+
+
+def measure(place: Place, scale: Scale, spark: SparkSession, way: str) -> Row:
+    """`way` is where the fold reads: the files, or the broker."""
+    home = place.fresh()
+    with foldlog.open(home / "log") as log:
+        log.create_topic(spark_topics.PAYMENTS)
+    seen: list[float] = []
+    empty: list[float] = []
+    with broker_process.running(home / "log") as broker:
+        address = "{}:{}".format(*broker.address)
+        source = str(home / "log") if way == "path" else address
+        with foldlog.open(home / "log") as log, _running(spark, source, home / "shop.db"):
+            _until_visible(log, home / "shop.db", "warm-up")
+            for number in range(scale.fold_latencies):
+                seen.append(_until_visible(log, home / "shop.db", f"tx-{number:09d}"))
+                empty.append(_seconds(lambda: _empty_job(spark)))
+    place.give_back(home)
+    return Row(
+        f"append to visible, SQLite table, log read by {way}", _told(seen), f"empty job {_told(empty)}",
+        percentile(sorted(empty), 50) / percentile(sorted(seen), 50),
+    )  # fmt: skip
+
+
+def _told(seconds: list[float]) -> str:
+    ordered = sorted(seconds)
+    return f"{duration(percentile(ordered, 50))} / {duration(percentile(ordered, 99))}"
+
+
+@contextmanager
+def _running(spark: SparkSession, source: str, database: Path) -> Iterator[None]:
+    """The fold, on a thread of its own, until the block ends. What it failed of is raised there."""
+    stop = Event()
+    failed: list[BaseException] = []
+
+    def follow() -> None:
+        try:
+            fold = payments_fold(fl.table(database, "payments"))
+            fl.run([fold], source, interval_s=INTERVAL_S, spark=spark, stop=stop)
+        except BaseException as error:  # noqa: BLE001 raised where somebody sees it
+            failed.append(error)
+
+    thread = Thread(target=follow, name="bench-fold")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def _until_visible(log: foldlog.Log, database: Path, key: str) -> float:
+    """Seconds from the append to the first look that finds it."""
+    begun = time.perf_counter()
+    log.append(spark_topics.PAYMENTS, _VALUE, key=key)  # by the broker, which has the directory
+    while not _is_there(database, key):
+        if time.perf_counter() - begun > _PATIENCE_S:
+            raise RuntimeError(f"the view has not got {key!r} within {_PATIENCE_S} s")
+        time.sleep(_LOOK_S)
+    return time.perf_counter() - begun
+
+
+def _is_there(database: Path, key: str) -> bool:
+    if not database.exists():
+        return False
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as opened:
+        try:
+            return opened.execute("SELECT 1 FROM payments WHERE tx_id = ?", (key,)).fetchone() is not None
+        except sqlite3.OperationalError:
+            return False  # the fold has not made its table yet
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def _empty_job(spark: SparkSession) -> None:
+    def as_they_are(batches: Iterator[Any]) -> Iterator[Any]:
+        return batches
+
+    spark.range(0, 1, 1, 1).mapInArrow(as_they_are, "id long").toArrow()

@@ -1,0 +1,128 @@
+"""The benchmark's Spark sections run, fill their tables, and measure what they say: tiny sizes, the shared session.
+
+Nothing here looks at a clock. What is compared has to do the same work, and that is checked: the ceiling gives as many
+rows of the same columns, and a view that is given the captured changes holds what the fold would have put there.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import foldlog.spark as fl
+from foldlog.views.digest import digest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RECORDS = 300
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports a module of the benchmark, which is no part of the package."""
+    monkeypatch.syspath_prepend(ROOT)
+    return lambda name: importlib.import_module(f"bench.{name}")
+
+
+@pytest.fixture
+def scale(bench: Any) -> Any:
+    sizes = {"spark_value_bytes": 100 * RECORDS, "spark_sink_records": RECORDS, "fold_records": RECORDS}
+    return replace(bench("measuring").QUICK, **sizes, fold_latencies=2)
+
+
+@pytest.fixture
+def place(bench: Any, tmp_path: Path) -> Any:
+    return bench("measuring").Place(tmp_path / "bench")
+
+
+def test_reading_is_measured_by_path_by_wire_and_beside_the_ceiling(
+    bench: Any, place: Any, scale: Any, spark: SparkSession
+) -> None:
+    source = bench("spark_source")
+    rows = source.read_topic(place, scale, spark, 100, {"4 columns": source.FOUR})
+    names = [row.name for row in rows]
+    assert names == [
+        f"{how}, 100 B values, 4 columns, by {way}"
+        for how in ("batch", "AvailableNow")
+        for way in ("path", "wire", "path")
+    ]
+    assert [row.other.split()[0] for row in rows] == ["ceiling", "ceiling", "Parquet"] * 2
+    assert all(row.ratio > 0 for row in rows)
+    (newest,) = source.read_newest(place, scale, spark)
+    assert f"ships {RECORDS // 20} rows" in newest.ours
+
+
+def test_the_ceiling_gives_as_many_rows_as_it_is_told(bench: Any, spark: SparkSession, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    ceiling = bench("spark_ceiling")
+    ceiling.register(spark)
+    schema = pa.schema([pa.field("offset", pa.int64()), pa.field("value", pa.binary())])
+    ready = [pa.record_batch([[0, 1, 2], [b"a", b"b", None]], schema=schema)]
+    ceiling.save_batches(tmp_path / "ready.arrow", ready)
+    options = {"file": str(tmp_path / "ready.arrow"), "tasks": "2", "rows": "7"}
+    frame = spark.read.format(ceiling.SOURCE).schema("offset bigint, value binary").options(**options).load()
+    assert frame.toArrow()["offset"].to_pylist() == [0, 1, 2, 0, 1, 2, 0] * 2
+
+
+def test_writing_is_measured_and_what_was_written_is_counted(
+    bench: Any, place: Any, scale: Any, spark: SparkSession
+) -> None:
+    rows = bench("spark_sink").write_rows(place, scale, spark, 100)
+    assert [row.name for row in rows] == [
+        f"df.write, {RECORDS} rows, 100 B values, by {way}" for way in ("path", "wire")
+    ]
+
+
+def test_a_fold_is_measured_beside_its_halves_and_so_is_its_rebuild(
+    bench: Any, place: Any, scale: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    folds, views, topics = bench("spark_folds"), bench("spark_views"), bench("spark_topics")
+    topics.make_payments(tmp_path / "log", RECORDS, 2)
+    (case,) = [one for one in views.cases(None) if one.name == "table, SQLite"]
+    rows = folds.measure(place, scale, spark, tmp_path / "log", case)
+    assert [row.name for row in rows] == ["table, SQLite", "table, SQLite, rebuild"]
+    assert all("source" in row.other and "together" in row.other for row in rows)
+
+
+@pytest.mark.parametrize("name", ["table, SQLite", "counters, SQLite", "lake, Parquet"])
+def test_captured_changes_make_the_view_that_the_fold_makes(
+    bench: Any, place: Any, spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    folds, views, topics = bench("spark_folds"), bench("spark_views"), bench("spark_topics")
+    topics.make_payments(tmp_path / "log", RECORDS, 2)
+    (case,) = [one for one in views.cases(None) if one.name == name]
+    kept = folds.capture(case, place, tmp_path / "log", spark)
+    applied, folded = case.make(tmp_path / "applied"), case.make(tmp_path / "folded")
+    (tmp_path / "applied").mkdir()
+    (tmp_path / "folded").mkdir()
+    folds.apply_all(applied, kept, loading=False)
+    fl.run([views.payments_fold(folded)], tmp_path / "log", once=True, spark=spark)
+    assert digest(applied.scan().batches) == digest(folded.scan().batches)
+    assert applied.bookmark() == folded.bookmark()
+
+
+@pytest.mark.parametrize("way", ["path", "wire"])
+def test_latency_is_measured_until_a_reader_sees_the_record(
+    bench: Any, place: Any, scale: Any, spark: SparkSession, way: str
+) -> None:
+    row = bench("spark_latency").measure(place, scale, spark, way)
+    assert row.name.endswith(f"by {way}")
+    assert row.other.startswith("empty job ")
+
+
+def test_the_memory_of_driver_and_jvm_is_read(bench: Any, spark: SparkSession, tmp_path: Path) -> None:
+    bench("spark_topics").make_payments(tmp_path / "log", RECORDS, 2)
+    peak = bench("spark_memory").fold_and_look(tmp_path / "log", tmp_path / "view", spark)
+    assert peak.python_bytes > 10_000_000
+    assert peak.jvm_bytes > 10_000_000
+
+
+def test_where_there_is_no_spark_the_table_says_so(bench: Any, monkeypatch: pytest.MonkeyPatch, place: Any) -> None:
+    monkeypatch.setattr(bench("spark_session"), "why_not", lambda: "pyspark is not installed")
+    table = bench("spark_source").run(place, bench("measuring").QUICK)
+    assert table.notes == ["Not measured: pyspark is not installed."]
