@@ -312,6 +312,19 @@ def test_each_value_is_read_by_its_own_schema_of_the_registry() -> None:
     ]
 
 
+def test_a_writer_whose_values_are_of_several_records_is_read_for_the_one_that_is_asked_for() -> None:
+    both = [CARD, CASH]
+    rows, reasons = rows_of(
+        AvroDecoder(CARD, registry={1: both}),
+        framed(1, encoded(both, ("shop.Card", {"number": "7"}))),
+        framed(1, encoded(both, ("shop.Cash", {"coins": 7}))),
+    )
+    assert rows[0] == {"number": "7"}
+    assert reasons[0] is None
+    assert reasons[1] is not None
+    assert reasons[1].startswith("does not resolve")
+
+
 def test_nanoseconds_of_a_writer_never_pass_for_microseconds() -> None:
     reader = record(("at", logical("long", "timestamp-micros")))
     writer = record(("at", logical("long", "timestamp-nanos")))

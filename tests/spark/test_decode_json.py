@@ -388,6 +388,14 @@ def test_a_reason_names_the_field_and_the_type(type_: pa.DataType, text: str, re
     assert reasons.to_pylist() == [None, reason]
 
 
+@pytest.mark.parametrize("text", ["1.5" + "0" * 60, '"1.5' + "0" * 60 + '"', "15" + "0" * 60 + "e-61"])
+def test_a_decimal_may_be_written_with_any_number_of_zeros(text: str) -> None:
+    decoder = JsonDecoder(pa.schema([pa.field("f", pa.decimal128(4, 2))]))
+    value = f'{{"f": {text}}}'.encode()
+    assert rows_of(decoder, [value]) == [{"f": Decimal("1.50")}]
+    assert rows_of(decoder, [value, b"", value]) == [{"f": Decimal("1.50")}, None, {"f": Decimal("1.50")}]
+
+
 def test_two_halves_of_a_document_are_two_bad_records() -> None:
     """Joined by a newline they would be one document, and a pair elsewhere would make the count right again."""
     values: Batch = [b'{"big":', b"1}", b'{"big":2}{"big":3}', b'{"big":4}']

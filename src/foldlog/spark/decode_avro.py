@@ -120,7 +120,8 @@ class AvroDecoder:
         left = len(value) - stream.tell()
         if left:
             raise Unreadable(f"not Avro: {left} bytes left over")
-        return record  # type: ignore[no-any-return]
+        # Of a writer that has a union of records, as topics with several types of events do, it comes with its name.
+        return record[1] if isinstance(record, tuple) else record  # type: ignore[no-any-return]
 
     def _writer_of(self, schema_id: int) -> Any:
         """The parsed schema; an id that nobody knows, or whose schema cannot be used, is the record's fault."""

@@ -168,11 +168,13 @@ class DecimalNode:
         if exact.is_zero():
             return Decimal(0)
         # By its digits: arithmetic would round to the precision of a context.
-        _, digits, exponent = exact.as_tuple()
-        trailing_zeros = len(digits) - len(bytes(digits).rstrip(b"\0"))
-        if int(exponent) + trailing_zeros < -self.scale or exact.adjusted() >= self.precision - self.scale:
+        sign, digits, exponent = exact.as_tuple()
+        significant = tuple(bytes(digits).rstrip(b"\0"))
+        last = int(exponent) + len(digits) - len(significant)
+        if last < -self.scale or exact.adjusted() >= self.precision - self.scale:
             raise _not_a(value, self._type_name)
-        return exact
+        # Without the zeros behind: Arrow counts them as digits, and takes no number of more than it has room for.
+        return Decimal((sign, significant, last))
 
     @property
     def _type_name(self) -> str:
