@@ -1,8 +1,21 @@
-"""Spark's errors, in one line for people."""
+"""Spark's errors, in one line for people, and whether Spark is there at all."""
 
 from __future__ import annotations
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+
+def is_gone(spark: SparkSession) -> bool:
+    """Whether the session can never run anything again: it was stopped, or its JVM has died."""
+    context = spark.sparkContext._jsc
+    if context is None:
+        return True
+    try:
+        return bool(context.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
 
 
 def brief_spark_error(error: BaseException) -> str:
