@@ -318,7 +318,10 @@ class SimulatedCluster:
                 offset = partition.stable_end
             results.append(
                 lo.ListOffsetsPartitionResponse(
-                    partition_index=wanted.partition_index, error_code=code, offset=-1 if code else offset
+                    partition_index=wanted.partition_index,
+                    error_code=code,
+                    offset=-1 if code else offset,
+                    leader_epoch=partition.epoch if wanted.timestamp == -1 and not code else -1,
                 )
             )
         return lo.ListOffsetsResponse(topics=[lo.ListOffsetsTopicResponse(name=topic.name, partitions=results)])

@@ -36,6 +36,7 @@ from foldlog.testing.plugin import KafkaBrokerFactory
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.create_topics import CreateTopicsRequest
 from foldlog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from foldlog.wire.messages.list_offsets import ListOffsetsRequest
 from foldlog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from foldlog.wire.messages.offset_commit import OffsetCommitRequest
 from foldlog.wire.schema import Request, Response
@@ -473,3 +474,16 @@ def test_offsets_of_partitions_on_several_brokers_come_together(simulated: Simul
     with Cluster.open(simulated.address(2), PATIENT) as cluster:
         assert [bounds.end for bounds in cluster.bounds("spread").values()] == [0, 10, 20, 30]
     assert simulated.count("ListOffsetsRequest", node=1) == simulated.count("ListOffsetsRequest", node=2) == 2
+
+
+def test_an_end_that_a_new_leader_told_has_its_epoch(simulated: SimulatedCluster, orders: SimulatedPartition) -> None:
+    """Under the old one, what the new leader wrote would look as if the log had been cut back before it."""
+
+    def elect(node: int, request: Request) -> None:
+        if isinstance(request, ListOffsetsRequest) and orders.epoch == 0:
+            orders.elect(2)
+            orders.append(pack([(1, None, b"new", ())]))
+
+    simulated.interfere = elect
+    with Cluster.open(simulated.address(), PATIENT) as cluster:
+        assert cluster.bounds("orders") == {0: (0, RECORDS + 1, 1)}

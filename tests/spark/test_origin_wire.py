@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from client.simulated_cluster import SimulatedCluster, SimulatedPartition
+from foldlog.client.cluster import Cluster
 from foldlog.client.partitioners import partition_for_key
 from foldlog.errors import (
     BrokerUnreachable,
@@ -149,6 +150,18 @@ def test_what_is_not_there_is_told_with_what_is(broker: KafkaBroker, wire: WireO
         wire.offsets_at("orders", {1: 0})
     with pytest.raises(UnknownPartition):
         wire.epoch_before("orders", 1, 1)
+
+
+def test_records_without_a_time_are_not_after_any_time_but_not_before_the_first(
+    broker: KafkaBroker, wire: WireOrigin, path: Origin
+) -> None:
+    broker.create_topic("orders", 2)
+    with Cluster.open(broker) as cluster, cluster.producer() as producer:
+        for time_ms in (-1, -1, 5):
+            producer.send("orders", 0, pack([(time_ms, None, b"v", ())]))
+    for time_ms, offset in ((-100, 0), (-1, 0), (0, 2), (5, 2), (6, None)):
+        wanted = {0: time_ms, 1: time_ms}
+        assert wire.offsets_at("orders", wanted) == path.offsets_at("orders", wanted) == {0: offset, 1: None}
 
 
 # --- what is missing --------------------------------------------------------------------------------------------------

@@ -99,15 +99,24 @@ class Cluster:
         leaders = self._links.topic(name).leaders
         starts = requests.list_offsets(self._links, name, dict.fromkeys(leaders, EARLIEST))
         ends = requests.list_offsets(self._links, name, dict.fromkeys(leaders, LATEST))
+        # An end may have been told by a leader that was elected meanwhile: under the old epoch it would look as if the
+        # log had been cut back.
         return {
-            number: PartitionBounds(starts[number].offset, ends[number].offset, leader.epoch)
+            number: PartitionBounds(
+                starts[number].offset, ends[number].offset, max(leader.epoch, ends[number].leader_epoch)
+            )
             for number, leader in leaders.items()
         }
 
     def offsets_at(self, name: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         """Per partition the offset of the first record at or after its time; None where there is none."""
         found = requests.list_offsets(self._links, name, {number: max(0, at) for number, at in times_ms.items()})
-        return {number: None if one.offset < 0 else one.offset for number, one in found.items()}
+        offsets = {number: None if one.offset < 0 else one.offset for number, one in found.items()}
+        if all(at >= 0 for at in times_ms.values()):
+            return offsets
+        # Brokers take such times for questions of another kind. Records without a time have -1, and are not before.
+        whole = {number: bounds for number, bounds in self.bounds(name).items() if times_ms.get(number, 0) < 0}
+        return offsets | {number: one.start if one.start < one.end else None for number, one in whole.items()}
 
     def epoch_end(self, name: str, partition: int, epoch: int) -> tuple[int, int]:
         """(the latest leader epoch not after `epoch`, the offset where it ended); (-1, -1) if there is none such."""
