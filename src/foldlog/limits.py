@@ -117,6 +117,9 @@ FETCH_BYTES_MIN = 32 << 10
 ARROW_READ_BYTES = 8 << 20
 """One slice of a bulk read, one chunk of the table: large enough for huge pages (1.5 GB/s with 1 MiB, 2.7 with 8)."""
 
+ARROW_DECOMPRESSED_BYTES = 32 << 20
+"""What one chunk may expand to, and one batch more: a slice of well compressed batches holds gigabytes."""
+
 ARROW_READ_THREADS = 4
 """Of one bulk read. They work outside the interpreter's lock; more than the disk and memory can feed are idle."""
 
@@ -188,7 +191,7 @@ WRITER_MOMENT_MS = 1000
 long before they say that it is taken."""
 
 NUMBERED_IN_FLIGHT_BYTES = 32 << 20
-"""Batches with decided numbers on their way to a directory's writer: many syncs' worth, and a small part of a process."""
+"""Batches with decided numbers on their way to a directory's writer: many syncs' worth, and little for a process."""
 
 WRITER_ANSWER_MS = 60_000
 """How long the process that serves a directory may be silent before it is given up. A slow disk is well below it."""
@@ -259,7 +262,7 @@ STAGED_PACK_BYTES = 16 << 20
 """Rows that a task gathers before it packs them: spread over a hundred partitions they still make batches."""
 
 STAGED_BATCH_BYTES = 256 << 10
-"""Batches of a Spark sink, before compression: an append costs the same for a small one, and readers read whole ones."""
+"""Batches of a Spark sink, before compression: an append costs the same for less, and readers read whole ones."""
 
 STAGED_LOCK_WAIT_MS = 10 * 60 * 1000
 """How long a commit of a Spark sink waits for another one to the same directory, which may be a large one."""
@@ -268,7 +271,7 @@ STAGED_LEFTOVER_MS = 3 * 24 * 3600 * 1000
 """Staged files in a directory to which nothing was added for so long belong to a job that is gone."""
 
 STAGED_SENDERS_MAX = 10_000
-"""Queries whose last batch a directory remembers, about 100 bytes each; the one that was silent longest is forgotten."""
+"""Queries whose last batch a directory remembers, about 100 bytes each; the one silent longest is forgotten."""
 
 JSON_CHUNK_BYTES = 1 << 20
 """JSON that is joined and parsed in one go: what it is copied to is still in the cache."""

@@ -93,6 +93,30 @@ def test_columns_hold_what_decode_gives(log: bytearray, start: int, length: int,
         assert rows_of(batch) == [{name: told[name](record) for name in columns} for record in expected]
 
 
+@given(log=logs(), start=st.integers(0, 40), length=st.integers(0, 40), enough_bytes=st.integers(1, 400))
+def test_batches_of_a_bounded_size_hold_the_same_rows(
+    log: bytearray, start: int, length: int, enough_bytes: int
+) -> None:
+    base = kernels_py.walk(log).headers[0].base_offset if log else 0
+    span = {"start_offset": base + start, "end_offset": base + start + length}
+    whole, _ = arrow.to_arrow(log, topic="orders", partition=4, **span)
+    parts = list(arrow.arrow_batches(log, topic="orders", partition=4, enough_bytes=enough_bytes, **span))
+    assert [row for part in parts for row in rows_of(part)] == rows_of(whole)
+    assert all(part.num_rows for part in parts)
+
+
+def test_well_compressed_batches_are_not_expanded_all_at_once() -> None:
+    rows = pa.table({"value": pa.array([b"x" * 100_000] * 40)})
+    log = bytearray()
+    for batch in packed(rows, compression=4, max_batch_bytes=200_000):
+        kernels_py.assign_offsets(batch.buffer, kernels_py.walk(batch.buffer).headers, batch.first_row, 0)
+        log += batch.buffer
+    parts = list(arrow.arrow_batches(log, topic="t", partition=0, enough_bytes=500_000, columns=["offset", "value"]))
+    assert [offset for part in parts for offset in part.column("offset").to_pylist()] == list(range(40))
+    assert all(500_000 <= part.nbytes <= 800_000 for part in parts[:-1])
+    assert len(parts) > 4
+
+
 def test_the_types_are_those_promised() -> None:
     assert str(arrow.schema(["timestamp", "offset"]).field("timestamp").type) == "timestamp[ms, tz=UTC]"
     batch, _ = arrow.to_arrow(b"", topic="t", partition=0)

@@ -43,6 +43,7 @@ def readings(loops: ModuleType, data: Any, start: int = 0, end: int = 1 << 62) -
         "decode": lambda: loops.decode(data, "t", 3, start_offset=start, end_offset=end, max_records=7),
         "decode all": lambda: loops.decode(data, "t", 3, decompressed_limit=1 << 16),
         "gather": lambda: loops.gather(data, ALL_COLUMNS, start_offset=start, end_offset=end),
+        "gather enough": lambda: loops.gather(data, ALL_COLUMNS, start_offset=start, end_offset=end, enough_bytes=99),
         "offset_at_time": lambda: loops.offset_at_time(data, 1_700_000_000_100, start),
         "compact": compacted,
         "recompress": lambda: loops.recompress(data, 4),

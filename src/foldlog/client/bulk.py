@@ -99,7 +99,7 @@ def _pyarrow_for(call: str) -> Any:
 
 
 def _read_range(piece: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    from foldlog.records.arrow import to_arrow
+    from foldlog.records.arrow import arrow_batches
 
     log, offset, stop = piece
     topic, number = log.label
@@ -108,9 +108,9 @@ def _read_range(piece: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch
         data, next_offset = log.read(offset, ARROW_READ_BYTES, memory)
         if not data:
             return
-        batch, _ = to_arrow(data, topic=topic, partition=number, start_offset=offset, end_offset=stop, columns=columns)
-        if batch.num_rows:
-            yield batch
+        yield from arrow_batches(
+            data, topic=topic, partition=number, start_offset=offset, end_offset=stop, columns=columns
+        )
         offset = next_offset
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from foldlog.errors import InvalidArgument, SerializationError
-from foldlog.limits import DECOMPRESSED_BYTES_MAX
+from foldlog.limits import ARROW_DECOMPRESSED_BYTES, DECOMPRESSED_BYTES_MAX
 from foldlog.records import columns as col
 from foldlog.records.batch import MAX_INT64
 from foldlog.records.columns import PackedBatch
@@ -70,10 +70,12 @@ def to_arrow(
     end_offset: int = MAX_INT64,
     columns: Sequence[str] = COLUMNS,
     decompressed_limit: int = DECOMPRESSED_BYTES_MAX,
+    enough_bytes: int = MAX_INT64,
 ) -> tuple[pa.RecordBatch, int]:
     """The data records with start_offset <= offset < end_offset, and the offset to go on from.
 
-    `buffer` holds whole batches that `walk` has verified. Columns that are not asked for are not built.
+    `buffer` holds whole batches that `walk` has verified. Columns that are not asked for are not built. Ends early,
+    behind the batch with which `enough_bytes` are decompressed.
     """
     wanted_schema = schema(columns)
     wanted = sum(_WANTS.get(name, 0) for name in columns)
@@ -83,6 +85,7 @@ def to_arrow(
         start_offset=start_offset,
         end_offset=end_offset,
         decompressed_limit=decompressed_limit,
+        enough_bytes=enough_bytes,
     )
     arrays = [_column(name, gathered, topic, partition) for name in columns]
     if not arrays:
@@ -90,6 +93,35 @@ def to_arrow(
         empty = pa.Array.from_buffers(pa.struct([]), gathered.rows, [None])
         return pa.RecordBatch.from_struct_array(empty), gathered.next_offset
     return pa.RecordBatch.from_arrays(arrays, schema=wanted_schema), gathered.next_offset
+
+
+def arrow_batches(
+    buffer: Any,
+    *,
+    topic: str,
+    partition: int,
+    start_offset: int = 0,
+    end_offset: int = MAX_INT64,
+    columns: Sequence[str] = COLUMNS,
+    enough_bytes: int = ARROW_DECOMPRESSED_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The same records in as many batches as it takes for each to be of a bounded size, however well they were
+    compressed. None is empty.
+    """
+    offset, reached = start_offset - 1, start_offset
+    while offset < reached < end_offset:
+        offset = reached
+        batch, reached = to_arrow(
+            buffer,
+            topic=topic,
+            partition=partition,
+            start_offset=offset,
+            end_offset=end_offset,
+            columns=columns,
+            enough_bytes=enough_bytes,
+        )
+        if batch.num_rows:
+            yield batch
 
 
 def _column(name: str, gathered: col.Gathered, topic: str, partition: int) -> pa.Array:

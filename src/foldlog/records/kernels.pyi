@@ -224,6 +224,7 @@ def gather(
     start_offset: int = 0,
     end_offset: int = ...,
     decompressed_limit: int = ...,
+    enough_bytes: int = ...,
 ) -> Gathered: ...
 def pack_columns(
     value: BinaryInput,

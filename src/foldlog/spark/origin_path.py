@@ -109,7 +109,7 @@ class PathOrigin:
     def read(
         self, wanted: OffsetRange, columns: Sequence[str], *, topic_id: str | None = None
     ) -> Iterator[pa.RecordBatch]:
-        from foldlog.records.arrow import to_arrow
+        from foldlog.records.arrow import arrow_batches
 
         topic, number, offset, stop = wanted
         memory = bytearray(ARROW_READ_BYTES + READ_CHUNK_BYTES)  # what is read is copied into columns, so one will do
@@ -126,11 +126,9 @@ class PathOrigin:
             self._refuse_missing(left, topic_id, stop)
             if not data:
                 return  # a compacted gap reaches to the end
-            batch, _ = to_arrow(
+            yield from arrow_batches(
                 data, topic=topic, partition=number, start_offset=offset, end_offset=stop, columns=columns
             )
-            if batch.num_rows:
-                yield batch
             offset = next_offset
 
     def close(self) -> None:

@@ -111,7 +111,7 @@ class WireOrigin:
     def read(
         self, wanted: OffsetRange, columns: Sequence[str], *, topic_id: str | None = None
     ) -> Iterator[pa.RecordBatch]:
-        from foldlog.records.arrow import to_arrow
+        from foldlog.records.arrow import arrow_batches
 
         topic, number, offset, stop = wanted
         wanted_id = None if topic_id is None else _id_of(topic_id)
@@ -119,11 +119,9 @@ class WireOrigin:
             with closing(self._cluster.fetch_range(topic, number, offset, stop, topic_id=wanted_id)) as answers:
                 for fetched in answers:
                     for piece in fetched.pieces:
-                        batch, _ = to_arrow(
+                        yield from arrow_batches(
                             piece, topic=topic, partition=number, start_offset=offset, end_offset=stop, columns=columns
                         )
-                        if batch.num_rows:
-                            yield batch
                     offset = fetched.next_offset
         except (OffsetOutOfRange, UnknownTopic, UnknownPartition) as error:
             raise self._why(wanted._replace(start=offset), topic_id, error) from error

@@ -376,13 +376,17 @@ cdef int failed_gathering(int status, int64_t position) except -1:
 
 
 def gather(buffer, int wanted, *, int64_t start_offset=0, int64_t end_offset=INT64_MAX,
-           int64_t decompressed_limit=DECOMPRESSED_BYTES_MAX):
-    """The wanted columns of the data records with start_offset <= offset < end_offset, in Arrow's layout."""
+           int64_t decompressed_limit=DECOMPRESSED_BYTES_MAX, int64_t enough_bytes=INT64_MAX):
+    """The wanted columns of the data records with start_offset <= offset < end_offset, in Arrow's layout.
+
+    Ends behind the batch with which `enough_bytes` are decompressed: nobody sees from outside what batches hold.
+    """
     cdef Bytes view = bytes_of(buffer)
     cdef Gathering columns = Gathering.__new__(Gathering)
     cdef Body body = new_body()
     cdef Cursor cursor
     cdef int status
+    cdef int64_t decompressed = 0
     columns.wanted = wanted
     columns.start_offset = start_offset
     columns.end_offset = end_offset
@@ -395,8 +399,11 @@ def gather(buffer, int wanted, *, int64_t start_offset=0, int64_t end_offset=INT
         if status != COMPRESSED:
             break
         body.open(view.data, &columns.header, decompressed_limit, &cursor)
+        decompressed += cursor.end - cursor.at
         with nogil:
             status = columns.fill(&cursor)
+        if decompressed >= enough_bytes:
+            break
     if status:
         failed_gathering(status, columns.header.position)
     return columns.finished()

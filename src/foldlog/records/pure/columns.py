@@ -57,12 +57,17 @@ def gather(
     start_offset: int = 0,
     end_offset: int = fmt.MAX_INT64,
     decompressed_limit: int = DECOMPRESSED_BYTES_MAX,
+    enough_bytes: int = fmt.MAX_INT64,
 ) -> col.Gathered:
-    """The wanted columns of the data records with start_offset <= offset < end_offset, in Arrow's layout."""
+    """The wanted columns of the data records with start_offset <= offset < end_offset, in Arrow's layout.
+
+    Ends behind the batch with which `enough_bytes` are decompressed: nobody sees from outside what batches hold.
+    """
     offsets, timestamps, timestamp_types = array("q"), array("q"), bytearray()
     header_offsets = array("i", [0])
     keys, values, header_keys, header_values = _BinarySink(), _BinarySink(), _BinarySink(), _BinarySink()
     next_offset = start_offset
+    decompressed_bytes = 0
     with bytes_of(buffer) as view:
         for header in batches_in(view):
             if header.base_offset >= end_offset:
@@ -89,6 +94,10 @@ def gather(
                         header_keys.put(name.decode("utf-8", "replace").encode())
                         header_values.put(value)
                     header_offsets.append(header_keys.rows)
+            if header.compression and header.record_count:
+                decompressed_bytes += body.end - body.start
+                if decompressed_bytes >= enough_bytes:
+                    break
     headers = col.GatheredHeaders(
         _little(header_offsets), header_keys.rows, header_keys.finished(), header_values.finished()
     )
