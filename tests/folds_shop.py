@@ -23,6 +23,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from foldlog import Record
 from foldlog.spark.folds.declaration import Fold, load_folds
+from foldlog.views.bookmark import Bookmark
 from foldlog.views.search_fts import FtsSearch
 from foldlog.views.search_tantivy import TantivySearch
 from folds_model import SHOP_COLUMNS, SHOP_SCHEMA, Row, below, counted, history, in_order, mirror, rows_of
@@ -99,25 +100,43 @@ def expected(name: str, records: Iterable[Record], columns: Mapping[str, type] =
     return in_order(make(rows_of(records, columns)))
 
 
+def snapshot_of(fold: Fold) -> tuple[Bookmark, list[Row]] | None:
+    """A view's bookmark and rows, of one moment: the fold may be running meanwhile. None if there is no view yet."""
+    with closing(fold.view):
+        if fold.view.bookmark() is None:
+            return None
+        snapshot = fold.view.scan()
+        return snapshot.bookmark, in_order(row for batch in snapshot.batches for row in batch.to_pylist())
+
+
+def check_rows(
+    name: str,
+    bookmark: Bookmark,
+    rows: list[Row],
+    records: Iterable[Record],
+    columns: Mapping[str, type] = SHOP_COLUMNS,
+) -> None:
+    """The rows of a view are the fold of exactly what its bookmark says."""
+    wanted = expected(name, below(records, bookmark), columns)
+    if rows == wanted:
+        return
+    strange, missing = [row for row in rows if row not in wanted], [row for row in wanted if row not in rows]
+    raise AssertionError(
+        f"{name} is not the fold of what its bookmark says, {bookmark.to_json()}:"
+        f" it holds {strange[:3]} ({len(strange)} such), and not {missing[:3]} ({len(missing)} such)"
+    )
+
+
 def check_at_its_bookmark(
     fold: Fold, records: Iterable[Record], columns: Mapping[str, type] = SHOP_COLUMNS
 ) -> dict[int, int]:
-    """The view is the fold of exactly what its bookmark says; where that is. A view that is not there has read nothing.
-
-    Rows and bookmark are read in one transaction, so the fold may be running meanwhile.
-    """
-    with closing(fold.view):
-        if fold.view.bookmark() is None:
-            return {}
-        snapshot = fold.view.scan()
-        found = in_order(row for batch in snapshot.batches for row in batch.to_pylist())
-    wanted = expected(fold.name, below(records, snapshot.bookmark), columns)
-    strange, missing = [row for row in found if row not in wanted], [row for row in wanted if row not in found]
-    assert found == wanted, (
-        f"{fold.name} is not the fold of what its bookmark says, {snapshot.bookmark.to_json()}:"
-        f" it holds {strange[:3]} ({len(strange)} such), and not {missing[:3]} ({len(missing)} such)"
-    )
-    return {number: at.offset for number, at in snapshot.bookmark.positions.items()}
+    """`check_rows`, and where the bookmark is. A view that is not there has read nothing."""
+    found = snapshot_of(fold)
+    if found is None:
+        return {}
+    bookmark, rows = found
+    check_rows(fold.name, bookmark, rows, records, columns)
+    return {number: at.offset for number, at in bookmark.positions.items()}
 
 
 def check_as_shown(name: str, records: Iterable[Record], views: Path, postgres_url: str | None) -> None:
