@@ -23,7 +23,8 @@ class Bookmark:
 
     `topic_id` tells a topic from a later one of the same name. `epoch` rises whenever the bookmark is moved by hand
     or the view is rebuilt, so that a runner which has read on meanwhile cannot apply what it read. `skipped` counts
-    offsets that the log no longer held and that somebody accepted to go without.
+    offsets that the log no longer held and that somebody accepted to go without. `reached` is how far the view has once
+    read of partitions that were moved back since: what it holds is newer than `positions` until it gets there again.
 
     >>> Bookmark("orders", "ab12", {0: Position(7, 0)}, {0: 0}).to_json()
     '{"epoch":0,"origins":{"0":0},"positions":{"0":[7,0]},"skipped":0,"topic":"orders","topic_id":"ab12"}'
@@ -35,6 +36,7 @@ class Bookmark:
     origins: Mapping[int, int]
     epoch: int = 0
     skipped: int = field(default=0)
+    reached: Mapping[int, int] = field(default_factory=dict)
 
     def offset(self, partition: int) -> int | None:
         """The next offset to read; None for a partition the view has not met."""
@@ -43,7 +45,9 @@ class Bookmark:
 
     def advanced(self, positions: Mapping[int, Position], *, skipped: int = 0) -> Bookmark:
         """The bookmark after a range. A partition met for the first time begins at its origin: see `met`."""
-        return replace(self, positions={**self.positions, **positions}, skipped=self.skipped + skipped)
+        moved = {**self.positions, **positions}
+        ahead = {number: offset for number, offset in self.reached.items() if offset > moved[number].offset}
+        return replace(self, positions=moved, skipped=self.skipped + skipped, reached=ahead)
 
     def met(self, origins: Mapping[int, int]) -> Bookmark:
         """With partitions it did not have, each at its own start."""
@@ -56,7 +60,10 @@ class Bookmark:
 
     def moved(self, positions: Mapping[int, Position]) -> Bookmark:
         """Moved by hand: what a runner has read since the last one is refused from here on."""
-        return replace(self, positions={**self.positions, **positions}, epoch=self.epoch + 1)
+        moved = {**self.positions, **positions}
+        furthest = {number: max(at.offset, self.reached.get(number, 0)) for number, at in self.positions.items()}
+        ahead = {number: offset for number, offset in furthest.items() if offset > moved[number].offset}
+        return replace(self, positions=moved, epoch=self.epoch + 1, reached=ahead)
 
     def to_json(self) -> str:
         """Canonical: the same bookmark is always the same text, so that a view may compare the texts."""
@@ -68,6 +75,8 @@ class Bookmark:
             "epoch": self.epoch,
             "skipped": self.skipped,
         }
+        if self.reached:
+            fields["reached"] = {str(number): self.reached[number] for number in sorted(self.reached)}
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -82,6 +91,7 @@ class Bookmark:
                 origins={int(number): int(at) for number, at in fields["origins"].items()},
                 epoch=int(fields["epoch"]),
                 skipped=int(fields["skipped"]),
+                reached={int(number): int(at) for number, at in fields.get("reached", {}).items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise MalformedBytes("bookmark", f"it cannot be understood ({error!r})", 0) from error

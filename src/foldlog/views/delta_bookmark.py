@@ -6,6 +6,7 @@
     foldlog/0            the next offset of partition 0, and so on for each partition
     foldlog/0/epoch      the leader epoch of the record before it
     foldlog/0/origin     where the view began
+    foldlog/0/reached    how far it has once read, if it was rewound since
     foldlog/old          one more than the version that the last swap replaced; 0 once that is gone
 
 They are part of the table's state: a checkpoint carries them on, and the clean-up of the log does not touch them. A
@@ -61,6 +62,8 @@ def to_numbers(bookmark: Bookmark, layout: int) -> dict[str, int]:
         numbers[f"foldlog/{partition}/epoch"] = position.leader_epoch
     for partition, origin in bookmark.origins.items():
         numbers[f"foldlog/{partition}/origin"] = origin
+    for partition, offset in bookmark.reached.items():
+        numbers[f"foldlog/{partition}/reached"] = offset
     return numbers
 
 
@@ -73,16 +76,18 @@ def from_numbers(look_up: Callable[[str], int | None], layouts: list[Layout]) ->
 
     positions: dict[int, Position] = {}
     origins: dict[int, int] = {}
+    reached: dict[int, int] = {}
     for partition in range(number(_PARTITIONS)):
         offset, origin = number(f"foldlog/{partition}"), number(f"foldlog/{partition}/origin")
         if offset != _ABSENT:
             positions[partition] = Position(offset, number(f"foldlog/{partition}/epoch"))
         if origin != _ABSENT:
             origins[partition] = origin
+        if (furthest := number(f"foldlog/{partition}/reached")) != _ABSENT:
+            reached[partition] = furthest
     layout = number(_LAYOUT)
-    bookmark = Bookmark(
-        layouts[layout].topic, layouts[layout].topic_id, positions, origins, number(_EPOCH), number(_SKIPPED)
-    )
+    of = layouts[layout]
+    bookmark = Bookmark(of.topic, of.topic_id, positions, origins, number(_EPOCH), number(_SKIPPED), reached)
     return bookmark, layout
 
 

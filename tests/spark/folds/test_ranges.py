@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.spark.folds.ranges import after, lag, next_ranges, reachable_ends, split_for_tasks
+from foldlog.spark.folds.ranges import after, back_to_growths, lag, next_ranges, reachable_ends, split_for_tasks
 from foldlog.spark.origin import Bounds, Growth, OffsetRange, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
 
@@ -95,3 +95,39 @@ def test_what_retention_has_taken_before_a_growth_is_not_waited_for() -> None:
     facts = TopicFacts("t", "id", 2, False, (Growth(2, (10,)),))
     bounds = bounds_of({0: 50, 1: 5}, {0: 12})
     assert reachable_ends(bookmark_at({0: 0, 1: 0}), facts, bounds) == {0: 50, 1: 5}
+
+
+def test_who_goes_back_behind_a_growth_reads_all_again_that_came_after_it() -> None:
+    facts = TopicFacts("t", "id", 4, False, (Growth(2, (10,)), Growth(4, (30, 7))))
+    bounds = bounds_of({0: 50, 1: 50, 2: 50, 3: 50}, {3: 2})
+    assert back_to_growths({0: 5, 1: 50, 2: 50, 3: 50}, facts, bounds) == {0: 5, 1: 0, 2: 0, 3: 2}
+    assert back_to_growths({0: 50, 1: 3, 2: 50, 3: 50}, facts, bounds) == {0: 30, 1: 3, 2: 0, 3: 2}
+    assert back_to_growths({0: 40, 1: 20, 2: 9, 3: 50}, facts, bounds) == {0: 40, 1: 20, 2: 9, 3: 50}
+    unknown = TopicFacts("t", "id", 4, False, None)
+    assert back_to_growths({0: 5, 1: 50}, unknown, bounds) == {0: 5, 1: 50}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=4),
+    st.lists(st.integers(0, 30), min_size=4, max_size=4),
+    st.lists(st.integers(0, 30), min_size=4, max_size=4),
+)
+def test_after_going_back_no_record_is_read_again_without_those_that_were_written_after_it(
+    grown: list[tuple[int, int]], read: list[int], back: list[int]
+) -> None:
+    """A model: each growth adds one partition, and what came before it is below its ends."""
+    growths, ends = [], [0]
+    for first, more in grown:
+        ends = [end + first for end in ends]
+        growths.append(Growth(len(ends) + 1, tuple(ends)))
+        ends = [end + more for end in ends] + [more]
+    facts = TopicFacts("t", "id", len(ends), False, tuple(growths))
+    bounds = bounds_of(dict(enumerate(ends)))
+    wanted = {number: min(end, read[number % 4], back[number % 4]) for number, end in enumerate(ends)}
+    found = back_to_growths(wanted, facts, bounds)
+    assert all(found[number] <= wanted[number] for number in wanted)
+    for growth in growths:
+        is_read_again = any(found[number] < end for number, end in enumerate(growth.ends))
+        if is_read_again:
+            for number in wanted:
+                assert found[number] <= (growth.ends[number] if number < len(growth.ends) else 0)

@@ -187,12 +187,14 @@ def verify(
 
     with opened(source) as (origin, ledger):
         verification = replay.Verification(fold, origin, range_bytes=range_bytes or other_split(RANGE_BYTES))
-        feed = verification.feed()
-        if feed is not None:
-            _drain(feed, origin, ledger, spark, stop, range_bytes, on_progress)
-        verdict = verification.verdict()
-        fold.view.close()
-        return verdict
+        try:
+            feed = verification.feed()
+            if feed is not None:
+                _drain(feed, origin, ledger, spark, stop, range_bytes, on_progress)
+            return verification.verdict()
+        finally:
+            verification.discard()
+            fold.view.close()
 
 
 def drop(fold: Fold, source: Source, *, old_only: bool = False) -> None:

@@ -11,8 +11,12 @@ from foldlog.spark.ledger import Entry, Ledger
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DEAD_LETTER_CONFIG: Final = {"cleanup.policy": "compact"}
-"""A record that is met again after a crash has the same key: compaction keeps one."""
+_LETTER_BYTES_MAX: Final = 64 << 20
+
+DEAD_LETTER_CONFIG: Final = {"cleanup.policy": "compact", "max.message.bytes": str(_LETTER_BYTES_MAX)}
+"""A record that is met again after a crash has the same key: compaction keeps one. And the topic that it comes from may
+take larger records than topics usually do.
+"""
 
 
 def dead_letters(fold: Fold, dead: pa.Table) -> list[Entry]:

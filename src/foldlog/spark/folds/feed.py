@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from foldlog.errors import FoldError, RecordsMissing, SchemaChanged, UnknownTopic, UnlawfulFold, ViewInUse
+from foldlog.errors import (
+    CallerError,
+    FoldError,
+    MissingDependency,
+    RecordsMissing,
+    SchemaChanged,
+    UnknownTopic,
+    ViewInUse,
+)
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.deltas import PreparedFold
 from foldlog.spark.folds.ranges import lag, reachable_ends
@@ -31,7 +39,7 @@ class State(StrEnum):
 
 @dataclass
 class Feed:
-    """Mutable, the runner's thread's. `stops` is where a replay ends; None follows the log."""
+    """Mutable, the runner's thread's. `stops` is where a replay, or a single run, ends; None follows the log."""
 
     fold: Fold
     view: View
@@ -106,7 +114,8 @@ def placed(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapping[int, B
     bookmark = feed.bookmark
     if bookmark is None:
         raise FoldError(f"fold {feed.name!r} has no bookmark yet")
-    met = bookmark.met({number: bound.start for number, bound in bounds.items()})
+    # A partition that the topic has gained began at 0, whatever is left of it.
+    met = bookmark.met(dict.fromkeys(bounds, 0))
     if met.topic_id != facts.topic_id:
         raise _missing(feed, met, min(met.positions, default=0), "recreated")
     for number in sorted(met.positions):
@@ -152,12 +161,12 @@ def ends_of(feed: Feed, base: Bookmark, facts: TopicFacts, bounds: Mapping[int, 
 def lag_of(feed: Feed, base: Bookmark, bounds: Mapping[int, Bounds]) -> int:
     """Offsets that are left to read."""
     stops = feed.stops
-    if stops is None:
-        return lag(base, bounds)
+    if stops is None or not feed.label:
+        return lag(base, bounds)  # a fold that is run once may stop before the end, and lags all the same
     return lag(base, {n: b._replace(end=min(b.end, stops[n])) for n, b in bounds.items() if n in stops})
 
 
 def is_for_good(error: BaseException) -> bool:
     """Whether trying again cannot help: the fold, its topic or its view has to be changed first."""
-    hopeless = UnlawfulFold | SchemaChanged | ViewInUse | RecordsMissing | UnknownTopic
+    hopeless = CallerError | MissingDependency | SchemaChanged | ViewInUse | RecordsMissing | UnknownTopic
     return isinstance(error, hopeless) or type(error) is FoldError

@@ -68,6 +68,7 @@ class Pipeline:
         self._results: dict[str, str] = {}
         self._verifying: dict[int, Verification] = {}
         self._changed = True
+        self._last_problem = ""
 
     @property
     def feeds(self) -> list[Feed]:
@@ -81,6 +82,8 @@ class Pipeline:
         one of them could not get there.
         """
         self._take_commands(replay=False)
+        if once:
+            self._stop_at_the_ends()
         while not self.stop.is_set():
             moved = self._runner.step()
             self._finish_replays()
@@ -101,6 +104,8 @@ class Pipeline:
         """Say that the folds stand still, and let go of everything."""
         try:
             self._runner.close()
+            for verification in self._verifying.values():
+                verification.discard()
             self._publish(force=True, stopped=True)
         finally:
             self._ledger.close()
@@ -113,6 +118,15 @@ class Pipeline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _stop_at_the_ends(self) -> None:
+        """Of now: a topic that is written all the time has no end to wait for."""
+        for feed in self._own:
+            try:
+                bounds = self._origin.bounds(feed.fold.topic.name)
+            except FoldlogError:
+                continue  # the first step says so
+            feed.stops = {number: bound.end for number, bound in bounds.items()}
 
     def _is_settled(self) -> bool:
         still = (State.CAUGHT_UP, State.PAUSED, State.FAILED, State.DONE)
@@ -183,7 +197,7 @@ class Pipeline:
         """
         own = {feed.fold.name: feed for feed in self._own}
         asked: dict[str, Command] = {}
-        for item in self._bulletin.news():
+        for item in self._news():
             if item.fold not in own:
                 continue
             if isinstance(item, Status):
@@ -201,14 +215,22 @@ class Pipeline:
                 self._results[name] = str(error)
             self._publish(force=True)
 
+    def _news(self) -> list[Status | Command]:
+        """What cannot be read now is read with the next look: folds have their own way to wait for a log."""
+        try:
+            return self._bulletin.news()
+        except FoldlogError as error:
+            if str(error) != self._last_problem:
+                _log.warning("commands to the folds cannot be read, they go on without: %s", error)
+            self._last_problem = str(error)
+            return []
+
     def _carry_out(self, feed: Feed, command: Command) -> str:
         name = feed.fold.name
         actions: dict[str, Callable[[], str]] = {
             "pause": lambda: self._set(feed, State.PAUSED, "paused"),
             "resume": lambda: self._set(feed, State.RUNNING, "resumed"),
-            "rewind": lambda: (
-                f"{rewind(feed.fold, command.to or '', self._origin, clock=self._clock).again} to read again"
-            ),
+            "rewind": lambda: self._rewind(feed, command.to or ""),
             "rebuild": lambda: self._begin_rebuild(feed, accept_loss=command.accept_loss),
             "verify": lambda: self._begin_verify(feed),
         }
@@ -223,11 +245,20 @@ class Pipeline:
         self._progressed(feed)
         return told
 
+    def _rewind(self, feed: Feed, to: str) -> str:
+        rewound = rewind(feed.fold, to, self._origin, clock=self._clock)
+        self._go_on(feed)
+        return f"{rewound.again} to read again"
+
+    def _go_on(self, feed: Feed) -> None:
+        """Also after a failure for good, which this may have mended; a pause lasts until somebody resumes."""
+        self._set(feed, State.PAUSED if feed.state is State.PAUSED else State.RUNNING, "")
+
     def _begin_rebuild(self, feed: Feed, *, accept_loss: bool) -> str:
         self._refuse_second(feed)
 
         def swapped() -> None:
-            self._set(feed, State.RUNNING, "")
+            self._go_on(feed)
             self._results[feed.fold.name] = "rebuilt"
 
         self._runner.feeds.append(rebuild_feed(feed.fold, self._origin, accept_loss=accept_loss, on_swapped=swapped))
@@ -252,10 +283,17 @@ class Pipeline:
         for feed in [one for one in self.feeds if one.label and one.state in (State.DONE, State.FAILED)]:
             self._runner.feeds.remove(feed)
             verification = self._verifying.pop(id(feed), None)
-            if feed.state is State.FAILED:
-                self._results[feed.fold.name] = f"{feed.label} failed: {feed.error}"
-            elif verification is not None:
-                self._results[feed.fold.name] = told_verdict(verification.verdict())
+            try:
+                if feed.state is State.FAILED:
+                    self._results[feed.fold.name] = f"{feed.label} failed: {feed.error}"
+                elif verification is not None:
+                    self._results[feed.fold.name] = told_verdict(verification.verdict())
+            except FoldlogError as error:
+                self._results[feed.fold.name] = f"{feed.label} failed: {error}"
+            finally:
+                if verification is not None:
+                    verification.discard()
+                feed.view.close()
             self._publish(force=True)
 
 

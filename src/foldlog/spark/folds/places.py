@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from foldlog.errors import InvalidArgument
-from foldlog.spark.origin import Bounds, Origin
+from foldlog.spark.folds.ranges import back_to_growths
+from foldlog.spark.origin import Bounds, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
 
 _AGO: Final = re.compile(r"@?-(?P<count>\d+(\.\d+)?)(?P<unit>ms|s|m|h|d|w)")
@@ -35,18 +36,20 @@ def time_of(text: str, now_ms: int) -> int | None:
 
 
 def resolve_rewind(
-    to: str, bookmark: Bookmark, bounds: dict[int, Bounds], origin: Origin, now_ms: int
+    to: str, bookmark: Bookmark, facts: TopicFacts, bounds: dict[int, Bounds], origin: Origin, now_ms: int
 ) -> dict[int, Position]:
     """The positions that `to` means for each partition, never beyond where the bookmark is.
 
+    Where they lie before a growth of the topic, other partitions go back to it, too: see `back_to_growths`.
     InvalidArgument if it means no place at all, or lies beyond the bookmark everywhere.
     """
-    wanted = _offsets(to, bookmark, bounds, origin, now_ms)
+    stands = {number: at.offset for number, at in bookmark.positions.items()}
+    wanted = dict(stands)
+    for number, offset in _offsets(to, bookmark, bounds, origin, now_ms).items():
+        wanted[number] = min(stands[number], max(offset, bounds[number].start) if number in bounds else offset)
     positions: dict[int, Position] = {}
-    for number, offset in wanted.items():
-        at = bookmark.positions[number].offset
-        offset = max(offset, bounds[number].start) if number in bounds else offset
-        if offset < at:
+    for number, offset in back_to_growths(wanted, facts, bounds).items():
+        if offset < stands[number]:
             positions[number] = Position(offset, origin.epoch_before(bookmark.topic, number, offset))
     if not positions:
         raise InvalidArgument(

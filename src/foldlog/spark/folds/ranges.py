@@ -26,6 +26,24 @@ def reachable_ends(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, B
     return ends
 
 
+def back_to_growths(offsets: Mapping[int, int], facts: TopicFacts, bounds: Mapping[int, Bounds]) -> dict[int, int]:
+    """Where a reader that goes back to `offsets` has to go back to in all partitions.
+
+    Who reads again what was written before a growth has to read all again that was written after it: an older record
+    of a key would else stay over its newer one, which is in another partition.
+    """
+    back = dict(offsets)
+    for growth in facts.growths or ():
+        older = {number: max(end, bounds[number].start) for number, end in enumerate(growth.ends) if number in bounds}
+        if any(back[number] < end for number, end in older.items() if number in back):
+            return {
+                number: min(offset, older[number] if number in older else bounds[number].start)
+                for number, offset in back.items()
+                if number in bounds
+            }
+    return back
+
+
 def _at(bookmark: Bookmark, number: int, bounds: Mapping[int, Bounds]) -> int:
     """Where the reader stands: what retention has taken counts as read, as nobody can read it any more."""
     offset = bookmark.offset(number)

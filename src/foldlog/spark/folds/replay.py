@@ -7,18 +7,19 @@ verification are feeds into a shadow, moved by the same runner code as every oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from foldlog.clock import Clock, SystemClock
-from foldlog.errors import FoldError, StaleBookmark
+from foldlog.errors import FoldError, FoldlogError, StaleBookmark
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.places import resolve_rewind
 from foldlog.spark.folds.sizing import RangeSizes
 from foldlog.spark.ledger import Ledger
 from foldlog.spark.origin import Bounds, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
-from foldlog.views.contract import Snapshot, View
+from foldlog.views.contract import View
 from foldlog.views.digest import Comparison, Digest, compare, digest
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 VERIFY_RANGES: Final = 5
 """In how many ranges a verification reads a topic at least."""
+
+CATCH_UP_ROUNDS: Final = 3
+"""How often a rebuild reads what was written while it read: each time there is less. A topic that is written all the
+time has no end to wait for, and the fold itself reads the rest.
+"""
 
 _STALE_TRIES: Final = 20
 
@@ -82,10 +88,10 @@ def planned_rewind(fold: Fold, to: str, origin: Origin, *, clock: Clock | None =
     stored = fold.view.bookmark()
     if stored is None:
         raise FoldError(f"fold {fold.name!r} has no view yet, so there is nothing to rewind; run it first")
-    bounds = origin.bounds(fold.topic.name)
-    check_same_topic(fold, stored, origin.topic(fold.topic.name))
+    facts, bounds = origin.topic(fold.topic.name), origin.bounds(fold.topic.name)
+    check_same_topic(fold, stored, facts)
     now_ms = (clock or SystemClock()).now_ms()
-    return Rewound(stored, stored.moved(resolve_rewind(to, stored, bounds, origin, now_ms)))
+    return Rewound(stored, stored.moved(resolve_rewind(to, stored, facts, bounds, origin, now_ms)))
 
 
 def described(bookmark: Bookmark) -> str:
@@ -120,11 +126,12 @@ def check_same_topic(fold: Fold, bookmark: Bookmark, facts: TopicFacts) -> None:
 
 # --- what the log no longer holds -----------------------------------------------------------------------------------
 
+_CUT: Final = ("truncated", "unwritten")
 
-def what_is_missing(fold: Fold, bookmark: Bookmark | None, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> str:
+
+def what_is_missing(fold: Fold, bookmark: Bookmark, origin: Origin) -> str:
     """Why a replay cannot give what the view holds; an empty text if it can."""
-    if bookmark is None:
-        return ""
+    facts, bounds = origin.topic(fold.topic.name), origin.bounds(fold.topic.name)
     if bookmark.topic_id != facts.topic_id:
         return f"the view was folded from another topic that was also named {facts.name!r}"
     gone = {
@@ -135,6 +142,9 @@ def what_is_missing(fold: Fold, bookmark: Bookmark | None, facts: TopicFacts, bo
     if gone:
         told = ", ".join(f"{start - origin} of partition {number}" for number, (origin, start) in gone.items())
         return f"the log now starts later than the view does: it no longer holds {told} (records at most)"
+    for number, at in sorted(bookmark.positions.items()):
+        if origin.missing(facts.name, facts.topic_id, number, at.offset, at.leader_epoch) in _CUT:
+            return f"the log was cut below what the view has read of partition {number}, or is an older copy"
     if bookmark.skipped:
         return f"the view went on without {bookmark.skipped} records that were gone when it got there"
     if facts.is_compacted and fold.view.adds:
@@ -165,18 +175,28 @@ def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_sw
     if stored is None:
         raise FoldError(f"fold {fold.name!r} has no view yet; to build it: foldlog fold run")
     facts, bounds = origin.topic(fold.topic.name), origin.bounds(fold.topic.name)
-    refuse_loss(fold, what_is_missing(fold, stored, facts, bounds), accept_loss=accept_loss)
+    refuse_loss(fold, what_is_missing(fold, stored, origin), accept_loss=accept_loss)
     shadow = fold.view.shadow("rebuild")
     shadow.drop()
     start = starting_bookmark(facts, bounds, stored.epoch + 1)
-    feed = Feed(fold, shadow, label="rebuild", start=start, is_loading=True, buries=False)
+    # A schema that has changed may make dead letters of other records than before, so they are stored.
+    feed = Feed(fold, shadow, label="rebuild", start=start, stops=_ends(bounds), is_loading=True)
+    rounds = iter(range(CATCH_UP_ROUNDS))
 
     def caught_up() -> bool:
         if feed.is_loading:
-            # What was written meanwhile follows in the ordinary way.
             shadow.finish_loading()
             feed.is_loading = False
+        # What was written meanwhile follows in the ordinary way.
+        ends = _ends(origin.bounds(fold.topic.name))
+        if ends != feed.stops and next(rounds, None) is not None:
+            feed.stops = ends
             return False
+        stored = shadow.bookmark()
+        if stored is None or stored != feed.bookmark:
+            # Another rebuild of this fold has begun the shadow anew, or is at work on it.
+            found = "nothing" if stored is None else stored.to_json()
+            raise StaleBookmark(shadow.place, found, "" if feed.bookmark is None else feed.bookmark.to_json())
         fold.view.swap(shadow)
         shadow.close()
         on_swapped()
@@ -184,6 +204,10 @@ def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_sw
 
     feed.on_caught_up = caught_up
     return feed
+
+
+def _ends(bounds: Mapping[int, Bounds]) -> dict[int, int]:
+    return {number: bound.end for number, bound in bounds.items()}
 
 
 # --- verify ---------------------------------------------------------------------------------------------------------
@@ -194,12 +218,15 @@ class Verification:
 
     def __init__(self, fold: Fold, origin: Origin, *, range_bytes: int) -> None:
         self.fold = fold
+        self._origin = origin
         self._scratch = fold.view.shadow("verify")
-        snapshot = _snapshot(fold)
-        self._bookmark = snapshot.bookmark
-        facts, bounds = origin.topic(fold.topic.name), origin.bounds(fold.topic.name)
-        self._missing = what_is_missing(fold, self._bookmark, facts, bounds)
-        self._digest = None if self._missing else digest(snapshot.batches)
+        self._feed: Feed | None = None
+        self._digest: Digest | None = None
+        self._bookmark = _bookmark(fold)
+        self._missing = what_is_missing(fold, self._bookmark, origin) or _not_read_again(self._bookmark)
+        if not self._missing:
+            snapshot = fold.view.scan()
+            self._bookmark, self._digest = snapshot.bookmark, digest(snapshot.batches)
         self._start = replace(
             self._bookmark,
             positions={number: Position(at) for number, at in self._bookmark.origins.items()},
@@ -215,7 +242,7 @@ class Verification:
         if self._missing:
             return None
         self._scratch.drop()
-        return Feed(
+        self._feed = Feed(
             self.fold,
             self._scratch,
             label="verify",
@@ -225,6 +252,13 @@ class Verification:
             buries=False,
             on_caught_up=lambda: True,
         )
+        return self._feed
+
+    def discard(self) -> None:
+        """Remove the scratch view. Where that fails, the next verification does it."""
+        with suppress(FoldlogError):
+            self._scratch.drop()
+        self._scratch.close()
 
     def _in_parts(self, origin: Origin, range_bytes: int) -> int:
         """Ranges so small that there are a few: a topic that fits one would be read in one again, and prove little."""
@@ -235,17 +269,33 @@ class Verification:
         return max(1, range_bytes * offsets // (budget * VERIFY_RANGES))
 
     def verdict(self) -> Verdict:
-        """Once the feed is done. The scratch view is removed."""
+        """Once the feed is done."""
         if self._missing or self._digest is None:
             return Verdict(self.fold.name, "not provable", self._bookmark, missing=self._missing)
         replayed = digest(self._scratch.scan().batches)
         if replayed == self._digest:
-            found = Verdict(self.fold.name, "equal", self._bookmark, self._digest, replayed)
-        else:
-            found = self._different(replayed)
-        self._scratch.drop()
-        self._scratch.close()
-        return found
+            return Verdict(self.fold.name, "equal", self._bookmark, self._digest, replayed)
+        compacted = self._compacted()
+        if compacted:
+            return Verdict(self.fold.name, "not provable", self._bookmark, self._digest, replayed, missing=compacted)
+        return self._different(replayed)
+
+    def _compacted(self) -> str:
+        """Why compaction may have made the difference; an empty text if it cannot have."""
+        name = self.fold.topic.name
+        if not self._origin.topic(name).is_compacted:
+            return ""
+        if any(bound.end > (self._bookmark.offset(number) or 0) for number, bound in self._origin.bounds(name).items()):
+            return (
+                f"topic {name!r} is compacted, and records that the view has may have given way to newer ones that it"
+                " has not read; let the fold catch up, and verify again"
+            )
+        if self._feed is None or self._feed.prepared is None or not self._feed.prepared.is_plain:
+            return (
+                f"topic {name!r} is compacted, and records that the view has may have given way to ones that the fold"
+                " leaves out"
+            )
+        return ""
 
     def _different(self, replayed: Digest) -> Verdict:
         """Which rows differ can only be told while the view has not moved on."""
@@ -259,7 +309,16 @@ def _rows(view: View) -> Iterator[pa.RecordBatch]:
     return view.scan().batches
 
 
-def _snapshot(fold: Fold) -> Snapshot:
-    if fold.view.bookmark() is None:
+def _bookmark(fold: Fold) -> Bookmark:
+    stored = fold.view.bookmark()
+    if stored is None:
         raise FoldError(f"fold {fold.name!r} has no view yet, so there is nothing to verify; run it first")
-    return fold.view.scan()
+    return stored
+
+
+def _not_read_again(bookmark: Bookmark) -> str:
+    """Why a view that was rewound holds more than its bookmark says; an empty text if it does not."""
+    if not bookmark.reached:
+        return ""
+    told = ", ".join(f"{number}:{offset}" for number, offset in sorted(bookmark.reached.items()))
+    return f"the view was rewound, and has not read again up to {told}, where it was; run the fold first"
