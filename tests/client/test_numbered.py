@@ -212,3 +212,26 @@ def test_a_compacted_gap_is_not_provable_either(files: MemoryFiles) -> None:
         log.compact(TOPIC)
     with closing(NumberedLog.open(PATH, files)) as numbered:
         assert numbered.progress({(TOPIC, 0): 0}, Numbers(7, 0), EXPIRATION_MS + 1)[TOPIC, 0] == (0, False)
+
+
+def test_a_gap_behind_what_was_found_is_not_provable_either() -> None:
+    """The last of the batches may be what compaction has removed: to append them again would bring old values back."""
+    files, clock = MemoryFiles(), SimClock(SystemClock().now_ms())
+    with foldlog.open(PATH, files=files, background=False) as log:
+        log.create_topic(TOPIC, config={"cleanup.policy": "compact"})
+    with closing(NumberedLog.open(PATH, files)) as numbered:
+        numbers = Numbers(numbered.new_producer_id(), 0)
+        send(numbered, numbers, [bytearray(pack([(0, key, b"1", ())])) for key in (b"a", b"b")])
+    with foldlog.open(PATH, files=files, clock=clock, background=False) as log:
+        partition = log.broker.writable_partition(TOPIC, 0)
+        assert len(partition.producers_info()) == 1
+        for _ in range(4):  # what producers there were is looked at when a segment is sealed
+            log.append(TOPIC, "2", key="b", partition=0)
+            partition.roll()
+            clock.advance(2 * EXPIRATION_MS)
+        assert partition.producers_info() == []
+        log.compact(TOPIC)
+        assert [record.offset for record in log.read(TOPIC, 0)] == [0, 5]
+    with closing(NumberedLog.open(PATH, files)) as numbered:
+        assert numbered.progress({(TOPIC, 0): 0}, numbers, 6 * EXPIRATION_MS)[TOPIC, 0] == (1, False)
+        assert numbered.progress({(TOPIC, 0): 0}, numbers, 0)[TOPIC, 0] == (1, True)

@@ -44,8 +44,8 @@ class Numbers(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How many records of an epoch a partition has. Not provable: none were found, but retention or compaction has been
-    where they would be, and so long ago that the producer may be forgotten."""
+    """How many records of an epoch a partition has. Not provable: there may have been more, as retention or compaction
+    has been where they would be, and it is so long ago that the producer may be forgotten."""
 
     record_count: int
     is_provable: bool
@@ -119,7 +119,7 @@ class NumberedLog:
         for key, from_offset in partitions.items():
             seen = self._scan(key, from_offset, numbers)
             count = max(remembered.get(key, -1) + 1, seen.record_count)
-            is_provable = count > 0 or seen.is_provable or age_ms < EXPIRATION_MS
+            is_provable = key in remembered or seen.is_provable or age_ms < EXPIRATION_MS
             found[key] = Progress(count, is_provable)
         return found
 
@@ -137,6 +137,7 @@ class NumberedLog:
                 offset = header.next_offset
                 if (header.producer_id, header.producer_epoch) == numbers:
                     count = header.base_sequence + header.last_offset_delta + 1
+                    is_whole = True  # what is missing before it was in the log
             is_whole = is_whole and next_offset == offset
             if not data:
                 break

@@ -197,7 +197,10 @@ class PathCommitter:
         }
         age_ms = max(0, self._clock.now_ms() - commit.decided_ms)
         found = log.progress(ends, commit.numbers, age_ms) if ends else {}
-        return {key: progress.record_count if progress.is_provable else None for key, progress in found.items()}
+        return {
+            (name, number): count if is_provable or count == commit.targets[name].record_counts[number] else None
+            for (name, number), (count, is_provable) in found.items()
+        }
 
     def _append(self, log: NumberedLog, commit: Commit, done: Mapping[TopicPartition, int | None]) -> bool:
         """Append all but the first `done` records of each partition. False if some were left out, as nobody can tell
