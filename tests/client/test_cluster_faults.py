@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from client.simulated_cluster import Interference, Mishap, SimulatedCluster, SimulatedPartition
 from client.test_cluster_reads import read
 from client.test_forks import in_child
+from foldlog.client import cluster_links
 from foldlog.client.cluster import Cluster
 from foldlog.errors import (
     BrokerUnreachable,
@@ -115,6 +116,18 @@ def test_where_nobody_listens_the_addresses_are_named_and_what_to_check() -> Non
         f"no answer from the Kafka cluster at {one}, {other}: {one}: Connection refused"
     )
     assert "check the addresses (also those that the brokers advertise)" in str(refused.value)
+
+
+def test_brokers_that_answered_somebody_before_are_waited_for_as_long_as_any_call_lasts(
+    simulated: SimulatedCluster, orders: SimulatedPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_links, "CLUSTER_SEARCH_MS", 0)  # the first refusal is the last
+    simulated.interfere = once(MetadataRequest, Mishap.CUT, times=10)
+    with pytest.raises(BrokerUnreachable):
+        Cluster.open(simulated.address(), PATIENT)
+    with Cluster.open(simulated.address(), PATIENT, has_answered=True) as cluster:
+        assert cluster.topics() == ["orders"]
+    assert simulated.count("MetadataRequest") > 10
 
 
 def test_a_host_that_cannot_exist_is_told() -> None:

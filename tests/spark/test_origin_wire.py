@@ -289,6 +289,28 @@ def test_a_topic_whose_settings_nobody_may_see_is_read_all_the_same(
     origin.close()
 
 
+def test_who_is_sent_to_a_cluster_that_has_answered_waits_for_it(
+    simulated: SimulatedCluster, elected: SimulatedPartition
+) -> None:
+    """A broker that restarts takes longer than a person wants to wait for a mistyped address."""
+    spec = OriginSpec(bootstrap=simulated.address(), properties={**QUICK, "ssl.key.password": "secret"})
+    origin = WireOrigin.open(spec)
+    assert not spec.has_answered
+    assert origin.spec.has_answered
+    assert "secret" not in repr(origin.spec)
+    origin.close()
+
+
+def test_what_became_of_one_partition_is_asked_of_its_leader_alone(simulated: SimulatedCluster) -> None:
+    for number, partition in enumerate(simulated.create("spread", 4)):
+        partition.leader = 1 + number % 2
+    origin = WireOrigin.open(OriginSpec(bootstrap=simulated.address(), properties=QUICK))
+    assert origin.missing("spread", None, 2, 0) is None
+    assert simulated.count("ListOffsetsRequest", node=1) == 2
+    assert simulated.count("ListOffsetsRequest", node=2) == 0
+    origin.close()
+
+
 def test_a_cluster_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
     with SimulatedCluster() as gone:
         address = gone.address()

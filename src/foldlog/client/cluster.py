@@ -7,7 +7,7 @@ long it is asked again in cluster_patience.py.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Container, Generator, Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -40,15 +40,20 @@ class Cluster:
         self._links = links
 
     @classmethod
-    def open(cls, bootstrap: str, properties: Mapping[str, str] | None = None) -> Cluster:
+    def open(
+        cls, bootstrap: str, properties: Mapping[str, str] | None = None, *, has_answered: bool = False
+    ) -> Cluster:
         """Connect to the first of these addresses ("host:port,host2:port") that answers.
+
+        Where none does, that is told soon, as one may be mistyped; where they are known to be right, since somebody
+        `has_answered` there, they are waited for as in every other call.
 
         `properties` are Kafka client properties: security.protocol (PLAINTEXT or SSL) and ssl.*, client.id,
         isolation.level, the timeouts and sizes of `ClusterProperties`. Others are passed over.
         """
         links = ClusterLinks(parse_addresses(bootstrap), ClusterProperties.parse(properties or {}))
         try:
-            links.open()
+            links.open(has_answered=has_answered)
         except BaseException:
             links.close()
             raise
@@ -94,9 +99,11 @@ class Cluster:
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
-    def bounds(self, name: str) -> dict[int, PartitionBounds]:
-        """Per partition, as of now."""
+    def bounds(self, name: str, partitions: Container[int] | None = None) -> dict[int, PartitionBounds]:
+        """Per partition, as of now; of all, or of those among `partitions` that there are."""
         leaders = self._links.topic(name).leaders
+        if partitions is not None:
+            leaders = {number: leader for number, leader in leaders.items() if number in partitions}
         starts = requests.list_offsets(self._links, name, dict.fromkeys(leaders, EARLIEST))
         ends = requests.list_offsets(self._links, name, dict.fromkeys(leaders, LATEST))
         # An end may have been told by a leader that was elected meanwhile: under the old epoch it would look as if the
@@ -115,7 +122,7 @@ class Cluster:
         if all(at >= 0 for at in times_ms.values()):
             return offsets
         # Brokers take such times for questions of another kind. Records without a time have -1, and are not before.
-        whole = {number: bounds for number, bounds in self.bounds(name).items() if times_ms.get(number, 0) < 0}
+        whole = self.bounds(name, [number for number, at in times_ms.items() if at < 0])
         return offsets | {number: one.start if one.start < one.end else None for number, one in whole.items()}
 
     def epoch_end(self, name: str, partition: int, epoch: int) -> tuple[int, int]:

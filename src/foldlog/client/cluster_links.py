@@ -85,10 +85,11 @@ class ClusterLinks:
         self._is_closed = False
         watch_forks(self)
 
-    def open(self) -> None:
-        """Find a broker that answers. Where all addresses refuse, sooner than any later call gives up."""
-        limit_ms = min(CLUSTER_SEARCH_MS, self.properties.default_api_timeout_ms)
-        self.retried(lambda: self._refresh([]), limit_ms)
+    def open(self, *, has_answered: bool = False) -> None:
+        """Find a broker that answers. Where all addresses refuse, and nobody has answered there before, it is given up
+        sooner than any later call."""
+        limit_ms = self.properties.default_api_timeout_ms
+        self.retried(lambda: self._refresh([]), limit_ms if has_answered else min(CLUSTER_SEARCH_MS, limit_ms))
 
     def close(self) -> None:
         self._is_closed = True

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 class OriginSpec:
     """Exactly one of `path` and `bootstrap`. `directory_id` is set by the driver, and compared by who opens the path:
     an executor that sees another directory under that path, or none, says so. `properties` are Kafka client
-    properties, without their `kafka.` prefix.
+    properties, without their `kafka.` prefix. `has_answered`: brokers did, at these addresses, to the driver; who finds
+    none there waits until they are back.
     """
 
     path: str | None = None
     bootstrap: str | None = None
     directory_id: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # a password may be among them
+    has_answered: bool = False
 
     @property
     def place(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from foldlog.client.cluster import Cluster
@@ -47,7 +48,8 @@ class WireOrigin:
         """BrokerUnreachable where no broker answers."""
         if spec.bootstrap is None:
             raise InvalidArgument("the address of a broker is needed")
-        return cls(Cluster.open(spec.bootstrap, spec.properties), spec)
+        cluster = Cluster.open(spec.bootstrap, spec.properties, has_answered=spec.has_answered)
+        return cls(cluster, replace(spec, has_answered=True))
 
     @property
     def spec(self) -> OriginSpec:
@@ -140,7 +142,7 @@ class WireOrigin:
         return error
 
     def _bounds_of(self, name: str, partition: int) -> Bounds:
-        found = self._cluster.bounds(name).get(partition)
+        found = self._cluster.bounds(name, [partition]).get(partition)
         if found is None:
             raise UnknownPartition(name, partition, self._cluster.partition_count(name))
         return Bounds(*found)

@@ -36,7 +36,7 @@ def check_topics(told: SinkOptions) -> None:
 def send(told: SinkOptions, rows: Iterable[pa.RecordBatch]) -> int:
     """In a task: append the rows; how many. Acknowledged on return."""
     count = 0
-    with _open(told) as cluster:
+    with _open(told, has_answered=True) as cluster:
         packer = RowPacker(
             lambda topic: _find_limits(told, cluster, topic),
             topic=told.topic,
@@ -50,10 +50,10 @@ def send(told: SinkOptions, rows: Iterable[pa.RecordBatch]) -> int:
     return count
 
 
-def _open(told: SinkOptions) -> Cluster:
+def _open(told: SinkOptions, *, has_answered: bool = False) -> Cluster:
     if told.origin.bootstrap is None:
         raise InvalidArgument("the address of a broker is needed")
-    return Cluster.open(told.origin.bootstrap, told.origin.properties)
+    return Cluster.open(told.origin.bootstrap, told.origin.properties, has_answered=has_answered)
 
 
 def _find_limits(told: SinkOptions, cluster: Cluster, name: str) -> TopicLimits:
