@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark import accumulators
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -27,7 +28,7 @@ from foldlog.spark.folds.bulletin import Bulletin
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.feed import Feed, State, is_for_good
 from foldlog.spark.folds.replay import rebuild_feed
-from foldlog.spark.folds.runner import Runner
+from foldlog.spark.folds.runner import RANGES_AHEAD_MAX, Runner
 from foldlog.spark.ledger import open_ledger
 from foldlog.spark.origin import open_origin, origin_spec
 from foldlog.views.bookmark import Bookmark, Position
@@ -212,6 +213,35 @@ def test_a_rewound_view_is_provable_again_once_it_has_read_up_to_where_it_was(
     assert "rewound" in verdict.missing
     fl.run([fold], directory, once=True, spark=spark)
     assert fl.verify(fold, directory, spark=spark).answer == "equal"
+
+
+# --- a long run -----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_runner_keeps_grows_neither_with_its_ranges_nor_with_folds_at_places_of_their_own(
+    directory: Path, tmp_path: Path, spark: SparkSession
+) -> None:
+    payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
+    folds = [
+        fl.fold(payments, into=FileView(tmp_path / f"{n}.json"), name=f"f{n}")(lambda rows: rows) for n in range(4)
+    ]
+    for last in range(4):
+        append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(10)))
+        fl.run(folds[: 4 - last], directory, once=True, spark=spark)
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(40)))
+    origin = open_origin(origin_spec(directory))
+    ledger = open_ledger(origin.spec)
+    ahead: list[int] = []
+    with Runner(spark, origin, ledger, [Feed(fold, fold.view) for fold in folds], range_bytes=1000) as runner:
+        runner.step()
+        counts = len(accumulators._accumulatorRegistry)
+        while runner.step():
+            ahead.append(len(runner._ahead))
+        assert all(feed.lag == 0 for feed in runner.feeds)
+    assert 0 < max(ahead) <= RANGES_AHEAD_MAX
+    assert len(accumulators._accumulatorRegistry) == counts
+    ledger.close()
+    origin.close()
 
 
 # --- two at once, and failures --------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ _PACKED: Final = T.StructType([T.StructField(PAYLOAD, T.BinaryType(), False)])
 
 
 class Seen(NamedTuple):
-    """What the tasks of a range met. A task that ran twice counts twice: hints, not results."""
+    """What the tasks of a range met. Hints, not results: a task that ran twice, or ended late, counts too much."""
 
     records: int = 0
     dead: int = 0
@@ -211,6 +211,7 @@ class TopicFrames:
         clash = sorted({one.name for one in columns} & set(META))
         if clash:
             raise FoldError(f"topic {topic.name!r} has a column {clash[0]!r}, which every row has anyway; rename it")
+        self._seen = spark.sparkContext.accumulator(Seen(), _Sum())
         self.schema = T.StructType([*columns, *_META_TYPES])
         """What a fold is given."""
 
@@ -260,8 +261,9 @@ class TopicFrames:
         return self._frame(ranges, _DEAD, "dead", needs_key, None).toArrow()
 
     def count(self) -> Accumulator[Seen]:
-        """A fresh count, for one range."""
-        return self._spark.sparkContext.accumulator(Seen(), _Sum())
+        """The count, begun anew for one range. There is one for all: Spark's Python never forgets one that was made."""
+        self._seen.value = Seen()
+        return self._seen
 
     def _frame(
         self,

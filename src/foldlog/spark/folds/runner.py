@@ -24,7 +24,7 @@ from foldlog.spark.folds.feed import Feed, State, ends_of, is_for_good, lag_of, 
 from foldlog.spark.folds.ranges import after, next_ranges
 from foldlog.spark.folds.reading import Seen, TopicFrames
 from foldlog.spark.folds.sizing import RANGE_BYTES, RangeSizes
-from foldlog.spark.folds.spark_errors import brief_spark_error
+from foldlog.spark.folds.spark_errors import brief_spark_error, is_gone
 from foldlog.spark.ledger import Ledger
 from foldlog.spark.origin import Bounds, OffsetRange, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark
@@ -32,6 +32,9 @@ from foldlog.views.contract import Delta
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+RANGES_AHEAD_MAX: Final = 2
+"""How many ranges are kept that were read ahead, however many folds stand at places of their own."""
 
 OnProgress = Callable[[Feed], None]
 
@@ -134,8 +137,12 @@ class Runner:
             stop.wait(max(0.0, soonest_ms - self.clock.monotonic_ms()) / 1000)
 
     def step(self) -> bool:
-        """One range for every group of feeds that stand at the same place; whether there was any."""
+        """One range for every group of feeds that stand at the same place; whether there was any.
+
+        A feed's failure is the feed's. FoldError only if Spark has ended: then nothing can go on.
+        """
         now_ms = self.clock.monotonic_ms()
+        self._forget_idle()
         topics: dict[str, tuple[TopicFacts, dict[int, Bounds]]] = {}
         groups: dict[object, list[_Standing]] = {}
         reach: dict[object, tuple[Mapping[int, int], Mapping[int, Bounds]]] = {}
@@ -162,8 +169,9 @@ class Runner:
     # --- where a feed stands --------------------------------------------------------------------------------------
 
     def _stand(self, feed: Feed, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> _Standing:
-        if feed.prepared is None:
-            feed.prepared = prepare(feed.fold, self._frames_of(feed, facts))
+        frames = self._frames_of(feed, facts)
+        if feed.prepared is None or feed.prepared.frames is not frames:  # the topic may be another one by now
+            feed.prepared = prepare(feed.fold, frames)
         if feed.bookmark is None:
             start = feed.start or starting_bookmark(facts, bounds)
             feed.bookmark = feed.view.prepare(feed.prepared.shape, start, loading=feed.is_loading)
@@ -181,6 +189,10 @@ class Runner:
             # Somebody else moved the view on, or moved its bookmark: that is where to go on from.
             feed.bookmark = None
             return
+        if is_gone(self._spark):
+            raise FoldError(
+                "Spark has ended, by itself or by somebody's hand; the views are whole, run the folds again"
+            )
         if isinstance(error, SchemaChanged):
             error = SchemaChanged(error.place, error.why, feed.fold.name)
         if not isinstance(error, FoldlogError):
@@ -205,7 +217,7 @@ class Runner:
             return True
         self._sizes.met(batch.ranges[0].topic, sum(one.stop - one.start for one in batch.ranges), outcome.seen.bytes)
         following = [_Standing(one.feed, batch.new(one), batch.new(one)) for one in standings]
-        if all(isinstance(delta, Delta) for delta in outcome.deltas):
+        if len(self._ahead) < RANGES_AHEAD_MAX and all(isinstance(delta, Delta) for delta in outcome.deltas):
             ahead = self._begin(following, ends, bounds)
             if ahead is not None:
                 self._ahead.append(ahead)
@@ -232,6 +244,8 @@ class Runner:
             feed.recovered()
             changed = feed.state != State.CAUGHT_UP
             feed.state = State.DONE if is_done else State.CAUGHT_UP
+            if feed.on_caught_up is not None and not is_done:
+                feed.state, has_more = State.RUNNING, True  # a replay with another round before it
             feed.rows_per_s = 0.0
             if changed:
                 self._on_progress(feed)
@@ -260,6 +274,13 @@ class Runner:
                 return batch
             batch.outcome.cancel()
         return None
+
+    def _forget_idle(self) -> None:
+        """What was begun for feeds that have failed, are paused or gone is not kept for them: it may be large."""
+        ready = {id(feed) for feed in self.feeds if feed.is_ready}
+        for batch in [one for one in self._ahead if any(id(other.feed) not in ready for other in one.standings)]:
+            self._ahead.remove(batch)
+            batch.outcome.cancel()
 
     def _begin(
         self, standings: Sequence[_Standing], ends: Mapping[int, int], bounds: Mapping[int, Bounds]
@@ -301,6 +322,10 @@ class Runner:
                     deltas.append(one.delta(given, ranges, seen))
                 except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
                     deltas.append(error)
+                    if len(prepared) > 1:
+                        # A task that failed may have left its rows, but Spark forgets what it counted: dead records
+                        # and tombstones would go unnoticed. What the next fold reads is counted again.
+                        given = given.unpersist(blocking=True).persist()
         finally:
             if len(prepared) > 1:
                 given.unpersist()

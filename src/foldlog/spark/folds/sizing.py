@@ -9,7 +9,7 @@ from foldlog.spark.origin import OffsetRange, Origin
 from foldlog.views.bookmark import Bookmark
 
 RANGE_BYTES: Final = 64 << 20
-"""What a range holds at most, about: the driver holds two of them, one that is applied and one that is read ahead."""
+"""What a range holds at most, about: the driver holds one that is applied, and one or two that are read ahead."""
 
 _SAMPLE_OFFSETS: Final = 256
 _FIRST_GUESS_BYTES: Final = 256.0
