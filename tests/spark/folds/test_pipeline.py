@@ -155,6 +155,21 @@ def test_a_pause_outlives_its_runner_and_a_command_is_done_once(log: Log, tmp_pa
     assert set(view.rows()) == {"a", "b"}
 
 
+def test_a_paused_fold_that_is_rebuilt_stays_paused(log: Log, tmp_path: Path, spark: SparkSession) -> None:
+    view = FileView(tmp_path / "mirror.json")
+    fold = mirror_into(view)
+    fill(log, "payments", [("a", payment())])
+    fl.run([fold], log.path, once=True, spark=spark)
+    with running(fold, log, spark):
+        paused = fl.ask("mirror", log.path, "pause")
+        wait_until(answered(log, paused, "paused"), "it is paused")
+        rebuilt = fl.ask("mirror", log.path, "rebuild")
+        wait_until(answered(log, rebuilt, "rebuilt"), "it was rebuilt")
+        status = status_of(log)
+        assert status is not None
+        assert status.state == "paused"
+
+
 def test_a_writer_that_does_not_listen_costs_only_the_published_status(
     tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
