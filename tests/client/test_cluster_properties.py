@@ -106,6 +106,13 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, name: str, i
         ClusterProperties.parse({"security.protocol": "SSL", name: str(file)})
 
 
+def test_certificates_as_text_are_authorities_and_nothing_else() -> None:
+    with pytest.raises(InvalidConfig, match=r"\(ssl\.truststore\.certificates\)"):
+        ClusterProperties.parse({"security.protocol": "SSL", "ssl.truststore.certificates": "not a certificate"})
+    with pytest.raises(InvalidConfig, match=r"ssl\.keystore\.key is not taken as text"):
+        ClusterProperties.parse({"security.protocol": "SSL", "ssl.keystore.key": "a secret"})
+
+
 @pytest.mark.parametrize("store", ["ssl.truststore", "ssl.keystore"])
 def test_a_java_keystore_is_refused_with_the_way_out(store: str) -> None:
     with pytest.raises(InvalidConfig, match=r"export it as PEM"):

@@ -112,6 +112,9 @@ def test_java_s_stores_of_type_pem_are_taken_too(door: TlsDoor, certificate: Pat
     types = {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}
     with Cluster.open(door.address, {"security.protocol": "SSL", **stores, **types}) as cluster:
         assert cluster.topics() == []
+    stores = {"ssl.truststore.certificates": PEM, "ssl.keystore.location": str(certificate)}
+    with Cluster.open(door.address, {"security.protocol": "SSL", **stores, **types}) as cluster:
+        assert cluster.topics() == []
 
 
 def test_a_broker_whose_certificate_nobody_vouches_for_is_not_talked_to(door: TlsDoor) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import foldlog
 from foldlog.client.log import Log
+from foldlog.errors import UnknownTopic
 from foldlog.spark.stream import StreamReader, stream_reader
 from foldlog.spark.tasks import RangeTask
 from foldlog.testing.plugin import KafkaBrokerFactory
@@ -51,6 +52,13 @@ def test_a_batch_is_split_into_as_many_tasks_as_are_asked_for(log: Log) -> None:
         assert sorted(row["offset"] for row in rows) == sorted(offset for _, _, offset in written(log))
         assert {task.origin.directory_id for task in planned if isinstance(task, RangeTask)} == {log.directory_id}
         reader.stop()
+
+
+def test_errors_of_planning_leave_without_the_frames_behind_them(log: Log) -> None:
+    """Spark prints all frames before the sentence."""
+    with pytest.raises(UnknownTopic) as caught:
+        reader_of(log).initialOffset()
+    assert [entry.path.name for entry in caught.traceback if isinstance(entry.path, Path)][1:] == ["plainly.py"]
 
 
 def test_the_limit_that_spark_hands_back_tells_whether_the_options_hold(log: Log) -> None:

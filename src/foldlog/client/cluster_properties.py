@@ -41,7 +41,7 @@ _WORDS: Final = frozenset({
     "client.id", "security.protocol", "isolation.level",
     "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password",
     "ssl.truststore.location", "ssl.truststore.type", "ssl.keystore.location", "ssl.keystore.type",
-    "ssl.endpoint.identification.algorithm",
+    "ssl.truststore.certificates", "ssl.endpoint.identification.algorithm",
 })  # fmt: skip
 
 
@@ -136,18 +136,24 @@ def _number(properties: Mapping[str, str], name: str) -> int:
 
 
 def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """librdkafka's names of PEM files; Java's stores where they are of type PEM."""
+    """librdkafka's names of PEM files; Java's stores where they are of type PEM, and the authorities as text."""
+    for name in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
+        if properties.get(name):
+            raise InvalidConfig(
+                f"{name} is not taken as text; have it in a file, and name that in ssl.keystore.location"
+            )
     authorities = properties.get("ssl.ca.location") or _pem_store(properties, "ssl.truststore")
     keystore = _pem_store(properties, "ssl.keystore")
     certificate = properties.get("ssl.certificate.location") or keystore
     key = properties.get("ssl.key.location") or keystore
     try:
-        context = ssl.create_default_context(cafile=authorities)
+        context = ssl.create_default_context(cafile=authorities, cadata=properties.get("ssl.truststore.certificates"))
         if certificate is not None:
             # A function, since without any the module asks on the terminal.
             context.load_cert_chain(certificate, key, password=lambda: properties.get("ssl.key.password") or "")
     except OSError as error:  # ssl.SSLError is one
-        given = ", ".join(str(path) for path in (authorities, certificate, key) if path is not None)
+        files = [str(path) for path in (authorities, certificate, key) if path is not None]
+        given = ", ".join(files) or "ssl.truststore.certificates"
         raise InvalidConfig(f"the certificates for security.protocol=SSL cannot be used ({given}): {error}") from error
     if properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower() in ("", "none"):
         context.check_hostname = False

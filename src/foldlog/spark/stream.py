@@ -28,6 +28,7 @@ from foldlog.clock import SystemClock
 from foldlog.spark.offsets import split
 from foldlog.spark.options import ReadOptions, stream_options
 from foldlog.spark.origin import open_origin
+from foldlog.spark.plainly import plainly
 from foldlog.spark.stream_planner import Json, StreamPlanner
 from foldlog.spark.tasks import RangeReader, RangeTask
 
@@ -53,6 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
 
+    @plainly
     def initialOffset(self) -> Json:  # noqa: N802 Spark's names
         """Where startingOffsets says. Only for a new query: one that has a checkpoint goes on from there."""
         return self._planning().initial()
@@ -64,9 +66,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
+    @plainly
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         return self._planning().latest(start, unlimited=isinstance(limit, ReadAllAvailable))
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Everything that is there now is read, in as many batches as the limits ask for, and nothing else."""
         self._planning().fix_end()
@@ -75,6 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """For the query's progress: with `endOffset` it gives the lag."""
         return None if self._planner is None else self._planner.report()
 
+    @plainly
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         if start == end:
             return []
