@@ -347,6 +347,15 @@ def test_a_leader_that_does_not_know_the_end_yet_is_waited_for(
         assert offsets_read(cluster) == list(range(RECORDS))
 
 
+def test_what_a_leader_does_not_know_yet_is_no_compacted_gap(
+    simulated: SimulatedCluster, orders: SimulatedPartition
+) -> None:
+    simulated.topics["orders"].config["cleanup.policy"] = "compact"
+    simulated.interfere = once(FetchRequest, fetch_answer(high_watermark=3), times=10)
+    with Cluster.open(simulated.address(), PATIENT) as cluster:
+        assert offsets_read(cluster) == list(range(RECORDS))
+
+
 def test_a_broker_that_holds_records_and_sends_none_is_given_up(
     simulated: SimulatedCluster, orders: SimulatedPartition
 ) -> None:

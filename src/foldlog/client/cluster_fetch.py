@@ -276,7 +276,7 @@ def fetch_range(
                 yield fetched
             else:
                 drought = drought or _Drought(links, topic, partition, offset)
-                if drought.is_gap(fetched.throttle_ms > 0):
+                if drought.is_gap(is_sure=fetched.end >= stop and not fetched.throttle_ms):
                     return
     finally:
         fetcher.close()
@@ -306,9 +306,12 @@ class _Drought:
             links.properties.security_protocol,
         )
 
-    def is_gap(self, is_throttled: bool) -> bool:
-        """Whether there is nothing to wait for. Else waits; raises if it has taken too long."""
-        if not is_throttled:
+    def is_gap(self, *, is_sure: bool) -> bool:
+        """Whether there is nothing to wait for. Else waits; raises if it has taken too long.
+
+        `is_sure`: who gave nothing knows the end, as a new leader may not, and is not holding back.
+        """
+        if is_sure:
             self._answers += 1
             if self._answers == CLUSTER_EMPTY_ANSWERS_MAX:
                 policy = topic_config(self._links, self._topic, ["cleanup.policy"]).get("cleanup.policy", "")
