@@ -15,6 +15,7 @@ from client.localhost_certificate import PEM
 from client.test_cluster_reads import read
 from foldlog.client.cluster import Cluster
 from foldlog.errors import BrokerUnreachable
+from foldlog.records.batch import MAX_INT32
 from foldlog.records.loops import pack
 from foldlog.testing import KafkaBroker
 from foldlog.testing.plugin import KafkaBrokerFactory
@@ -120,6 +121,9 @@ def test_java_s_stores_of_type_pem_are_taken_too(door: TlsDoor, certificate: Pat
 def test_a_broker_whose_certificate_nobody_vouches_for_is_not_talked_to(door: TlsDoor) -> None:
     with pytest.raises(BrokerUnreachable, match=r"certificate verify failed.* security\.protocol=SSL"):
         Cluster.open(door.address, {**IMPATIENT, "security.protocol": "SSL"})
+    tireless = {"default.api.timeout.ms": str(MAX_INT32), "retry.backoff.ms": "1", "security.protocol": "SSL"}
+    with pytest.raises(BrokerUnreachable, match=r"certificate verify failed"):
+        Cluster.open(door.address, tireless, has_answered=True)
 
 
 def test_tls_to_a_plain_listener_and_the_other_way_round_are_told(

@@ -6,6 +6,7 @@ coordinator is met by asking again, of whoever it is then, until the patience of
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -140,7 +141,8 @@ class ClusterLinks:
             sock = WireConnection.dial(address.host, address.port, timeout_s, properties.tls)
         except (OSError, UnicodeError, OverflowError) as error:  # a broker may advertise any host and port
             limit = f"socket.connection.setup.timeout.ms={properties.socket_connection_setup_timeout_ms}"
-            raise LinkLost(address, _said(error, f"it cannot be reached within {limit}")) from error
+            why = _said(error, f"it cannot be reached within {limit}")
+            raise LinkLost(address, why, is_odd=isinstance(error, ssl.SSLCertVerificationError)) from error
         connection = WireConnection(
             sock,
             str(address),

@@ -23,7 +23,9 @@ class Passing(Exception):
 
 
 class LinkLost(ConnectionError):
-    """A connection could not be made, or was lost, or timed out; says which broker. `is_odd`: it answered garbage."""
+    """A connection could not be made, or was lost, or timed out; says which broker. `is_odd`: it answered garbage, or
+    is not who it should be, and will hardly be another soon.
+    """
 
     def __init__(self, address: Address, why: str, *, is_odd: bool = False) -> None:
         super().__init__(f"{address}: {why}")
