@@ -102,6 +102,36 @@ def test_a_tombstone_deletes_although_the_fold_filters_it_out(
     assert set(view.rows()) == {"c"}
 
 
+def test_a_row_that_no_longer_passes_the_filter_is_gone_whatever_the_split(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(20)))
+    append(directory, *((f"tx{n}", payment(amount_paise=-n)) for n in range(0, 20, 3)))
+    append(directory, ("tx3", payment(amount_paise=3)))
+    payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
+
+    @fl.fold(payments, into=view)
+    def positive(rows: DataFrame) -> DataFrame:
+        return rows.filter("amount_paise > 0")
+
+    run(positive, directory, spark)
+    assert view.rows() == mirror_of(directory, "payments", lambda row: row["amount_paise"] > 0)
+    assert {"tx3", "tx1"} <= set(view.rows())
+    assert "tx6" not in view.rows()
+    assert fl.verify(positive, directory, spark=spark, range_bytes=700).answer == "equal"
+
+
+def test_a_fold_whose_filter_lets_nothing_through_empties_its_view(
+    directory: Path, view: FileView, spark: SparkSession
+) -> None:
+    payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
+    append(directory, ("a", payment()), ("b", payment()))
+    run(fl.fold(payments, into=view, name="all")(lambda rows: rows), directory, spark)
+    append(directory, ("a", payment()), ("b", b"{"))
+    run(fl.fold(payments, into=view, name="none")(lambda rows: rows.filter("false")), directory, spark)
+    assert set(view.rows()) == {"b"}  # what does not parse changes nothing
+
+
 def test_a_fold_may_turn_a_tombstone_into_a_row_of_its_own(
     directory: Path, view: FileView, spark: SparkSession
 ) -> None:

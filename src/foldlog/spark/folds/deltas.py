@@ -20,6 +20,7 @@ from foldlog.errors import FoldError, FoldlogError
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.law import check_law, used_columns
 from foldlog.spark.folds.reading import Seen, TopicFrames
+from foldlog.spark.folds.shipping import ship
 from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.origin import OffsetRange
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC, Delta, Shape
@@ -65,27 +66,31 @@ class PreparedFold:
         """The change of the view. `seen` counts what reading `given` meets."""
         table = self.rows(given)
         if self.fold.view.is_keyed:
-            table = self._with_tombstones(table, ranges, seen.value.tombstones)
+            table = self._with_deletions(table, ranges, seen.value)
         return Delta(table, ranges_read(ranges))
 
-    def _with_tombstones(self, table: pa.Table, ranges: Sequence[OffsetRange], met: int) -> pa.Table:
-        """A tombstone deletes, whatever the fold filtered: those it let go are read again and added.
+    def _with_deletions(self, table: pa.Table, ranges: Sequence[OffsetRange], seen: Seen) -> pa.Table:
+        """A record that the fold gives no rows of deletes what its key had, as a tombstone does.
 
-        One that the fold made a row of (`_deleted` set to false) stays that row.
+        So a keyed view is always the fold of the newest record of each key: a row that a filter no longer lets through
+        is gone, and a compacted topic gives the same view. Where rows are missing, the keys are read once more. A
+        tombstone that the fold made a row of (`_deleted` set to false) stays that row.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        kept = table.filter(table[DELETED])
-        if len(kept) >= met and len(_places(kept).unique()) >= met:  # a fold may give several rows of one record
-            return table
-        found = self.frames.tombstones(ranges)
         places = _places(table)
+        if 0 < seen.records - seen.dead <= len(places.unique()):  # none are counted if Spark found it need not read
+            return table
+        found = self.frames.keys(ranges)
         missing = found.filter(pc.invert(pc.is_in(_places(found), value_set=places)))
         if not len(missing):
             return table
+        deletions = missing.set_column(
+            missing.column_names.index(DELETED), DELETED, pa.repeat(pa.scalar(True), len(missing))
+        )
         columns = [
-            missing[name] if name in missing.column_names else pa.nulls(len(missing), table.schema.field(name).type)
+            deletions[name] if name in deletions.column_names else pa.nulls(len(missing), table.schema.field(name).type)
             for name in table.column_names
         ]
         more = _as(pa.table(columns, names=table.column_names), table.schema)
@@ -94,6 +99,7 @@ class PreparedFold:
 
 def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
     """Run the fold's function over no rows: UnlawfulFold, or another FoldError, if it cannot be right."""
+    ship(fold)
     rows = frames.empty()
     given = _given(fold, rows)
     try:

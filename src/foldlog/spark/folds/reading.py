@@ -63,7 +63,6 @@ class Seen(NamedTuple):
 
     records: int = 0
     dead: int = 0
-    tombstones: int = 0
     bytes: int = 0
 
 
@@ -89,7 +88,7 @@ class RangeReader:
     values: Decoder
     needs_key: bool
     schema: pa.Schema
-    look: Literal["rows", "tombstones", "dead"]
+    look: Literal["rows", "dead"]
     seen: Accumulator[Seen] | None = field(default=None)
     is_packed: bool = False
 
@@ -135,7 +134,7 @@ class RangeReader:
         deleted = pc.is_null(values)
         if self.seen is not None:
             dead = 0 if reasons is None else len(reasons) - reasons.null_count
-            self.seen.add(Seen(records.num_rows, dead, values.null_count, records.nbytes))
+            self.seen.add(Seen(records.num_rows, dead, records.nbytes))
         columns[DELETED] = deleted
         if self._wants(PARTITION):
             columns[PARTITION] = pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)
@@ -147,8 +146,6 @@ class RangeReader:
             columns[TIMESTAMP] = records.column("timestamp").cast(pa.timestamp("us", tz="UTC"))
         found = pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
         keep = None if reasons is None else pc.is_null(reasons)
-        if self.look == "tombstones":
-            keep = deleted if keep is None else pc.and_(keep, deleted)
         return found if keep is None else found.filter(keep)
 
     def _key(self, keys: pa.Array, reasons: pa.StringArray | None) -> tuple[pa.Array, pa.StringArray | None]:
@@ -239,22 +236,27 @@ class TopicFrames:
 
     def table(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> pa.Table:
         """All columns of these ranges, past Spark's rows: for folds that take them as they are."""
+        return self._table(ranges, self.schema, seen, needs_key=needs_key)
+
+    def keys(self, ranges: Sequence[OffsetRange]) -> pa.Table:
+        """The key and META of every record of these ranges that parses and has a key."""
+        names = {*META, *([self._key] if self._key else [])}
+        schema = T.StructType([one for one in self.schema if one.name in names])
+        return self._table(ranges, schema, None, needs_key=True)
+
+    def _table(
+        self, ranges: Sequence[OffsetRange], schema: T.StructType, seen: Accumulator[Seen] | None, *, needs_key: bool
+    ) -> pa.Table:
         import pyarrow as pa
 
-        schema = to_arrow_schema(self.schema, timezone="UTC")
-        payloads = self._frame(ranges, self.schema, "rows", needs_key, seen, is_packed=True).toArrow()[PAYLOAD]
-        batches = [pa.ipc.read_record_batch(payload.as_buffer(), schema) for payload in payloads]
-        return pa.Table.from_batches(batches, schema=schema)
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        payloads = self._frame(ranges, schema, "rows", needs_key, seen, is_packed=True).toArrow()[PAYLOAD]
+        batches = [pa.ipc.read_record_batch(payload.as_buffer(), arrow) for payload in payloads]
+        return pa.Table.from_batches(batches, schema=arrow)
 
     def empty(self) -> DataFrame:
         """No rows, of the same columns: to see what a fold makes of them."""
         return self._frame([], self.schema, "rows", False, None)
-
-    def tombstones(self, ranges: Sequence[OffsetRange]) -> pa.Table:
-        """The tombstones of these ranges: the key and META."""
-        names = {*META, *([self._key] if self._key else [])}
-        schema = T.StructType([one for one in self.schema if one.name in names])
-        return self._frame(ranges, schema, "tombstones", True, None).toArrow()
 
     def dead(self, ranges: Sequence[OffsetRange], *, needs_key: bool) -> pa.Table:
         """What does not parse, with the reason: columns _partition, _offset, key, value, reason."""
@@ -269,7 +271,7 @@ class TopicFrames:
         self,
         ranges: Sequence[OffsetRange],
         schema: T.StructType,
-        look: Literal["rows", "tombstones", "dead"],
+        look: Literal["rows", "dead"],
         needs_key: bool,
         seen: Accumulator[Seen] | None,
         *,

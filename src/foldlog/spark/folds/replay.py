@@ -220,7 +220,6 @@ class Verification:
         self.fold = fold
         self._origin = origin
         self._scratch = fold.view.shadow("verify")
-        self._feed: Feed | None = None
         self._digest: Digest | None = None
         self._bookmark = _bookmark(fold)
         self._missing = what_is_missing(fold, self._bookmark, origin) or _not_read_again(self._bookmark)
@@ -242,7 +241,7 @@ class Verification:
         if self._missing:
             return None
         self._scratch.drop()
-        self._feed = Feed(
+        return Feed(
             self.fold,
             self._scratch,
             label="verify",
@@ -252,7 +251,6 @@ class Verification:
             buries=False,
             on_caught_up=lambda: True,
         )
-        return self._feed
 
     def discard(self) -> None:
         """Remove the scratch view. Where that fails, the next verification does it."""
@@ -289,11 +287,6 @@ class Verification:
             return (
                 f"topic {name!r} is compacted, and records that the view has may have given way to newer ones that it"
                 " has not read; let the fold catch up, and verify again"
-            )
-        if self._feed is None or self._feed.prepared is None or not self._feed.prepared.is_plain:
-            return (
-                f"topic {name!r} is compacted, and records that the view has may have given way to ones that the fold"
-                " leaves out"
             )
         return ""
 

@@ -1,0 +1,46 @@
+"""What a fold's function takes with it to the Python workers: its file, and what that imports from beside it.
+
+Workers cannot import either: the file was run by its path, and its directory is only on the driver's path. So their
+functions travel as they are, which works on this machine and on others. Packages that are installed are not touched:
+workers have to have them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from pyspark.cloudpickle import list_registry_pickle_by_value, register_pickle_by_value
+
+from foldlog.spark.folds.declaration import PIPELINE_MODULE, Fold
+
+_OURS: Final = "foldlog"
+
+
+def ship(fold: Fold) -> None:
+    """From here on, functions of the fold's file and of its neighbours are sent by value. Nothing happens for a fold
+    that was not loaded from a file: Python finds its module, or Spark sends it, without our help.
+    """
+    home = sys.modules.get(fold.function.__module__)
+    if home is None or not home.__name__.startswith(PIPELINE_MODULE) or home.__file__ is None:
+        return
+    known = list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
+    for module in (home, *_beside(Path(home.__file__).resolve().parent)):
+        if module.__name__ not in known:
+            register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _beside(directory: Path) -> Iterator[ModuleType]:
+    """Modules and packages that were imported from a directory itself, not from somewhere below it."""
+    for name, module in list(sys.modules.items()):
+        if "." in name or name in (_OURS, "__main__") or not isinstance(module, ModuleType):
+            continue
+        path = getattr(module, "__file__", None)
+        if path is None:
+            continue
+        place = Path(path).resolve()
+        if (place.parent.parent if place.name == "__init__.py" else place.parent) == directory:
+            yield module
