@@ -152,7 +152,9 @@ class Runner:
             try:
                 name = feed.fold.topic.name
                 if name not in topics:
-                    topics[name] = (self.origin.topic(name), self.origin.bounds(name))
+                    # The ends first: a growth that they may lie behind is then among the facts.
+                    bounds = self.origin.bounds(name)
+                    topics[name] = (self.origin.topic(name), bounds)
                 facts, bounds = topics[name]
                 standing = self._stand(feed, facts, bounds)
                 ends = ends_of(feed, standing.base, facts, bounds)
