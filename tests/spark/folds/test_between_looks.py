@@ -1,0 +1,78 @@
+"""A topic that grows in the very moment in which a runner looks at it: a key's newest record wins all the same.
+
+Keys move when a topic grows, so a runner has to read what the older partitions held before anything newer. It asks the
+log several things before it plans a range. Here the topic grows, and every key gets a newer record, after each of
+those questions in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import foldlog
+import foldlog.spark as fl
+from file_view import FileView
+from foldlog import Log
+from foldlog.spark.folds.feed import Feed
+from foldlog.spark.folds.runner import Runner
+from foldlog.spark.ledger import open_ledger
+from foldlog.spark.origin import Origin, open_origin, origin_spec
+from folds_model import SCHEMA, fill, payment
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with foldlog.open(tmp_path / "data", listen=True) as opened:
+        opened.create_topic("payments", partitions=2)
+        yield opened
+
+
+class Interrupted:
+    """An origin at which something happens right after it has answered one of the first questions."""
+
+    def __init__(self, origin: Origin, question: int, happens: Callable[[], None]) -> None:
+        self._origin = origin
+        self._left = question
+        self._happens = happens
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._origin, name)
+        return self._asked(found) if name in ("topic", "bounds", "missing") else found
+
+    def _asked(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*arguments: Any) -> Any:
+            answer = method(*arguments)
+            self._left -= 1
+            if self._left == 0:
+                self._happens()
+            return answer
+
+        return ask
+
+
+@pytest.mark.parametrize("question", [1, 2, 3])
+def test_a_topic_that_grows_between_two_looks_keeps_the_order_of_its_keys(
+    question: int, log: Log, tmp_path: Path, spark: SparkSession
+) -> None:
+    view = FileView(tmp_path / "mirror.json")
+    fold = fl.fold(fl.topic("payments", key="tx_id", schema=SCHEMA), into=view, name="mirror")(lambda rows: rows)
+    fill(log, "payments", [(f"tx{n % 12}", payment(amount_paise=n)) for n in range(60)])
+
+    def grow() -> None:
+        log.grow_topic("payments", 3)
+        fill(log, "payments", [(f"tx{n % 12}", payment(amount_paise=n)) for n in range(60, 72)])
+
+    plain = open_origin(origin_spec(log.path))
+    origin: Any = Interrupted(plain, question, grow)
+    ledger = open_ledger(plain.spec)
+    with Runner(spark, origin, ledger, [Feed(fold, view)], range_bytes=2000) as runner:
+        runner.drain()
+    ledger.close()
+    plain.close()
+    assert {key: row["amount_paise"] for key, row in view.rows().items()} == {f"tx{n % 12}": n for n in range(60, 72)}
+    assert len(view.deltas) > 2
