@@ -108,8 +108,9 @@ def _read_range(piece: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch
         data, next_offset = log.read(offset, ARROW_READ_BYTES, memory)
         if not data:
             return
+        end = min(stop, next_offset)
         yield from arrow_batches(
-            data, topic=topic, partition=number, start_offset=offset, end_offset=stop, columns=columns
+            data, topic=topic, partition=number, start_offset=offset, end_offset=end, columns=columns
         )
         offset = next_offset
 

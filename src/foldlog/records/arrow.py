@@ -106,7 +106,7 @@ def arrow_batches(
     enough_bytes: int = ARROW_DECOMPRESSED_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The same records in as many batches as it takes for each to be of a bounded size, however well they were
-    compressed. None is empty.
+    compressed. None is empty. An `end_offset` that is the buffer's own saves a look at whether there is more.
     """
     offset, reached = start_offset - 1, start_offset
     while offset < reached < end_offset:

@@ -126,8 +126,9 @@ class PathOrigin:
             self._refuse_missing(left, topic_id, stop)
             if not data:
                 return  # a compacted gap reaches to the end
+            end = min(stop, next_offset)
             yield from arrow_batches(
-                data, topic=topic, partition=number, start_offset=offset, end_offset=stop, columns=columns
+                data, topic=topic, partition=number, start_offset=offset, end_offset=end, columns=columns
             )
             offset = next_offset
 

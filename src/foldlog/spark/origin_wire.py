@@ -120,9 +120,10 @@ class WireOrigin:
         try:
             with closing(self._cluster.fetch_range(topic, number, offset, stop, topic_id=wanted_id)) as answers:
                 for fetched in answers:
+                    end = min(stop, fetched.next_offset)
                     for piece in fetched.pieces:
                         yield from arrow_batches(
-                            piece, topic=topic, partition=number, start_offset=offset, end_offset=stop, columns=columns
+                            piece, topic=topic, partition=number, start_offset=offset, end_offset=end, columns=columns
                         )
                     offset = fetched.next_offset
         except (OffsetOutOfRange, UnknownTopic, UnknownPartition) as error:
