@@ -81,8 +81,8 @@ class Lines:
                 f"{feed.name}: {ranges_text(feed)}  {feed.records} records in all, {feed.rows_per_s:.0f} rows/s,"
                 f" lag {feed.lag}{_dead_text(feed)}"
             )
-        elif feed.name not in self._at_end:
-            # Only the first time: from then on the lag of each range says it.
+        elif feed.state != "caught up" or feed.name not in self._at_end:
+            # That it has caught up is told once: from then on the lag of each range says it.
             self._print(f"{feed.name}: {feed.state}")
         if not feed.lag:
             self._at_end.add(feed.name)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("json", "avro", "protobuf", "text", "raw")
 
+PIPELINE_MODULE: Final = "foldlog_pipeline_"
+"""How the modules of pipelines are named that were loaded from files."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 _declared: ContextVar[list[Fold] | None] = ContextVar("_declared", default=None)
@@ -156,7 +159,7 @@ def load_folds(path: str | Path) -> list[Fold]:
     file = Path(path)
     if not file.is_file():
         raise InvalidArgument(f"there is no file {file}; a pipeline is a Python file that declares folds")
-    name = f"foldlog_pipeline_{file.stem}"
+    name = f"{PIPELINE_MODULE}{file.stem}"
     spec = spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise InvalidArgument(f"{file} is not a Python file")
@@ -173,8 +176,7 @@ def load_folds(path: str | Path) -> list[Fold]:
     except InvalidArgument as error:
         raise FoldError(f"{_where(file, error)}: {error}") from error
     except Exception as error:
-        told = error.msg if isinstance(error, SyntaxError) else error
-        raise FoldError(f"{_where(file, error)} cannot be run: {type(error).__name__}: {told}") from error
+        raise FoldError(f"{_where(file, error)} cannot be run: {_told(error)}") from error
     finally:
         _declared.reset(token)
     if not found:
@@ -192,6 +194,21 @@ def _where(file: Path, error: BaseException) -> str:
             line = trace.tb_lineno
         trace = trace.tb_next
     return f"{file}, line {line}" if line else str(file)
+
+
+def _told(error: Exception) -> str:
+    # PySpark says that a session is missing with an error of its own, or asserts that there is one, without a word.
+    if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error) or _is_asserted_by_spark(error):
+        return "it uses Spark while it is loaded, before there is a session; do that inside the function of the fold"
+    return f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+
+
+def _is_asserted_by_spark(error: Exception) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
+    return isinstance(error, AssertionError) and where.partition(".")[0] == "pyspark"
 
 
 def check_distinct(folds: Sequence[Fold]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -316,7 +317,6 @@ def told_verdict(verdict: Verdict) -> str:
     if verdict.comparison is None:
         return "different: a replay with another split gives other rows; pause the fold and verify again to see which"
     one = verdict.comparison
-    return (
-        f"different: {one.only_left} rows are only in the view, {one.only_right} only in the replay;"
-        f" for example {(one.examples_left or one.examples_right)[:1]}"
-    )
+    examples = one.examples_left or one.examples_right
+    example = f"; for example {json.dumps(examples[0], default=str, ensure_ascii=False)[:500]}" if examples else ""
+    return f"different: {one.only_left} rows are only in the view, {one.only_right} only in the replay{example}"
