@@ -1,0 +1,126 @@
+"""Errors of folds, their views, and of Spark reading and writing the log."""
+
+from __future__ import annotations
+
+from foldlog.errors.log import CallerError, FoldlogError, StorageError
+
+
+class FoldError(FoldlogError):
+    """A fold, or the view it feeds, cannot go on."""
+
+
+class StaleBookmark(FoldError):
+    """The view's bookmark is not the one that was expected: somebody else has moved on. Nothing was changed."""
+
+    def __init__(self, place: str, stored: str, expected: str) -> None:
+        super().__init__(
+            f"{place} has moved on: it is at {stored} and not at {expected}; nothing was changed;"
+            " read its bookmark and go on from there"
+        )
+        self.place = place
+        self.stored = stored
+        self.expected = expected
+
+
+class SchemaChanged(FoldError):
+    """The rows of a fold no longer fit into its view. Nothing was changed. A view does not know its fold's name."""
+
+    def __init__(self, place: str, why: str, fold: str = "NAME") -> None:
+        super().__init__(
+            f"{place} does not fit the fold any more: {why}; rebuild it with 'foldlog fold rebuild {fold}'"
+        )
+        self.place = place
+        self.why = why
+
+
+class ViewUnavailable(FoldError):
+    """The engine behind a view cannot be reached, or refused."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place} cannot be used: {why}")
+        self.place = place
+        self.why = why
+
+
+class ViewInUse(FoldError):
+    """Something depends on what a swap would replace, or a drop remove. Nothing was changed."""
+
+    def __init__(self, place: str, dependents: list[str]) -> None:
+        super().__init__(
+            f"{place} cannot be replaced or dropped while others depend on it: {', '.join(dependents)};"
+            " drop them first, and create them again afterwards"
+        )
+        self.place = place
+        self.dependents = dependents
+
+
+class RegistryUnavailable(FoldError):
+    """The schema registry cannot be asked, or its answer is not one."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"the schema registry {place} cannot be used: {why}")
+        self.place = place
+        self.why = why
+
+
+class UnlawfulFold(FoldError, CallerError):
+    """A fold whose result would depend on how the log is split into ranges."""
+
+    def __init__(self, fold: str, what: str, instead: str) -> None:
+        super().__init__(
+            f"fold {fold!r} breaks the law of folds: {what}; splitting the log differently would change the view;"
+            f" {instead}"
+        )
+        self.fold = fold
+
+
+class UnreadableCheckpoint(FoldlogError):
+    """The offsets that Spark kept for a stream are not the source's, or are of a later version of it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the query's checkpoint cannot be used: {why};"
+            " start the query with a new checkpointLocation, and say where with startingOffsets"
+        )
+
+
+class DirectoryElsewhere(StorageError):
+    """A process was sent to a log's directory that it does not see; `host` is the one it runs on."""
+
+    def __init__(self, host: str, path: str, why: str) -> None:
+        super().__init__(
+            f"host {host} does not see the log in {path} that the driver uses: {why}; share the directory with that"
+            " host under the same path, or serve the log and use kafka.bootstrap.servers instead"
+        )
+        self.host = host
+        self.path = path
+
+
+class UnfinishedCommit(StorageError):
+    """Rows of a Spark sink are staged and decided, but not all of them are in the log yet. They will be."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"the rows are staged in {path} and will be appended, but not all of them are yet: {why}; the next write to"
+            " that directory finishes it, and so does foldlog.spark.sink.finish_writes(path); do not write them again"
+        )
+        self.path = path
+        self.why = why
+
+
+class RecordsMissing(FoldError):
+    """Offsets that were to be read are not in the log (any more). `cause` is one word of MISSING_CAUSES."""
+
+    def __init__(self, topic: str, partition: int, wanted: tuple[int, int], cause: str, why: str, advice: str) -> None:
+        span = f"offsets {wanted[0]} to {wanted[1]}" if wanted[1] > wanted[0] else f"offset {wanted[0]}"
+        super().__init__(f"{span} of {topic}-{partition} cannot be read: {why}; {advice}")
+        self.topic = topic
+        self.partition = partition
+        self.wanted = wanted
+        self.cause = cause
+        self.why = why
+
+
+MISSING_CAUSES = ("expired", "deleted", "recreated", "truncated", "unwritten")
+"""Retention took it; it was deleted on request, or its topic was; the topic is another one of the same name; the log
+ends before it although it once did not; it was never written."""
