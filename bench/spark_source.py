@@ -79,7 +79,7 @@ def read_topic(
 
 
 def all_columns() -> str:
-    from foldlog.spark.columns import ddl
+    from foldlog.spark.source.columns import ddl
 
     return ddl(include_headers=True)
 
@@ -161,9 +161,9 @@ def _save_ready(topic: _Topic, schema: str, file: Path) -> None:
     from bench.spark_ceiling import save_batches
     from pyspark.sql.types import StructType
 
-    from foldlog.spark.offsets import PlannedRange
-    from foldlog.spark.origin import OffsetRange, OriginSpec, open_origin
-    from foldlog.spark.tasks import RangeReader
+    from foldlog.spark.origins.origin import OffsetRange, OriginSpec, open_origin
+    from foldlog.spark.source.offsets import PlannedRange
+    from foldlog.spark.source.tasks import RangeReader
 
     parsed = StructType.fromDDL(schema)
     if not isinstance(parsed, StructType):

@@ -45,7 +45,7 @@ def records_of(directory: Path, topic: str) -> list[Record]:
 
 
 def mirror_of(directory: Path, topic: str, keep: Callable[[Row], bool] = lambda row: True) -> Mapping[str, Row]:
-    """The newest row of each key, if it is to be kept; a tombstone deletes; what does not parse and what has no key is not there."""
+    """The newest row of each key, if it is to be kept; a tombstone deletes; poison and keyless ones are not there."""
     rows: dict[str, Row] = {}
     for record in records_of(directory, topic):
         if record.key is None:
@@ -126,7 +126,7 @@ def _content(value: bytes, columns: Mapping[str, type]) -> Row | None:
 
 
 def mirror(rows: Iterable[Row]) -> list[Row]:
-    """The newest row of each key, if it is to be kept; a tombstone deletes; a row without a key is a dead letter and not there."""
+    """The newest row of each key; a tombstone deletes; a row without a key is a dead letter and not there."""
     newest: dict[str, Row] = {row["tx_id"]: row for row in rows if row["tx_id"] is not None}
     return [_without(row, META) for row in newest.values() if not row["_deleted"]]
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from foldlog.spark.source import FoldlogSource as DefaultSource
+from foldlog.spark.source.data_source import FoldlogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -20,8 +20,8 @@ from foldlog.clock import SystemClock
 from foldlog.spark.folds.bulletin import FOLDS_TOPIC, Status, encode
 from foldlog.spark.folds.declaration import load_folds
 from foldlog.spark.folds.feed import starting_bookmark
-from foldlog.spark.ledger import open_ledger
-from foldlog.spark.origin import open_origin, origin_spec
+from foldlog.spark.origins.ledger import open_ledger
+from foldlog.spark.origins.origin import open_origin, origin_spec
 from foldlog.views.bookmark import Position
 from foldlog.views.contract import Shape
 

@@ -18,7 +18,7 @@ from file_view import FileView
 from foldlog.cli.fold_progress import Lines, RedrawnTable, progress_for, table_lines
 from foldlog.cli.fold_signals import STOPPING, StopOnSignals
 from foldlog.spark.folds.feed import Feed, State
-from foldlog.spark.origin import OffsetRange
+from foldlog.spark.origins.origin import OffsetRange
 from foldlog.testing.sim_clock import SimClock
 
 UP_TWO = "\x1b[2F"

@@ -12,10 +12,10 @@ from foldlog.client.numbered import TopicLimits
 from foldlog.clock import SystemClock
 from foldlog.errors import UnfinishedCommit
 from foldlog.files.base import Files
-from foldlog.spark.sink_commit import PathCommitter
-from foldlog.spark.sink_path import StagedRows, job_of_query, stage_rows
-from foldlog.spark.sink_rows import RowPacker
-from foldlog.spark.staging import StagingArea
+from foldlog.spark.sink.by_path import StagedRows, job_of_query, stage_rows
+from foldlog.spark.sink.committing import PathCommitter
+from foldlog.spark.sink.rows import RowPacker
+from foldlog.spark.sink.staging import StagingArea
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind, Operation
 
 PATH = "data"

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from foldlog import limits
 from foldlog.errors import InvalidArgument, SerializationError
 from foldlog.records.arrow import schema
-from foldlog.spark.columns import SparkColumns, check_schema, ddl, resized
+from foldlog.spark.source.columns import SparkColumns, check_schema, ddl, resized
 
 HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
 TYPES: dict[str, T.DataType] = {

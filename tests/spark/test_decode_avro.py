@@ -22,10 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidArgument, RegistryUnavailable
-from foldlog.spark import confluent
-from foldlog.spark.confluent import SchemaRegistry
-from foldlog.spark.decode_avro import AvroDecoder
-from foldlog.spark.decoding import decoder_for
+from foldlog.spark.decoders import confluent
+from foldlog.spark.decoders.avro import AvroDecoder
+from foldlog.spark.decoders.confluent import SchemaRegistry
+from foldlog.spark.decoders.decoder import decoder_for
 from registry_server import RegistryServer
 
 

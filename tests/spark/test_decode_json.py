@@ -23,9 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidArgument
-from foldlog.spark import decode_json
-from foldlog.spark.decode_json import JsonDecoder
-from foldlog.spark.decoding import decoder_for
+from foldlog.spark.decoders import json_values as decode_json
+from foldlog.spark.decoders.decoder import decoder_for
+from foldlog.spark.decoders.json_values import JsonDecoder
 
 NESTED = pa.struct([pa.field("x", pa.int16()), pa.field("y", pa.list_(pa.string()))])
 SCHEMA = pa.schema(

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidArgument
-from foldlog.spark.decoding import decoder_for, key_decoder
+from foldlog.spark.decoders.decoder import decoder_for, key_decoder
 
 UTC_MICROS = pa.timestamp("us", tz="UTC")
 

@@ -28,8 +28,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidArgument
-from foldlog.spark.decode_protobuf import ProtobufDecoder
-from foldlog.spark.decoding import decoder_for
+from foldlog.spark.decoders.decoder import decoder_for
+from foldlog.spark.decoders.protobuf import ProtobufDecoder
 
 Field = descriptor_pb2.FieldDescriptorProto
 SINCE_1970 = datetime(1970, 1, 1, tzinfo=UTC)

@@ -27,11 +27,11 @@ from pyspark.sql.datasource import (
 )
 
 import foldlog
-from foldlog.spark.filters import Narrowing, narrowed, take_filters
-from foldlog.spark.newest import newest_per_key
-from foldlog.spark.offsets import PlannedRange, plan_batch
-from foldlog.spark.options import batch_options
-from foldlog.spark.origin_path import PathOrigin
+from foldlog.spark.origins.by_path import PathOrigin
+from foldlog.spark.source.filters import Narrowing, narrowed, take_filters
+from foldlog.spark.source.newest import newest_per_key
+from foldlog.spark.source.offsets import PlannedRange, plan_batch
+from foldlog.spark.source.options import batch_options
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COMPARE = {

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foldlog
-from foldlog.spark.newest import newest_per_key
-from foldlog.spark.origin import OffsetRange, OriginSpec
-from foldlog.spark.origin_path import PathOrigin
+from foldlog.spark.origins.by_path import PathOrigin
+from foldlog.spark.origins.origin import OffsetRange, OriginSpec
+from foldlog.spark.source.newest import newest_per_key
 
 Row = tuple[int, bytes | None]
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import foldlog
 from foldlog.errors import InvalidArgument, RecordsMissing, UnknownPartition, UnknownTopic
-from foldlog.spark.offsets import PlannedRange, plan_batch, split
-from foldlog.spark.options import batch_options
-from foldlog.spark.origin import OffsetRange
-from foldlog.spark.origin_path import PathOrigin
+from foldlog.spark.origins.by_path import PathOrigin
+from foldlog.spark.origins.origin import OffsetRange
+from foldlog.spark.source.offsets import PlannedRange, plan_batch, split
+from foldlog.spark.source.options import batch_options
 
 ROWS = 10
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidArgument
-from foldlog.spark.options import (
+from foldlog.spark.source.options import (
     Assign,
     AtOffsets,
     AtTime,

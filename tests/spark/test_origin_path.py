@@ -15,8 +15,8 @@ import pytest
 import foldlog
 from foldlog.errors import DirectoryElsewhere, LogNotFound, RecordsMissing, UnknownTopic
 from foldlog.records.arrow import schema
-from foldlog.spark.origin import Bounds, Growth, OffsetRange, OriginSpec, open_origin
-from foldlog.spark.origin_path import PathOrigin
+from foldlog.spark.origins.by_path import PathOrigin
+from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, OriginSpec, open_origin
 
 
 @pytest.fixture

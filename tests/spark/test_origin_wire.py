@@ -26,10 +26,10 @@ from foldlog.errors import (
 )
 from foldlog.records.arrow import COLUMNS, schema
 from foldlog.records.loops import pack
-from foldlog.spark.ledger import Entry, open_ledger
-from foldlog.spark.ledger_wire import WireLedger
-from foldlog.spark.origin import Bounds, OffsetRange, Origin, OriginSpec, open_origin
-from foldlog.spark.origin_wire import WireOrigin
+from foldlog.spark.origins.by_wire import WireOrigin
+from foldlog.spark.origins.ledger import Entry, open_ledger
+from foldlog.spark.origins.ledger_by_wire import WireLedger
+from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, OriginSpec, open_origin
 from foldlog.testing import KafkaBroker
 from foldlog.testing.plugin import KafkaBrokerFactory
 from foldlog.wire.error_codes import ErrorCode

@@ -10,8 +10,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.spark.options import TopicPartition
-from foldlog.spark.rate_limits import RateLimits, TriggerPace, shares
+from foldlog.spark.source.options import TopicPartition
+from foldlog.spark.source.rate_limits import RateLimits, TriggerPace, shares
 from foldlog.testing.sim_clock import SimClock
 
 PLACES = st.tuples(st.sampled_from(["orders", "payments"]), st.integers(0, 9))

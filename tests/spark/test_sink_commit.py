@@ -19,9 +19,9 @@ from foldlog.errors import InvalidArgument, RecordTooLarge, UnfinishedCommit, Un
 from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.producer_state import EXPIRATION_MS
-from foldlog.spark.commits import load
-from foldlog.spark.sink_commit import PathCommitter
-from foldlog.spark.sink_path import StagedRows, job_of_query
+from foldlog.spark.sink.by_path import StagedRows, job_of_query
+from foldlog.spark.sink.commits import load
+from foldlog.spark.sink.committing import PathCommitter
 from foldlog.testing.sim_clock import SimClock
 from spark.sink_batches import (
     PATH,

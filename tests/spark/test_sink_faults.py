@@ -22,8 +22,8 @@ from foldlog.client.numbered import NumberedLog
 from foldlog.errors import DirectoryLocked, FoldlogError, UnfinishedCommit
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
-from foldlog.spark.sink_commit import PathCommitter
-from foldlog.spark.sink_path import job_of_query
+from foldlog.spark.sink.by_path import job_of_query
+from foldlog.spark.sink.committing import PathCommitter
 from foldlog.testing.disk_image import DiskImage
 from foldlog.testing.faulty_files import Fault, FaultyFiles
 from foldlog.testing.power_cuts import PowerCuts

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from foldlog.errors import InvalidArgument
-from foldlog.spark.sink_options import SinkOptions, sink_options
+from foldlog.spark.sink.options import SinkOptions, sink_options
 
 PLACE = {"path": "/data/log"}
 BOTH = "topic string, value binary"

@@ -19,10 +19,10 @@ from foldlog.errors import (
     SerializationError,
     UnknownTopic,
 )
-from foldlog.spark.origin import OriginSpec
-from foldlog.spark.sink_commit import PathCommitter
-from foldlog.spark.sink_options import SinkOptions
-from foldlog.spark.sink_path import PathPlan, plan, stage
+from foldlog.spark.origins.origin import OriginSpec
+from foldlog.spark.sink.by_path import PathPlan, plan, stage
+from foldlog.spark.sink.committing import PathCommitter
+from foldlog.spark.sink.options import SinkOptions
 from foldlog.testing.plugin import KafkaBrokerFactory
 
 TOPIC = "orders"

@@ -20,7 +20,7 @@ from foldlog.client.partitioners import partition_for_key
 from foldlog.errors import InvalidArgument, RecordTooLarge, SerializationError, UnknownPartition, UnknownTopic
 from foldlog.limits import STAGED_BATCH_BYTES, STAGED_PACK_BYTES
 from foldlog.records.arrow import to_arrow
-from foldlog.spark.sink_rows import Packed, RowPacker, gathered
+from foldlog.spark.sink.rows import Packed, RowPacker, gathered
 
 NOW_MS = 1_700_000_000_000
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

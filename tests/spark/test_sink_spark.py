@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import foldlog
-from foldlog.spark.sink import finish_writes
+from foldlog.spark.sink.writers import finish_writes
 from foldlog.testing.plugin import KafkaBrokerFactory
 
 TOPIC = "orders"

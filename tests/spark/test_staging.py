@@ -19,10 +19,10 @@ from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
 from foldlog.limits import STAGED_LEFTOVER_MS, STAGED_SENDERS_MAX, STAGED_WRITE_BYTES
-from foldlog.spark import commits as book
-from foldlog.spark import staging
-from foldlog.spark.commits import Commit, Commits, Target
-from foldlog.spark.staging import Frame, StagedFile, StagingArea
+from foldlog.spark.sink import commits as book
+from foldlog.spark.sink import staging
+from foldlog.spark.sink.commits import Commit, Commits, Target
+from foldlog.spark.sink.staging import Frame, StagedFile, StagingArea
 
 DIRECTORY = "data"
 
@@ -133,7 +133,7 @@ def test_removing_what_is_not_there_is_fine() -> None:
 
 HOLDER = """
 from foldlog.files.posix import PosixFiles
-from foldlog.spark.staging import StagingArea
+from foldlog.spark.sink.staging import StagingArea
 with StagingArea(PosixFiles(), sys.argv[1]).committing():
     say("mine")
     sys.stdin.readline()

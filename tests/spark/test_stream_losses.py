@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import MISSING_CAUSES
-from foldlog.spark.offsets import Assigned
-from foldlog.spark.origin import Bounds, TopicFacts
-from foldlog.spark.stream_losses import Loss, lost_of_batch, resume
-from foldlog.spark.stream_offset import StreamOffset
+from foldlog.spark.origins.origin import Bounds, TopicFacts
+from foldlog.spark.source.offsets import Assigned
+from foldlog.spark.source.stream_losses import Loss, lost_of_batch, resume
+from foldlog.spark.source.stream_offset import StreamOffset
 from foldlog.views.bookmark import Position
 
 

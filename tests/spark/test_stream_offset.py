@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import UnreadableCheckpoint
-from foldlog.spark.stream_offset import OURS, StreamOffset
+from foldlog.spark.source.stream_offset import OURS, StreamOffset
 from foldlog.views.bookmark import Position
 
 TOPICS = st.text("ab.-_", min_size=1, max_size=5)

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 import foldlog
 from foldlog.client.log import Log
 from foldlog.errors import InvalidArgument, RecordsMissing, UnknownPartition, UnknownTopic
-from foldlog.spark.options import stream_options
-from foldlog.spark.origin import open_origin
-from foldlog.spark.stream_offset import OURS
-from foldlog.spark.stream_planner import Json, StreamPlanner
+from foldlog.spark.origins.origin import open_origin
+from foldlog.spark.source.options import stream_options
+from foldlog.spark.source.stream_offset import OURS
+from foldlog.spark.source.stream_planner import Json, StreamPlanner
 from foldlog.testing.plugin import KafkaBrokerFactory
 from foldlog.testing.sim_clock import SimClock
 

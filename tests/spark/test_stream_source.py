@@ -19,8 +19,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 import foldlog
 from foldlog.client.log import Log
 from foldlog.errors import UnknownTopic
-from foldlog.spark.stream import StreamReader, stream_reader
-from foldlog.spark.tasks import RangeTask
+from foldlog.spark.source.stream import StreamReader, stream_reader
+from foldlog.spark.source.tasks import RangeTask
 from foldlog.testing.plugin import KafkaBrokerFactory
 from spark_streams import batches_of, by_place, fill, offset_of, places, run, stream, written
 

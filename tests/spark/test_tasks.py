@@ -14,11 +14,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import foldlog
 from foldlog.errors import DirectoryElsewhere, FoldlogError, RecordsMissing
-from foldlog.spark.offsets import plan_batch
-from foldlog.spark.options import batch_options
-from foldlog.spark.origin import OriginSpec
-from foldlog.spark.origin_path import PathOrigin
-from foldlog.spark.tasks import RangeReader, RangeTask
+from foldlog.spark.origins.by_path import PathOrigin
+from foldlog.spark.origins.origin import OriginSpec
+from foldlog.spark.source.offsets import plan_batch
+from foldlog.spark.source.options import batch_options
+from foldlog.spark.source.tasks import RangeReader, RangeTask
 
 OFFSETS = StructType([StructField("offset", LongType())])
 FROM_ZERO = {"startingOffsets": '{"orders": {"0": 0}}'}

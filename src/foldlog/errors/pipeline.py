@@ -102,7 +102,7 @@ class UnfinishedCommit(StorageError):
     def __init__(self, path: str, why: str) -> None:
         super().__init__(
             f"the rows are staged in {path} and will be appended, but not all of them are yet: {why}; the next write to"
-            " that directory finishes it, and so does foldlog.spark.sink.finish_writes(path); do not write them again"
+            " that directory finishes it, and so does foldlog.spark.finish_writes(path); do not write them again"
         )
         self.path = path
         self.why = why

@@ -15,6 +15,7 @@ from foldlog.views.measures import avg, count, max, min, sum  # noqa: A004 they 
 if TYPE_CHECKING:
     from foldlog.spark.folds.commands import ask, drop, rebuild, rewind, run, status, verify
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
+    from foldlog.spark.sink.writers import finish_writes
     from foldlog.views.bookmark import Bookmark
     from foldlog.views.counters import counters
     from foldlog.views.lake import lake
@@ -26,6 +27,7 @@ _HOMES = {
     "ask": "foldlog.spark.folds.commands",
     "counters": "foldlog.views.counters",
     "drop": "foldlog.spark.folds.commands",
+    "finish_writes": "foldlog.spark.sink.writers",
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
@@ -67,6 +69,7 @@ __all__ = [
     "count",
     "counters",
     "drop",
+    "finish_writes",
     "fold",
     "from_avro",
     "from_json",

@@ -21,15 +21,15 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from foldlog.errors import InvalidArgument, SerializationError, brief_repr
-from foldlog.spark.decode_avro import AvroDecoder
-from foldlog.spark.decode_json import JsonDecoder
-from foldlog.spark.decode_protobuf import ProtobufDecoder
-from foldlog.spark.decoding import Decoder
+from foldlog.spark.decoders.avro import AvroDecoder
+from foldlog.spark.decoders.decoder import Decoder
+from foldlog.spark.decoders.json_values import JsonDecoder
+from foldlog.spark.decoders.protobuf import ProtobufDecoder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from foldlog.spark.confluent import SchemaRegistry
+    from foldlog.spark.decoders.confluent import SchemaRegistry
 
 REASON: Final = "_reason"
 OnBad = Literal["fail", "null", "reason"]

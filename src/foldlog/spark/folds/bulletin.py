@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 
 from foldlog.clock import Clock
 from foldlog.errors import FoldlogError, InvalidArgument, UnknownTopic
-from foldlog.spark.ledger import Entry, Ledger
-from foldlog.spark.origin import OffsetRange, Origin
+from foldlog.spark.origins.ledger import Entry, Ledger
+from foldlog.spark.origins.origin import OffsetRange, Origin
 
 FOLDS_TOPIC: Final = "__folds"
 PUBLISH_EVERY_MS: Final = 1000

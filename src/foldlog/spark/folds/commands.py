@@ -18,8 +18,8 @@ from foldlog.errors import FoldError, FoldlogError, UnknownTopic
 from foldlog.spark.folds import replay
 from foldlog.spark.folds.bulletin import FOLDS_TOPIC, Command, Status, encode, latest
 from foldlog.spark.folds.declaration import Fold
-from foldlog.spark.ledger import Entry, Ledger, open_ledger
-from foldlog.spark.origin import Origin, OriginSpec, open_origin, origin_spec
+from foldlog.spark.origins.ledger import Entry, Ledger, open_ledger
+from foldlog.spark.origins.origin import Origin, OriginSpec, open_origin, origin_spec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

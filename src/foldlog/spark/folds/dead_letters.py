@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from foldlog.errors import FoldError
 from foldlog.spark.folds.declaration import Fold
-from foldlog.spark.ledger import Entry, Ledger
+from foldlog.spark.origins.ledger import Entry, Ledger
 
 if TYPE_CHECKING:
     import pyarrow as pa

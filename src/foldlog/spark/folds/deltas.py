@@ -22,7 +22,7 @@ from foldlog.spark.folds.law import check_law, used_columns
 from foldlog.spark.folds.reading import Seen, TopicFrames
 from foldlog.spark.folds.shipping import ship
 from foldlog.spark.folds.spark_errors import brief_spark_error
-from foldlog.spark.origin import OffsetRange
+from foldlog.spark.origins.origin import OffsetRange
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC, Delta, Shape
 from foldlog.views.measures import WINDOW_START, Aggregation
 

@@ -21,7 +21,7 @@ from foldlog.errors import (
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.deltas import PreparedFold
 from foldlog.spark.folds.ranges import lag, reachable_ends
-from foldlog.spark.origin import Bounds, OffsetRange, Origin, TopicFacts
+from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import View
 

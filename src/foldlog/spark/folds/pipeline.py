@@ -21,8 +21,8 @@ from foldlog.spark.folds.feed import Feed, State
 from foldlog.spark.folds.replay import Verdict, Verification, rebuild_feed, rewind
 from foldlog.spark.folds.runner import OnProgress, Runner
 from foldlog.spark.folds.sizing import RANGE_BYTES
-from foldlog.spark.ledger import open_ledger
-from foldlog.spark.origin import OriginSpec, open_origin
+from foldlog.spark.origins.ledger import open_ledger
+from foldlog.spark.origins.origin import OriginSpec, open_origin
 
 ONCE_TRIES: Final = 4
 """How often a fold is tried where somebody waits for the end: the pauses between them add up to 3.5 s."""

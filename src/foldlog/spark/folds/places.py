@@ -8,7 +8,7 @@ from typing import Final
 
 from foldlog.errors import InvalidArgument
 from foldlog.spark.folds.ranges import back_to_growths
-from foldlog.spark.origin import Bounds, Origin, TopicFacts
+from foldlog.spark.origins.origin import Bounds, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
 
 _AGO: Final = re.compile(r"@?-(?P<count>\d+(\.\d+)?)(?P<unit>ms|s|m|h|d|w)")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from foldlog.spark.origin import Bounds, OffsetRange, TopicFacts
+from foldlog.spark.origins.origin import Bounds, OffsetRange, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
 
 

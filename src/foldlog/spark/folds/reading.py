@@ -19,11 +19,11 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from foldlog.errors import FoldError
-from foldlog.spark.decoding import Decoder, KeyDecoder, decoder_for, key_decoder
+from foldlog.spark.decoders.decoder import Decoder, KeyDecoder, decoder_for, key_decoder
 from foldlog.spark.folds.declaration import Topic
 from foldlog.spark.folds.ranges import split_for_tasks
 from foldlog.spark.folds.spark_errors import brief_spark_error
-from foldlog.spark.origin import OffsetRange, OriginSpec, open_origin
+from foldlog.spark.origins.origin import OffsetRange, OriginSpec, open_origin
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC
 
 if TYPE_CHECKING:

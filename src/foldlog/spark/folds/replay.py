@@ -16,8 +16,8 @@ from foldlog.errors import FoldError, FoldlogError, StaleBookmark
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.places import resolve_rewind
 from foldlog.spark.folds.sizing import RangeSizes
-from foldlog.spark.ledger import Ledger
-from foldlog.spark.origin import Bounds, Origin, TopicFacts
+from foldlog.spark.origins.ledger import Ledger
+from foldlog.spark.origins.origin import Bounds, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import View
 from foldlog.views.digest import Comparison, Digest, compare, digest
@@ -88,7 +88,7 @@ def planned_rewind(fold: Fold, to: str, origin: Origin, *, clock: Clock | None =
     stored = fold.view.bookmark()
     if stored is None:
         raise FoldError(f"fold {fold.name!r} has no view yet, so there is nothing to rewind; run it first")
-    facts, bounds = origin.topic(fold.topic.name), origin.bounds(fold.topic.name)
+    bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
     check_same_topic(fold, stored, facts)
     now_ms = (clock or SystemClock()).now_ms()
     return Rewound(stored, stored.moved(resolve_rewind(to, stored, facts, bounds, origin, now_ms)))
@@ -131,7 +131,7 @@ _CUT: Final = ("truncated", "unwritten")
 
 def what_is_missing(fold: Fold, bookmark: Bookmark, origin: Origin) -> str:
     """Why a replay cannot give what the view holds; an empty text if it can."""
-    facts, bounds = origin.topic(fold.topic.name), origin.bounds(fold.topic.name)
+    bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
     if bookmark.topic_id != facts.topic_id:
         return f"the view was folded from another topic that was also named {facts.name!r}"
     gone = {
@@ -174,7 +174,7 @@ def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_sw
     stored = fold.view.bookmark()
     if stored is None:
         raise FoldError(f"fold {fold.name!r} has no view yet; to build it: foldlog fold run")
-    facts, bounds = origin.topic(fold.topic.name), origin.bounds(fold.topic.name)
+    bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
     refuse_loss(fold, what_is_missing(fold, stored, origin), accept_loss=accept_loss)
     shadow = fold.view.shadow("rebuild")
     shadow.drop()

@@ -25,8 +25,8 @@ from foldlog.spark.folds.ranges import after, next_ranges
 from foldlog.spark.folds.reading import Seen, TopicFrames
 from foldlog.spark.folds.sizing import RANGE_BYTES, RangeSizes
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_gone
-from foldlog.spark.ledger import Ledger
-from foldlog.spark.origin import Bounds, OffsetRange, Origin, TopicFacts
+from foldlog.spark.origins.ledger import Ledger
+from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from foldlog.spark.origin import OffsetRange, Origin
+from foldlog.spark.origins.origin import OffsetRange, Origin
 from foldlog.views.bookmark import Bookmark
 
 RANGE_BYTES: Final = 64 << 20

@@ -1,0 +1,1 @@
+"""From the bytes of keys and values to typed columns. Nothing here needs Spark."""

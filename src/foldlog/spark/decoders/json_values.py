@@ -1,0 +1,301 @@
+"""JSON values to columns of a schema.
+
+The quick way joins the values of a chunk with newlines and gives them to Arrow's reader, at about a million rows a
+second and core. Where that fails, the chunk is cut into ever smaller ones, and a few records around the bad one are
+read exactly, by `json_nodes`, which also finds the reason. So one poison record costs little, and what a record means
+never depends on its neighbours.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from foldlog.limits import JSON_CHUNK_BYTES, JSON_EXACT_ROWS
+from foldlog.spark.decoders.json_nodes import Misfit, parse_document, struct_node
+from foldlog.spark.decoders.text_types import cast_text, sql_name, within_precision
+
+_CUTS: Final = 16
+"""A chunk that fails is cut into so many."""
+
+_NULL_DOCUMENT: Final = re.compile(rb"\}[ \t\r\n]*null")
+"""Arrow's reader crashes on a document that is null. Values begin with {, so it could only stand behind an object."""
+
+_SPACE: Final = " \t\r\n"
+
+
+class _Piece(NamedTuple):
+    """Consecutive rows, decoded."""
+
+    columns: list[pa.Array]
+    reasons: pa.StringArray | None
+
+
+class JsonDecoder:
+    """Each value is one JSON object; its declared fields become columns, others are skipped. See `Decoder`.
+
+    What does not fit its type is a reason, never a silent null: text for a number, a number out of range or with more
+    digits than the type holds, a field that stands there twice. A missing field is null, as is an explicit null; in a
+    schema that says NOT NULL both are a reason. docs/decoders.md has the table of types.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._node = struct_node(schema)
+        self._wanted = schema
+        self._schema = pa.schema([_nullable(field) for field in schema])
+        self._transport = pa.schema([pa.field(field.name, _transport(field.type)) for field in schema])
+        self._has_map = any(_contains_map(field.type) for field in schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def decode(self, values: pa.BinaryArray) -> tuple[list[pa.Array], pa.StringArray | None]:
+        present = values.drop_null() if values.null_count else values
+        pieces: list[_Piece] = []
+        for chunk in _chunks(present):
+            pieces.extend(self._decode_chunk(chunk))
+        columns = [
+            _joined([piece.columns[number] for piece in pieces], field.type)
+            for number, field in enumerate(self._schema)
+        ]
+        reasons = None
+        if any(piece.reasons is not None for piece in pieces):
+            reasons = _joined([_reasons_or_nulls(piece) for piece in pieces], pa.string())
+        if values.null_count == 0:
+            return columns, reasons
+        rows = _rows_of_present(values)
+        return [column.take(rows) for column in columns], None if reasons is None else reasons.take(rows)
+
+    def _decode_chunk(self, values: pa.BinaryArray) -> list[_Piece]:
+        if not self._has_map:
+            quick = self._read_quickly(values)
+            if quick is not None:
+                return [quick]
+        if len(values) <= JSON_EXACT_ROWS or self._has_map:
+            return self._read_exactly(values)
+        step = -(-len(values) // _CUTS)
+        return [
+            piece for start in range(0, len(values), step) for piece in self._decode_chunk(values.slice(start, step))
+        ]
+
+    def _read_quickly(self, values: pa.BinaryArray) -> _Piece | None:
+        """By Arrow's reader, or None if it finds anything unusual.
+
+        Each value begins with { and ends with }, and a raw newline inside a string is an error. So a value can neither
+        end inside a string nor, followed by the next one's {, inside an object or an array: it holds whole documents,
+        at least one, and as many rows as values means exactly one each.
+        """
+        try:
+            texts = values.cast(pa.string())
+        except pa.ArrowInvalid:
+            return None  # not UTF-8
+        if not _are_braced(texts):
+            texts = pc.utf8_trim(texts, characters=_SPACE)
+            if not _are_braced(texts):
+                return None
+        joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")
+        buffer = joined[0].as_buffer()
+        if _NULL_DOCUMENT.search(buffer):
+            return None
+        try:
+            table = pj.read_json(
+                pa.BufferReader(buffer),
+                pj.ReadOptions(use_threads=False, block_size=buffer.size + 1),
+                pj.ParseOptions(
+                    explicit_schema=self._transport, newlines_in_values=True, unexpected_field_behavior="ignore"
+                ),
+            )
+            if table.num_rows != len(values):
+                return None
+            columns = [_single(column) for column in table.columns]
+            return _Piece([_finish(*pair) for pair in zip(columns, self._wanted, strict=True)], None)
+        except (pa.ArrowInvalid, Misfit):
+            return None
+
+    def _read_exactly(self, values: pa.BinaryArray) -> list[_Piece]:
+        """One by one, with the reason of each that does not fit."""
+        rows: list[dict[str, object]] = []
+        reasons: list[str | None] = []
+        for number, value in enumerate(values.to_pylist()):
+            try:
+                rows.append(self._node.read(parse_document(value)))
+                reasons.append(None)
+                continue
+            except Misfit as misfit:
+                reason = str(misfit)
+            except RecursionError:
+                reason = "nested too deeply"
+            if reason == "nested too deeply" or b"Inf" in value:
+                # Arrow follows deeper than Python, and takes Inf for a number where nobody looks at it. What it reads
+                # among others it has to read alone.
+                quick = None if self._has_map else self._read_quickly(values.slice(number, 1))
+                if quick is not None:
+                    before, after = values.slice(0, number), values.slice(number + 1)
+                    return [*self._read_exactly(before), quick, *self._read_exactly(after)]
+            rows.append({})
+            reasons.append(reason)
+        columns = self._fitted(rows, reasons)
+        return [_Piece(columns, pa.array(reasons, pa.string()) if any(reasons) else None)]
+
+    def _fitted(self, rows: list[dict[str, object]], reasons: list[str | None]) -> list[pa.Array]:
+        """The columns of parsed rows; a row whose text is not a date, say, is emptied, and gets its reason."""
+        try:
+            return self._built(rows, reasons)
+        except Misfit as misfit:
+            if len(rows) == 1:
+                rows[0] = {}
+                reasons[0] = str(misfit)
+                return self._built(rows, reasons)
+        step = -(-len(rows) // _CUTS)
+        for start in range(0, len(rows), step):
+            cut = slice(start, start + step)
+            some_rows, some_reasons = rows[cut], reasons[cut]
+            self._fitted(some_rows, some_reasons)
+            rows[cut], reasons[cut] = some_rows, some_reasons
+        return self._built(rows, reasons)
+
+    def _built(self, rows: list[dict[str, object]], reasons: list[str | None]) -> list[pa.Array]:
+        is_fine = pa.array([reason is None for reason in reasons], pa.bool_())
+        columns: list[pa.Array] = []
+        for field, transport in zip(self._wanted, self._transport, strict=True):
+            values = pa.array([row.get(field.name) for row in rows], transport.type)
+            # Of the rows that are fine, since a bad one has nulls where the schema may not.
+            finished = _finish(values.filter(is_fine), field)
+            columns.append(finished if len(finished) == len(rows) else finished.take(_positions(is_fine)))
+        return columns
+
+
+def _transport(of: pa.DataType) -> pa.DataType:
+    """What Arrow's reader is asked for: text where its own understanding of a type is another than ours."""
+    if pa.types.is_struct(of):
+        return pa.struct([pa.field(field.name, _transport(field.type)) for field in of])
+    if pa.types.is_list(of):
+        return pa.list_(pa.field(of.value_field.name, _transport(of.value_type)))
+    if pa.types.is_map(of):
+        return pa.map_(of.key_type, _transport(of.item_type))
+    return pa.string() if pa.types.is_temporal(of) or pa.types.is_binary(of) else of
+
+
+def _finish(array: pa.Array, wanted: pa.Field) -> pa.Array:
+    """From the transport's type to the wanted one; Misfit if a value does not fit, or a null must not be."""
+    if array.null_count and not wanted.nullable:
+        raise Misfit("null or missing", (wanted.name,))
+    of = wanted.type
+    if pa.types.is_struct(of):
+        children = [_finish_child(array, child, field) for child, field in zip(array.flatten(), of, strict=True)]
+        fields = [_nullable(field) for field in of]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null() if array.null_count else None)
+    if pa.types.is_list(of):
+        values = _finish(array.flatten(), of.value_field)
+        offsets = _offsets(array.value_lengths())
+        return pa.ListArray.from_arrays(offsets, values, type=pa.list_(_nullable(of.value_field)))
+    if pa.types.is_map(of):
+        return _finish_map(array, of)
+    if pa.types.is_binary(of):
+        return _from_base64(array, wanted.name)
+    try:
+        if pa.types.is_temporal(of):
+            return cast_text(array, of)
+    except pa.ArrowInvalid:
+        # The exact way looks at one row at a time, so this names the text.
+        shown = next((text for text in array.to_pylist() if text is not None), "")
+        raise Misfit(f"{shown[:40]!r} is not a {sql_name(of)}", (wanted.name,)) from None
+    if pa.types.is_floating(of) and not pc.all(pc.is_finite(array), min_count=0).as_py():
+        raise Misfit(f"out of range of a {sql_name(of)}", (wanted.name,))
+    return within_precision(array) if pa.types.is_decimal128(of) else array
+
+
+def _finish_child(parent: pa.StructArray, child: pa.Array, field: pa.Field) -> pa.Array:
+    # A flattened child is null where its parent is: those are not the child's own.
+    if not field.nullable and child.null_count > parent.null_count:
+        raise Misfit("null or missing", (field.name,))
+    return _finish(child, field.with_nullable(True))
+
+
+def _finish_map(array: pa.MapArray, of: pa.MapType) -> pa.Array:
+    # Maps come from the exact way, which has just built them: keys and items lie there without gaps.
+    items = _finish(array.items, of.item_field)
+    offsets = array.offsets
+    if array.null_count:
+        is_map = pa.concat_arrays([array.is_valid(), pa.array([True])])
+        offsets = pc.if_else(is_map, offsets, pa.scalar(None, pa.int32()))
+    return pa.MapArray.from_arrays(offsets, array.keys, items, type=pa.map_(of.key_type, _nullable(of.item_field)))
+
+
+def _offsets(lengths: pa.Array) -> pa.Int32Array:
+    """The offsets of lists with these lengths; null where a list is."""
+    ends = pc.cumulative_sum(pc.fill_null(lengths, 0).cast(pa.int32()))
+    starts = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    if lengths.null_count == 0:
+        return starts
+    is_list = pa.concat_arrays([lengths.is_valid(), pa.array([True])])
+    return pc.if_else(is_list, starts, pa.scalar(None, pa.int32()))
+
+
+def _from_base64(texts: pa.StringArray, name: str) -> pa.BinaryArray:
+    try:
+        return pa.array(
+            [None if text is None else base64.b64decode(text, validate=True) for text in texts.to_pylist()], pa.binary()
+        )
+    except (binascii.Error, ValueError):
+        raise Misfit("not base64", (name,)) from None
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    """The field, and all inside it, as one that may be null: the type of a column with unreadable rows."""
+    of = field.type
+    if pa.types.is_struct(of):
+        of = pa.struct([_nullable(child) for child in of])
+    elif pa.types.is_list(of):
+        of = pa.list_(_nullable(of.value_field))
+    elif pa.types.is_map(of):
+        of = pa.map_(of.key_type, _nullable(of.item_field))
+    return pa.field(field.name, of)
+
+
+def _contains_map(of: pa.DataType) -> bool:
+    if pa.types.is_map(of):
+        return True
+    return any(_contains_map(of.field(number).type) for number in range(of.num_fields))
+
+
+def _chunks(values: pa.BinaryArray) -> list[pa.BinaryArray]:
+    """In order, each of about JSON_CHUNK_BYTES: what is joined, parsed and finished is still in the cache."""
+    total_bytes = pc.sum(pc.binary_length(values), min_count=0).as_py()
+    rows = max(1, len(values) * JSON_CHUNK_BYTES // max(1, total_bytes))
+    return [values.slice(start, rows) for start in range(0, len(values), rows)]
+
+
+def _are_braced(texts: pa.StringArray) -> bool:
+    return bool(pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}")), min_count=0).as_py())
+
+
+def _single(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _joined(pieces: list[pa.Array], of: pa.DataType) -> pa.Array:
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.concat_arrays(pieces) if pieces else pa.array([], of)
+
+
+def _reasons_or_nulls(piece: _Piece) -> pa.StringArray:
+    return pa.nulls(len(piece.columns[0]), pa.string()) if piece.reasons is None else piece.reasons
+
+
+def _rows_of_present(values: pa.Array) -> pa.Int32Array:
+    """For each row the row among the present ones; null where it is null."""
+    return _positions(values.is_valid())
+
+
+def _positions(is_present: pa.BooleanArray) -> pa.Int32Array:
+    numbers = pc.subtract(pc.cumulative_sum(is_present.cast(pa.int32())), pa.scalar(1, pa.int32()))
+    return pc.if_else(is_present, numbers, pa.scalar(None, pa.int32()))

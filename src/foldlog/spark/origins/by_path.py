@@ -1,0 +1,192 @@
+"""Reading a log's segment files directly, beside whoever writes them: on a local or a shared file system."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from foldlog.client.log import Log, open_log
+from foldlog.errors import (
+    DirectoryElsewhere,
+    FoldlogError,
+    InvalidArgument,
+    OffsetOutOfRange,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from foldlog.limits import ARROW_READ_BYTES, READ_CHUNK_BYTES
+from foldlog.log.checkpoint import StartReason
+from foldlog.log.follower import PartitionReader
+from foldlog.spark.origins.missing import records_missing
+from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, OriginSpec, TopicFacts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CAUSES = {
+    StartReason.RETENTION_SIZE: "expired",
+    StartReason.RETENTION_TIME: "expired",
+    StartReason.DELETED: "deleted",
+    StartReason.MISSING: "deleted",
+    StartReason.WRITTEN: "deleted",
+}
+
+
+class PathOrigin:
+    """See `Origin`. Takes no lock and writes nothing; reading is in bounded slices."""
+
+    def __init__(self, log: Log, spec: OriginSpec) -> None:
+        """Use `open`."""
+        self._log = log
+        self._spec = spec
+
+    @classmethod
+    def open(cls, spec: OriginSpec) -> PathOrigin:
+        """DirectoryElsewhere where `spec` comes from another process and its directory is not to be seen here."""
+        log = open_directory(spec)
+        return cls(log, replace(spec, directory_id=log.directory_id))
+
+    @property
+    def spec(self) -> OriginSpec:
+        return self._spec
+
+    def topics(self) -> list[str]:
+        self._log.broker.look_again()
+        return self._log.topics()
+
+    def topic(self, name: str) -> TopicFacts:
+        self._log.broker.look_again()
+        topic = self._log.topic(name)
+        return TopicFacts(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_count=topic.partition_count,
+            is_compacted=topic.config.log.compact,
+            growths=tuple(Growth(growth.partitions, growth.ends) for growth in topic.growths),
+        )
+
+    def bounds(self, name: str) -> dict[int, Bounds]:
+        return {number: _bounds_of(self._partition(name, number)) for number in range(self.topic(name).partition_count)}
+
+    def offsets_at(self, name: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
+        found: dict[int, int | None] = {}
+        for number, time_ms in times_ms.items():
+            hit = self._partition(name, number).offset_at_time(time_ms)
+            found[number] = None if hit is None else hit[0]
+        return found
+
+    def epoch_before(self, name: str, partition: int, offset: int) -> int:
+        epoch = -1
+        for known, start in self._partition(name, partition).load_epoch_starts():
+            if start < offset:
+                epoch = known
+        return epoch
+
+    def missing(
+        self, name: str, topic_id: str | None, partition: int, offset: int, leader_epoch: int = -1
+    ) -> str | None:
+        try:
+            facts = self.topic(name)
+        except UnknownTopic:
+            return "deleted"
+        if topic_id is not None and topic_id != facts.topic_id:
+            return "recreated"
+        if partition >= facts.partition_count:
+            return "unwritten"
+        reader = self._partition(name, partition)
+        start, end, _ = _bounds_of(reader)
+        if offset < start:
+            return _CAUSES[reader.start_reason]
+        if offset > end:
+            return "unwritten" if leader_epoch < 0 else "truncated"
+        if leader_epoch >= 0 and self.epoch_before(name, partition, offset) > leader_epoch:
+            return "truncated"  # what lies before it now was written later than what the reader has seen
+        return None
+
+    def read(
+        self, wanted: OffsetRange, columns: Sequence[str], *, topic_id: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        from foldlog.records.arrow import arrow_batches
+
+        topic, number, offset, stop = wanted
+        memory = bytearray(ARROW_READ_BYTES + READ_CHUNK_BYTES)  # what is read is copied into columns, so one will do
+        topic_id = self._checked_topic_id(wanted, topic_id)
+        reader = self._partition(topic, number)
+        while offset < stop:
+            left = wanted._replace(start=offset)
+            try:
+                data, next_offset = reader.read(offset, ARROW_READ_BYTES, memory)
+            except FoldlogError as error:
+                raise self._why(left, topic_id, error) from error
+            # A topic that was made anew has its files in the same place: what was read is the topic's if it is still
+            # there after the reading. What expired meanwhile has been read.
+            self._refuse_missing(left, topic_id, stop)
+            if not data:
+                return  # a compacted gap reaches to the end
+            end = min(stop, next_offset)
+            yield from arrow_batches(
+                data, topic=topic, partition=number, start_offset=offset, end_offset=end, columns=columns
+            )
+            offset = next_offset
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _partition(self, name: str, number: int) -> PartitionReader:
+        reader = self._log.broker.partition(name, number)
+        if not isinstance(reader, PartitionReader):
+            raise TypeError(f"{name}-{number} was opened for writing")
+        return reader
+
+    def _checked_topic_id(self, wanted: OffsetRange, topic_id: str | None) -> str | None:
+        """The id that the topic has and has to keep while it is read."""
+        if wanted.start < wanted.stop:
+            self._refuse_missing(wanted, topic_id, wanted.start)
+            self._refuse_missing(wanted, topic_id, wanted.stop)
+        return topic_id or self.topic(wanted.topic).topic_id
+
+    def _refuse_missing(self, left: OffsetRange, topic_id: str | None, offset: int) -> None:
+        cause = self.missing(left.topic, topic_id, left.partition, offset)
+        if cause is not None:
+            raise records_missing(left, cause, self._bounds_if_any(left), self._spec.place)
+
+    def _why(self, left: OffsetRange, topic_id: str | None, error: FoldlogError) -> FoldlogError:
+        """What a read failed of: often the topic's deletion, which takes its files away, or retention."""
+        cause = self.missing(left.topic, topic_id, left.partition, left.start)
+        if cause is None and isinstance(error, OffsetOutOfRange):
+            cause = "expired"
+        return error if cause is None else records_missing(left, cause, self._bounds_if_any(left), self._spec.place)
+
+    def _bounds_if_any(self, wanted: OffsetRange) -> Bounds | None:
+        try:
+            return _bounds_of(self._partition(wanted.topic, wanted.partition))
+        except (UnknownTopic, UnknownPartition):
+            return None
+
+
+def open_directory(spec: OriginSpec) -> Log:
+    """The log in that directory, to read. DirectoryElsewhere where `spec` comes from another process and its directory
+    is not to be seen here."""
+    if spec.path is None:
+        raise InvalidArgument("a path is needed")
+    host = socket.gethostname()
+    try:
+        log = open_log(spec.path, "r")
+    except StorageError as error:
+        if spec.directory_id is None:
+            raise
+        raise DirectoryElsewhere(host, spec.path, str(error)) from error
+    found = log.directory_id
+    if spec.directory_id is not None and found != spec.directory_id:
+        log.close()
+        why = f"there is another log under that path, with id {found} and not {spec.directory_id}"
+        raise DirectoryElsewhere(host, spec.path, why)
+    return log
+
+
+def _bounds_of(reader: PartitionReader) -> Bounds:
+    end = reader.high_watermark
+    return Bounds(min(reader.log_start_offset, end), end, reader.leader_epoch)

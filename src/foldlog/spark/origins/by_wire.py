@@ -1,0 +1,180 @@
+"""Reading a log over the network: from our broker, or from any Kafka cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from foldlog.client.cluster import Cluster
+from foldlog.errors import (
+    FoldlogError,
+    InvalidArgument,
+    OffsetOutOfRange,
+    RefusedByBroker,
+    UnknownPartition,
+    UnknownTopic,
+)
+from foldlog.spark.origins.missing import records_missing
+from foldlog.spark.origins.origin import Bounds, OffsetRange, OriginSpec, TopicFacts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger("foldlog")
+
+_OURS: Final = "__"
+"""How the names of topics begin that the log or a cluster keeps for itself."""
+
+_POLICY: Final = "cleanup.policy"
+_RETENTIONS: Final = ("retention.ms", "retention.bytes")
+
+
+class WireOrigin:
+    """See `Origin`. A topic's growths are not known, and whether retention or somebody deleted what is gone is told by
+    whether the topic has a retention at all. With `isolation.level=read_committed` the end is the last stable offset.
+    """
+
+    def __init__(self, cluster: Cluster, spec: OriginSpec) -> None:
+        """Use `open`."""
+        self._cluster = cluster
+        self._spec = spec
+        self._warned: set[str] = set()
+
+    @classmethod
+    def open(cls, spec: OriginSpec) -> WireOrigin:
+        """BrokerUnreachable where no broker answers."""
+        if spec.bootstrap is None:
+            raise InvalidArgument("the address of a broker is needed")
+        cluster = Cluster.open(spec.bootstrap, spec.properties, has_answered=spec.has_answered)
+        return cls(cluster, replace(spec, has_answered=True))
+
+    @property
+    def spec(self) -> OriginSpec:
+        return self._spec
+
+    def topics(self) -> list[str]:
+        return [name for name in self._cluster.topics() if not name.startswith(_OURS)]
+
+    def topic(self, name: str) -> TopicFacts:
+        topic = self._cluster.topic(name)
+        return TopicFacts(
+            name=name,
+            topic_id=topic.topic_id.hex(),
+            partition_count=topic.partition_count,
+            is_compacted="compact" in self._config(name).get(_POLICY, ""),
+            growths=None,
+        )
+
+    def bounds(self, name: str) -> dict[int, Bounds]:
+        return {number: Bounds(*bounds) for number, bounds in self._cluster.bounds(name).items()}
+
+    def offsets_at(self, name: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
+        return self._cluster.offsets_at(name, times_ms)
+
+    def epoch_before(self, name: str, partition: int, offset: int) -> int:
+        """Where each epoch ended is asked for, by halves; mostly the first question is enough."""
+        bounds = self._bounds_of(name, partition)
+        if bounds.leader_epoch < 0 or offset <= bounds.start:
+            return -1
+        low, high = 0, bounds.leader_epoch
+        probe = high - 1
+        while low < high:
+            _, end = self._cluster.epoch_end(name, partition, probe)
+            if end >= offset:
+                high = probe
+            else:
+                low = probe + 1
+            probe = (low + high) // 2
+        return low
+
+    def missing(
+        self, name: str, topic_id: str | None, partition: int, offset: int, leader_epoch: int = -1
+    ) -> str | None:
+        try:
+            topic = self._cluster.topic(name)
+        except UnknownTopic:
+            return "deleted"
+        if topic_id is not None and topic_id != topic.topic_id.hex():
+            return "recreated"
+        if partition >= topic.partition_count:
+            return "unwritten"
+        start, end, _ = self._bounds_of(name, partition)
+        if offset < start:
+            return "expired" if self._has_retention(name) else "deleted"
+        if offset > end:
+            return "unwritten" if leader_epoch < 0 else "truncated"
+        if leader_epoch >= 0 and offset > self._cluster.epoch_end(name, partition, leader_epoch)[1]:
+            return "truncated"  # what lies before it now was written later than what the reader has seen
+        return None
+
+    def read(
+        self, wanted: OffsetRange, columns: Sequence[str], *, topic_id: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        from foldlog.records.arrow import arrow_batches
+
+        topic, number, offset, stop = wanted
+        wanted_id = None if topic_id is None else _id_of(topic_id)
+        try:
+            with closing(self._cluster.fetch_range(topic, number, offset, stop, topic_id=wanted_id)) as answers:
+                for fetched in answers:
+                    end = min(stop, fetched.next_offset)
+                    for piece in fetched.pieces:
+                        yield from arrow_batches(
+                            piece, topic=topic, partition=number, start_offset=offset, end_offset=end, columns=columns
+                        )
+                    offset = fetched.next_offset
+        except (OffsetOutOfRange, UnknownTopic, UnknownPartition) as error:
+            raise self._why(wanted._replace(start=offset), topic_id, error) from error
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def _why(self, left: OffsetRange, topic_id: str | None, error: FoldlogError) -> FoldlogError:
+        for offset in (left.start, left.stop):
+            cause = self.missing(left.topic, topic_id, left.partition, offset)
+            if cause is not None:
+                return records_missing(left, cause, self._bounds_if_any(left), self._spec.place)
+        if isinstance(error, UnknownTopic):
+            # It is there, and it was there under another id while this was being read.
+            return records_missing(left, "recreated", self._bounds_if_any(left), self._spec.place)
+        return error
+
+    def _bounds_of(self, name: str, partition: int) -> Bounds:
+        found = self._cluster.bounds(name, [partition]).get(partition)
+        if found is None:
+            raise UnknownPartition(name, partition, self._cluster.partition_count(name))
+        return Bounds(*found)
+
+    def _bounds_if_any(self, wanted: OffsetRange) -> Bounds | None:
+        try:
+            return self._bounds_of(wanted.topic, wanted.partition)
+        except (UnknownTopic, UnknownPartition):
+            return None
+
+    def _has_retention(self, name: str) -> bool:
+        config = self._config(name)
+        if "delete" not in config.get(_POLICY, "delete"):
+            return False
+        return any(not config.get(setting, "1").startswith("-") for setting in _RETENTIONS)
+
+    def _config(self, name: str) -> dict[str, str]:
+        """Empty where this client may read the topic and not see its settings."""
+        try:
+            return self._cluster.topic_config(name, (_POLICY, *_RETENTIONS))
+        except RefusedByBroker as error:
+            if name not in self._warned:
+                self._warned.add(name)
+                _log.warning(
+                    "the settings of topic %r cannot be seen, so it is taken for not compacted: %s", name, error
+                )
+            return {}
+
+
+def _id_of(topic_id: str) -> bytes:
+    try:
+        return bytes.fromhex(topic_id)
+    except ValueError:
+        return b""  # no topic has it

@@ -1,0 +1,161 @@
+"""Where records come from: the segment files of a directory, or a broker. The rest of the room does not know which.
+
+An `OriginSpec` is a few strings that travel to the executors; `open_origin` makes an `Origin` of it there. An origin is
+used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from urllib.parse import parse_qsl
+
+from foldlog.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class OriginSpec:
+    """Exactly one of `path` and `bootstrap`. `directory_id` is set by the driver, and compared by who opens the path:
+    an executor that sees another directory under that path, or none, says so. `properties` are Kafka client
+    properties, without their `kafka.` prefix. `has_answered`: brokers did, at these addresses, to the driver; who finds
+    none there waits until they are back.
+    """
+
+    path: str | None = None
+    bootstrap: str | None = None
+    directory_id: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # a password may be among them
+    has_answered: bool = False
+
+    @property
+    def place(self) -> str:
+        """For people."""
+        return self.path if self.path is not None else f"kafka://{self.bootstrap}"
+
+
+class Growth(NamedTuple):
+    """Partitions were added: the count from then on, and where each older partition ended."""
+
+    partitions: int
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic at one moment. `growths` is None where the origin does not remember them (a foreign cluster)."""
+
+    name: str
+    topic_id: str
+    partition_count: int
+    is_compacted: bool
+    growths: tuple[Growth, ...] | None = ()
+
+
+class Bounds(NamedTuple):
+    """What can be read of a partition: [start, end), and the leader epoch now."""
+
+    start: int
+    end: int
+    leader_epoch: int
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of one partition to read, start inclusive, stop exclusive."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+
+
+class Origin(Protocol):
+    """One opened log to read from. Errors are foldlog's; UnknownTopic names the topics there are."""
+
+    @property
+    def spec(self) -> OriginSpec:
+        """How to open it elsewhere; with the directory's id where it is a path."""
+        ...
+
+    def topics(self) -> list[str]:
+        """Their names, without internal ones, in order; as of now."""
+        ...
+
+    def topic(self, name: str) -> TopicFacts:
+        """As of now, not as of opening."""
+        ...
+
+    def bounds(self, name: str) -> dict[int, Bounds]:
+        """Per partition; as of now."""
+        ...
+
+    def offsets_at(self, name: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
+        """Per partition the offset of the first record at or after its time; None where there is none."""
+        ...
+
+    def epoch_before(self, name: str, partition: int, offset: int) -> int:
+        """The leader epoch of the record before `offset`, or -1 if that cannot be known."""
+        ...
+
+    def missing(
+        self, name: str, topic_id: str | None, partition: int, offset: int, leader_epoch: int = -1
+    ) -> str | None:
+        """Why a reader that stands at `offset` (inclusive, of the topic with that id) cannot go on; None if it can.
+
+        One of MISSING_CAUSES: "recreated" if the id is another one, "truncated" if the log under that leader epoch
+        ends before it, "expired" or "deleted" if the log start is beyond it, "unwritten" if it is beyond the end.
+        A compacted gap is nothing missing.
+        """
+        ...
+
+    def read(
+        self, wanted: OffsetRange, columns: Sequence[str], *, topic_id: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of a range in offset order, as `foldlog.records.arrow` names and types the columns.
+
+        Gaps are legal. RecordsMissing if the range begins before the log start, ends beyond the end, or the topic is
+        another one than `topic_id`; its `wanted` is what was not read of the range, also where some batches were given.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+KAFKA_SCHEME: Final = "kafka://"
+_ADDRESSES: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+)*")
+
+
+def origin_spec(source: str | os.PathLike[str]) -> OriginSpec:
+    """What a person writes for a log: a directory, "host:port" of a broker, or "kafka://host:port,host2:port?name=value"
+    with Kafka client properties. InvalidArgument if it is none of them.
+
+    >>> origin_spec("data").path, origin_spec("127.0.0.1:9092").bootstrap
+    ('data', '127.0.0.1:9092')
+    >>> origin_spec("kafka://a:9092,b:9092?client.id=folds").properties
+    {'client.id': 'folds'}
+    """
+    text = os.fspath(source)
+    if not text:
+        raise InvalidArgument(f"{source!r} is not a log: give a directory, or kafka://host:port")
+    if text.startswith(KAFKA_SCHEME):
+        addresses, _, query = text.removeprefix(KAFKA_SCHEME).partition("?")
+        return OriginSpec(bootstrap=addresses.strip("/"), properties=dict(parse_qsl(query, keep_blank_values=True)))
+    if _ADDRESSES.fullmatch(text) and not os.path.exists(text):
+        return OriginSpec(bootstrap=text)
+    return OriginSpec(path=text)
+
+
+def open_origin(spec: OriginSpec) -> Origin:
+    """Open it in this process."""
+    if spec.path is not None:
+        from foldlog.spark.origins.by_path import PathOrigin
+
+        return PathOrigin.open(spec)
+    from foldlog.spark.origins.by_wire import WireOrigin
+
+    return WireOrigin.open(spec)

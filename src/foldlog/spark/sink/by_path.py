@@ -1,0 +1,136 @@
+"""Writing by `path`, in the tasks: rows are packed and staged beside the log. committing.py appends them.
+
+A task changes nothing in the log, but for a topic that it makes where `createTopic` allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from foldlog.client.numbered import NumberedLog, TopicLimits
+from foldlog.client.sharing import open_shared
+from foldlog.clock import SystemClock
+from foldlog.errors import InvalidArgument, TopicExists, UnknownTopic
+from foldlog.files.base import Files
+from foldlog.files.posix import PosixFiles
+from foldlog.spark.origins.by_path import open_directory
+from foldlog.spark.sink.options import SinkOptions, with_create_option
+from foldlog.spark.sink.rows import FindLimits, RowPacker
+from foldlog.spark.sink.staging import StagedFile, StagingArea, safe_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUERY_JOB: Final = "query."
+"""How the directories of a query's micro-batches begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathPlan:
+    """What the driver tells the tasks. `defaults`: what the directory's writer sets for topics that do not."""
+
+    options: SinkOptions
+    defaults: Mapping[str, str]
+
+    @property
+    def path(self) -> str:
+        if self.options.origin.path is None:
+            raise InvalidArgument("a path is needed")
+        return self.options.origin.path
+
+
+@dataclass(slots=True)
+class StagedTopic:
+    """What a task has staged for one topic: how much, and what the topic was like when it was packed."""
+
+    limits: TopicLimits
+    record_counts: dict[int, int] = field(default_factory=dict)
+    largest_batch_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """What one task has staged. `file` None: it had no rows."""
+
+    file: StagedFile | None = None
+    topics: dict[str, StagedTopic] = field(default_factory=dict)
+
+
+def plan(options: SinkOptions) -> PathPlan:
+    """On the driver, before any row is packed: LogNotFound; UnknownTopic for the topic of the option; DirectoryLocked
+    if the directory has a writer that does not listen, through which nothing could be appended later."""
+    if options.origin.path is None:
+        raise InvalidArgument("a path is needed")
+    with closing(NumberedLog.open(options.origin.path)) as log:
+        origin = replace(options.origin, directory_id=log.directory_id)
+        told = PathPlan(replace(options, origin=origin), dict(log.defaults))
+        if options.topic is not None:
+            _find_limits(told, log.limits, options.topic)
+    return told
+
+
+def job_of_query(query_id: str, batch_id: int) -> str:
+    """The directory of a micro-batch, whichever attempt it is.
+
+    >>> job_of_query("5f2c", 7)
+    'query.5f2c.7'
+    """
+    return f"{QUERY_JOB}{safe_name(query_id)}.{batch_id}"
+
+
+def stage(
+    told: PathPlan, job: str, task_number: int, rows: Iterable[pa.RecordBatch], files: Files | None = None
+) -> StagedRows:
+    """In a task: pack the rows into a file of its own. Durable on return; nothing is left of it after an error."""
+    options = told.options
+    area = StagingArea(files or PosixFiles(), told.path)
+    with open_directory(options.origin) as log:
+        packer = RowPacker(
+            lambda topic: _find_limits(told, lambda name: TopicLimits.of(log.topic(name), told.defaults), topic),
+            topic=options.topic,
+            compression=options.compression,
+            now_ms=SystemClock().now_ms(),
+        )
+        return stage_rows(area, packer, job, task_number, rows)
+
+
+def stage_rows(
+    area: StagingArea, packer: RowPacker, job: str, task_number: int, rows: Iterable[pa.RecordBatch]
+) -> StagedRows:
+    """The same with everything at hand."""
+    topics: dict[str, StagedTopic] = {}
+    file = None
+    try:
+        for packed in packer.pack(rows):
+            if file is None:
+                file = area.begin(job, task_number)
+            topic = topics.get(packed.topic)
+            if topic is None:
+                topic = topics[packed.topic] = StagedTopic(packer.limits[packed.topic])
+            counts = topic.record_counts
+            counts[packed.partition] = counts.get(packed.partition, 0) + packed.record_count
+            topic.largest_batch_bytes = max(topic.largest_batch_bytes, len(packed.buffer))
+            file.add(*packed)
+        return StagedRows(None if file is None else file.finish(), topics)
+    except BaseException:
+        if file is not None:
+            file.discard()
+        raise
+
+
+def _find_limits(told: PathPlan, look: FindLimits, topic: str) -> TopicLimits:
+    try:
+        return look(topic)
+    except UnknownTopic as error:
+        partitions = told.options.partitions_of_new_topics
+        if partitions is None:
+            raise with_create_option(error) from None
+    with open_shared(told.path) as shared:
+        try:
+            shared.create_topic(topic, partitions)
+        except TopicExists:
+            pass  # another task was as quick
+        return TopicLimits.of(shared.topic(topic), told.defaults)

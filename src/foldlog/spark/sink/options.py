@@ -1,0 +1,174 @@
+"""What `df.write` and `df.writeStream` are told, and which columns they may have: as Spark's Kafka sink, and more.
+
+Options: exactly one of `path` and `kafka.bootstrap.servers`; `topic`, which goes before the column of that name;
+`compression` (or `kafka.compression.type`); `createTopic`, how many partitions a topic gets that does not exist, as
+such a topic is refused otherwise; and in a batch `txnAppId` with `txnVersion`, as Delta has them: rows of a version
+that was written before are not written again.
+
+Columns: `value` is required, `key`, `headers`, `topic`, `partition` and `timestamp` are used. `offset` and
+`timestampType` are the log's to set, and ignored, so that rows that were read can be written. Another column is
+refused, since it would be lost; Spark's Kafka sink drops it without a word. All output modes of a stream append,
+`complete` the whole result each time, as in Spark's Kafka sink.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from foldlog.errors import InvalidArgument, UnknownTopic, brief_repr
+from foldlog.limits import PARTITIONS_MAX
+from foldlog.records.batch import Compression
+from foldlog.spark.origins.origin import OriginSpec
+from foldlog.spark.source.options import origin_spec
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+USED_COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
+IGNORED_COLUMNS: Final = ("offset", "timestampType")
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
+_WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Everything a writer is told, checked. `topic` None: the column says it. `compression` is Kafka's number.
+
+    `application` and `version` name a batch write that may come twice; both or none.
+    """
+
+    origin: OriginSpec
+    topic: str | None = None
+    compression: int = 0
+    partitions_of_new_topics: int | None = None
+    application: str | None = None
+    version: int | None = None
+
+
+def sink_options(given: Mapping[str, str], schema: StructType, *, overwrite: bool, is_stream: bool) -> SinkOptions:
+    """InvalidArgument says in one sentence what is wrong with the options, the columns or the mode."""
+    if overwrite and not is_stream:
+        raise InvalidArgument(
+            "a log is only appended to: use mode('append'); to begin anew, delete the topic or its records first"
+        )
+    texts = {name.lower(): value for name, value in given.items()}
+    topic = _text(texts, "topic")
+    check_columns(schema, has_topic=topic is not None)
+    application, version = _transaction(texts, is_stream=is_stream)
+    return SinkOptions(
+        origin=origin_spec(given),
+        topic=topic,
+        compression=_compression(texts),
+        partitions_of_new_topics=_partitions(texts),
+        application=application,
+        version=version,
+    )
+
+
+def _text(texts: Mapping[str, str], name: str) -> str | None:
+    given = texts.get(name.lower())
+    if given is not None and not given.strip():
+        raise InvalidArgument(f"{name} is empty; give it a value, or leave it out")
+    return None if given is None else given.strip()
+
+
+def _compression(texts: Mapping[str, str]) -> int:
+    """The sink's own option goes before the property of Kafka's producer."""
+    name = "compression" if "compression" in texts else "kafka.compression.type"
+    text = _text(texts, name)
+    return int(Compression.NONE if text is None else Compression.named(text.lower()))
+
+
+def _partitions(texts: Mapping[str, str]) -> int | None:
+    text = _text(texts, "createTopic")
+    if text is None:
+        return None
+    if not _WHOLE_NUMBER.fullmatch(text) or not 1 <= int(text) <= PARTITIONS_MAX:
+        raise InvalidArgument(
+            f"createTopic={brief_repr(text)} is not a number of partitions; it is a whole number from 1 to"
+            f" {PARTITIONS_MAX}"
+        )
+    return int(text)
+
+
+def _transaction(texts: Mapping[str, str], *, is_stream: bool) -> tuple[str | None, int | None]:
+    application, version = _text(texts, "txnAppId"), _text(texts, "txnVersion")
+    if application is None and version is None:
+        return None, None
+    if is_stream:
+        raise InvalidArgument("txnAppId and txnVersion are for batch writes; a stream has its query and batch ids")
+    if application is None or version is None:
+        raise InvalidArgument("txnAppId and txnVersion go together: who writes, and which of its writes this is")
+    if not _WHOLE_NUMBER.fullmatch(version):
+        raise InvalidArgument(f"txnVersion={brief_repr(version)} is not a whole number from 0 on")
+    return application, int(version)
+
+
+def with_create_option(error: UnknownTopic) -> UnknownTopic:
+    """The same error, which names the sink's own way out, too."""
+    error.args = (f"{error}, or let the sink make it with the option createTopic=<number of partitions>",)
+    return error
+
+
+def check_columns(schema: StructType, *, has_topic: bool) -> None:
+    """InvalidArgument unless rows of that schema can be records."""
+    names = schema.names
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InvalidArgument(f"there are {names.count(twice[0])} columns {twice[0]!r}; drop all but one")
+    if "value" not in names:
+        raise InvalidArgument(
+            f"there is no column 'value' to write; there are {', '.join(names) or 'none'}; make one, such as"
+            " to_json(struct('*')) AS value"
+        )
+    for name in names:
+        if name not in USED_COLUMNS and name not in IGNORED_COLUMNS:
+            raise InvalidArgument(
+                f"column {name!r} would be lost: a record has {', '.join(USED_COLUMNS)};"
+                " put it into the value, or drop it"
+            )
+    if "topic" not in names and not has_topic:
+        raise InvalidArgument("no topic was given: set the option 'topic', or have a column 'topic'")
+    for field in schema.fields:
+        allowed = _refused_type(field.name, field.dataType)
+        if allowed is not None:
+            raise InvalidArgument(
+                f"column {field.name!r} is {field.dataType.simpleString()}; it has to be {allowed}; cast it first"
+            )
+
+
+def _refused_type(name: str, kind: DataType) -> str | None:
+    """What the column would have to be; None if it is."""
+    from pyspark.sql import types
+
+    text = (types.StringType, types.CharType, types.VarcharType)
+    if name in ("key", "value"):
+        return None if isinstance(kind, (*text, types.BinaryType, types.NullType)) else "string or binary"
+    if name == "topic":
+        return None if isinstance(kind, text) else "string"
+    if name == "partition":
+        whole = (types.ByteType, types.ShortType, types.IntegerType, types.NullType)
+        return None if isinstance(kind, whole) else "int"
+    if name == "timestamp":
+        return None if isinstance(kind, (types.TimestampType, types.NullType)) else "timestamp"
+    if name == "headers":
+        return None if _are_headers(kind) else _HEADERS
+    return None
+
+
+def _are_headers(kind: DataType) -> bool:
+    from pyspark.sql import types
+
+    if isinstance(kind, types.NullType):
+        return True
+    if not isinstance(kind, types.ArrayType) or not isinstance(kind.elementType, types.StructType):
+        return False
+    fields = {field.name: field.dataType for field in kind.elementType.fields}
+    return (
+        list(fields) == ["key", "value"]
+        and isinstance(fields["key"], types.StringType)
+        and isinstance(fields["value"], types.BinaryType)
+    )

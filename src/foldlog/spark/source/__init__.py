@@ -1,0 +1,1 @@
+"""The data source `foldlog`: what `spark.read` and `spark.readStream` do."""

@@ -1,0 +1,105 @@
+"""`spark.readStream.format("foldlog")`: a stream as Spark knows it.
+
+To follow a micro-batch: `StreamReader.latestOffset`, then `partitions`, in the one process that Spark keeps to plan the
+query (stream_planner.py; what can be lost in stream_losses.py, what is stored in stream_offset.py), then
+`RangeReader.read` in the executors (tasks.py), which batch reads share.
+
+A record is given to every batch that its offset falls into, and batches do not overlap: a sink that takes each batch
+once has each record once. Offsets that were skipped with failOnDataLoss=false are counted in the query's progress,
+under `sources[0].endOffset["$foldlog"]["skipped"]`, and told in the driver's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from foldlog.clock import SystemClock
+from foldlog.spark.origins.origin import open_origin
+from foldlog.spark.plainly import plainly
+from foldlog.spark.source.offsets import split
+from foldlog.spark.source.options import ReadOptions, stream_options
+from foldlog.spark.source.stream_planner import Json, StreamPlanner
+from foldlog.spark.source.tasks import RangeReader, RangeTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:
+    """The reader of a query with these options. InvalidArgument says in one sentence what is wrong with them."""
+    return StreamReader(stream_options(options), schema)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query's reader. Spark makes one to plan, for as long as the query runs, and sends another one to the tasks:
+    so the log is opened by the first call that plans, and an opened one never travels.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._reader = RangeReader.of(options, schema)
+        self._planner: StreamPlanner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}
+
+    @plainly
+    def initialOffset(self) -> Json:  # noqa: N802 Spark's names
+        """Where startingOffsets says. Only for a new query: one that has a checkpoint goes on from there."""
+        return self._planning().initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Spark hands back what it is given, or asks for everything: the limit is a sign that the options' hold."""
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
+
+    @plainly
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        return self._planning().latest(start, unlimited=isinstance(limit, ReadAllAvailable))
+
+    @plainly
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Everything that is there now is read, in as many batches as the limits ask for, and nothing else."""
+        self._planning().fix_end()
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
+        """For the query's progress: with `endOffset` it gives the lag."""
+        return None if self._planner is None else self._planner.report()
+
+    @plainly
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        if start == end:
+            return []
+        planner = self._planning()
+        planned = planner.ranges(start, end)
+        tasks = split(planned, self._options.min_partitions, self._options.max_records_per_partition)
+        return [RangeTask(planner.origin.spec, task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._reader.read(partition)
+
+    def commit(self, end: Json) -> None:
+        """Nothing to do: where the query stands is in its checkpoint, and reading takes no consumer group."""
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+
+    def _planning(self) -> StreamPlanner:
+        if self._planner is None:
+            self._planner = StreamPlanner(open_origin(self._options.origin), self._options, SystemClock())
+        return self._planner

@@ -1,0 +1,163 @@
+"""What became of the records a stream was to read next, and where it can go on. Decided here, told by the reader.
+
+A stream stands at an offset of every partition. Between two triggers, or while the query was stopped, retention may
+have overtaken it, or somebody may have deleted records, a topic, or made a new one of the same name; a broker that lost
+its disk may have cut the log back. Each is a `Loss` that says what happened. A gap that compaction left is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from foldlog.errors import RecordsMissing
+from foldlog.spark.origins.origin import Bounds
+from foldlog.spark.source.offsets import Assigned
+from foldlog.spark.source.options import TopicPartition
+from foldlog.spark.source.stream_offset import StreamOffset
+from foldlog.views.bookmark import Position
+
+Missing = Callable[[str, str | None, int, int, int], str | None]
+"""`Origin.missing`: topic, its id, partition, offset, leader epoch; the cause, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A stream stood at `offset` of a partition, and cannot go on from there.
+
+    `resume` is where it can, None if there is nothing left to read of the partition. `skipped` counts the offsets in
+    between that the stream never read; what a deleted topic held is not known, and not counted.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    resume: int | None
+    cause: str
+    why: str
+    skipped: int = 0
+
+    @property
+    def advice(self) -> str:
+        way_on = "without it" if self.resume is None else f"from offset {self.resume}"
+        return (
+            "start the query with a new checkpointLocation to choose anew where it begins,"
+            f" or set failOnDataLoss=false to go on {way_on}"
+        )
+
+    def error(self, others: int = 0) -> RecordsMissing:
+        """What the query fails with; `others` is how many partitions more lost something."""
+        also = f" (partitions of the query that have lost something too: {others})" if others else ""
+        wanted = (self.offset, self.offset + self.skipped)
+        return RecordsMissing(self.topic, self.partition, wanted, self.cause, self.why + also, self.advice)
+
+    def __str__(self) -> str:
+        """What the query logs if it goes on."""
+        way_on = "goes on without it" if self.resume is None else f"goes on from offset {self.resume}"
+        return f"{self.topic}-{self.partition} at offset {self.offset}: {self.why}; the stream {way_on}"
+
+
+class Resumed(NamedTuple):
+    """Where every partition goes on, those met for the first time among them, and what was lost on the way."""
+
+    positions: dict[TopicPartition, Position]
+    losses: list[Loss]
+
+
+def resume(start: StreamOffset, now: Assigned, missing: Missing, topics: Callable[[], list[str]]) -> Resumed:
+    """Where a stream that stands at `start` goes on. `topics` gives all of the log, read by the query or not."""
+    positions: dict[TopicPartition, Position] = {}
+    losses: list[Loss] = []
+    for place, at in sorted(start.positions.items()):
+        topic, bounds = place[0], now.bounds.get(place)
+        if bounds is None:
+            losses.append(_gone(place, at.offset, topic in now.topics, topics))
+            continue
+        loss = _lost(place, at, start.topic_ids.get(topic), now.topics[topic].topic_id, bounds, missing)
+        if loss is None or loss.resume is None:
+            positions[place] = at
+        else:
+            positions[place] = Position(loss.resume, bounds.leader_epoch)
+            losses.append(loss)
+    for place, bounds in sorted(now.bounds.items()):
+        if place not in start.positions:
+            positions[place] = Position(bounds.start, bounds.leader_epoch)
+            if bounds.start > 0:
+                losses.append(_missed(place, bounds.start))
+    return Resumed(positions, losses)
+
+
+def lost_of_batch(begin: Resumed, end: StreamOffset, now: Assigned) -> Iterator[Loss]:
+    """What a batch that was planned before, and is to be read again, cannot read any more at its end.
+
+    `resume` is where each partition of it ends now.
+    """
+    for place, stop in sorted(end.positions.items()):
+        topic, partition = place
+        bounds, at = now.bounds.get(place), begin.positions.get(place)
+        if bounds is None or at is None or stop.offset <= at.offset:
+            continue  # nothing to read of it, or told as gone
+        planned_id = end.topic_ids.get(topic)
+        if planned_id is not None and planned_id != now.topics[topic].topic_id:
+            why = "the topic was deleted and made again since the batch was planned"
+            yield Loss(topic, partition, at.offset, at.offset, "recreated", why)
+        elif stop.offset > bounds.end:
+            why = f"the batch was planned up to offset {stop.offset}, and the log was cut back to {bounds.end} since"
+            kept = max(at.offset, bounds.end)
+            yield Loss(topic, partition, kept, kept, "truncated", why, skipped=stop.offset - kept)
+
+
+def _gone(place: TopicPartition, offset: int, is_read: bool, topics: Callable[[], list[str]]) -> Loss:
+    if is_read:
+        why = "the topic no longer has this partition, or the query no longer reads it"
+    elif place[0] in topics():
+        why = "the query read this topic before, and does not any more"
+    else:
+        why = "the topic was deleted"
+    return Loss(*place, offset, None, "deleted", why)
+
+
+def _missed(place: TopicPartition, first: int) -> Loss:
+    """A partition that was added while the query ran or was stopped is read from its first record: here it is gone."""
+    why = f"the partition is new to this query, and begins at offset {first}: what was before was removed unread"
+    return Loss(*place, 0, first, "expired", why, skipped=first)
+
+
+def _lost(
+    place: TopicPartition, at: Position, old_id: str | None, new_id: str, bounds: Bounds, missing: Missing
+) -> Loss | None:
+    topic, partition = place
+    if old_id is not None and old_id != new_id:
+        why = f"the topic was deleted and made again: its id was {old_id} and is {new_id}"
+        return Loss(topic, partition, at.offset, bounds.start, "recreated", why)
+    is_within = bounds.start <= at.offset <= bounds.end
+    if is_within and (at.leader_epoch < 0 or at.leader_epoch == bounds.leader_epoch):
+        return None  # nobody else has written since, so nothing can have been cut off
+    cause = missing(topic, old_id, partition, at.offset, at.leader_epoch)
+    if cause == "recreated":  # it happened between the two questions
+        return Loss(topic, partition, at.offset, bounds.start, cause, "the topic was deleted and made again")
+    if at.offset < bounds.start:
+        cause = "deleted" if cause == "deleted" else "expired"
+        taken = "were deleted" if cause == "deleted" else "were removed by retention"
+        why = f"the records before offset {bounds.start} {taken}"
+        return Loss(topic, partition, at.offset, bounds.start, cause, why, skipped=bounds.start - at.offset)
+    if cause is None and is_within:
+        return None
+    # The stream has been at this offset, so that "unwritten" means that the log was longer once.
+    kept = _kept(place, old_id, at, bounds, missing)
+    why = f"the log was cut back to offset {kept}, and what the stream has read from there on is no longer in it"
+    return Loss(topic, partition, at.offset, kept, "truncated", why)
+
+
+def _kept(place: TopicPartition, topic_id: str | None, at: Position, bounds: Bounds, missing: Missing) -> int:
+    """Where the history that the stream has read ends in the log: the first offset that is another record now."""
+    topic, partition = place
+    low, high = bounds.start, min(at.offset, bounds.end)
+    while at.leader_epoch >= 0 and low < high:
+        middle = (low + high + 1) // 2
+        if missing(topic, topic_id, partition, middle, at.leader_epoch) in ("truncated", "unwritten"):
+            high = middle - 1
+        else:
+            low = middle
+    return high

@@ -1,0 +1,236 @@
+"""What each micro-batch of a stream reads. Runs in the one Python process that Spark keeps for planning a query.
+
+Spark asks where to begin, how far a batch may go, and for the ranges of a batch, also of one that a crash left
+unfinished. Everything that has to outlive the process is in the offsets that it stores; what is kept here only saves
+asking the log again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from foldlog.clock import Clock
+from foldlog.errors import UnknownPartition, UnknownTopic
+from foldlog.spark.origins.missing import records_missing
+from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin
+from foldlog.spark.source.offsets import Assigned, PlannedRange, assigned, resolve, warn_skipped
+from foldlog.spark.source.options import Assign, ReadOptions, Subscribe, SubscribePattern, TopicChoice, TopicPartition
+from foldlog.spark.source.rate_limits import RateLimits, TriggerPace, shares
+from foldlog.spark.source.stream_losses import Loss, Missing, Resumed, lost_of_batch, resume
+from foldlog.spark.source.stream_offset import StreamOffset
+from foldlog.views.bookmark import Position
+
+Json = dict[str, Any]
+"""A stream offset as Spark stores it."""
+
+_LOOKS_MAX: Final = 1000
+"""Each look finds one more topic gone; a query names fewer, and nobody deletes as many while they are looked up."""
+
+_log = logging.getLogger("foldlog")
+
+
+class _Planned(NamedTuple):
+    """The batch that was planned last, which is what Spark asks for next."""
+
+    start: Json
+    end: Json
+    ranges: list[PlannedRange]
+
+
+class StreamPlanner:
+    """Plans the batches of one query. One thread at a time; the origin is its own, and closed with it."""
+
+    def __init__(self, origin: Origin, options: ReadOptions, clock: Clock) -> None:
+        self._origin = origin
+        self._options = options
+        self._limits = RateLimits(
+            options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_trigger_delay_ms
+        )
+        self._pace = TriggerPace(self._limits, clock)
+        self._fixed: Assigned | None = None
+        self._seen: Assigned | None = None
+        self._planned: _Planned | None = None
+        self._told: set[Loss] = set()
+        self._fine: set[tuple[object, ...]] = set()
+
+    @property
+    def origin(self) -> Origin:
+        return self._origin
+
+    def initial(self) -> Json:
+        """Where a new query begins. UnknownTopic if there is no such topic: a typing error, not a loss.
+
+        RecordsMissing for an offset that was asked for and is not in the log; with failOnDataLoss=false the nearest.
+        """
+        now = assigned(self._origin, self._options.topics)
+        offsets = resolve(self._origin, now, self._options.starting, "starting", self._options.on_no_match)
+        skipped = 0
+        for place, bounds in now.bounds.items():
+            if not bounds.start <= offsets[place] <= bounds.end:
+                wanted = OffsetRange(*place, offsets[place], max(offsets[place], bounds.start))
+                self._refuse(wanted, bounds, now.topics[place[0]].topic_id)
+                offsets[place] = min(max(offsets[place], bounds.start), bounds.end)
+                skipped += wanted.stop - wanted.start
+        positions = {place: Position(offsets[place], bounds.leader_epoch) for place, bounds in now.bounds.items()}
+        return StreamOffset(positions, _ids(now, positions), skipped).to_json()
+
+    def fix_end(self) -> None:
+        """From here on the log is as long as it is now, and has no other partitions, whatever comes."""
+        self._fixed = self._look(is_strict=False)
+
+    def latest(self, start: Json, *, unlimited: bool) -> Json:
+        """How far the batch that begins at `start` goes; `start` itself if there is none to be made now.
+
+        RecordsMissing if something that it would read is gone, unless failOnDataLoss is false.
+        """
+        begin = StreamOffset.from_json(start)
+        now = self._look(is_strict=self._options.fail_on_data_loss, known=begin.topics())
+        self._seen = now
+        if self._fixed is not None:
+            now = _only(now, {*begin.positions, *self._fixed.bounds})
+        resumed = resume(begin, now, self._missing_unless_fine(now), self._origin.topics)
+        self._refuse_or_tell(resumed.losses)
+        waiting = {place: self._end(place, at, now) - at.offset for place, at in resumed.positions.items()}
+        if not unlimited:
+            # A run with a fixed end cannot wait for more to come: nothing would.
+            can_wait = self._limits.min_offsets is not None and self._fixed is None
+            if can_wait and not self._pace.is_due(sum(waiting.values())):
+                return start
+            if self._limits.max_offsets is not None:
+                waiting = shares(self._limits.max_offsets, waiting)
+        end = _advanced(begin, resumed, waiting, now)
+        if end == begin:
+            return start
+        self._planned = _Planned(start, end.to_json(), _ranges(resumed, end))
+        return self._planned.end
+
+    def ranges(self, start: Json, end: Json) -> list[PlannedRange]:
+        """What the batch between the two reads. RecordsMissing as for `latest`."""
+        if start == end:
+            return []
+        if self._planned is not None and (self._planned.start, self._planned.end) == (start, end):
+            return self._planned.ranges
+        # A batch that an earlier run planned and did not finish: it has to be the same again.
+        stop = StreamOffset.from_json(end)
+        now = _only(self._look(is_strict=False), stop.positions)
+        begin = StreamOffset.from_json(start).only(stop.positions)
+        resumed = resume(begin, now, self._missing_unless_fine(now), self._origin.topics)
+        cut = list(lost_of_batch(resumed, stop, now))
+        self._refuse_or_tell([*resumed.losses, *cut])
+        shorter = {
+            (loss.topic, loss.partition): Position(loss.resume or 0, resumed.positions[loss.topic, loss.partition][1])
+            for loss in cut
+        }
+        return _ranges(resumed, replace(stop, positions={**stop.positions, **shorter}, topic_ids=_ids(now, now.bounds)))
+
+    def report(self) -> dict[str, dict[str, int]] | None:
+        """The ends that the last trigger saw, in the shape of Spark's Kafka source; None if it saw none."""
+        ends: dict[str, dict[str, int]] = {}
+        for (topic, partition), bounds in sorted(self._seen.bounds.items()) if self._seen is not None else ():
+            ends.setdefault(topic, {})[str(partition)] = bounds.end
+        return ends or None
+
+    def close(self) -> None:
+        self._origin.close()
+
+    def _look(self, *, is_strict: bool, known: Container[str] = ()) -> Assigned:
+        """What there is to read now. A topic that is not there is an error only if `is_strict` and not among `known`:
+        what the query has read of it before is told as a loss.
+        """
+        choice, looks = self._options.topics, 0
+        while True:
+            looks += 1
+            try:
+                return assigned(self._origin, choice)
+            except (UnknownTopic, UnknownPartition) as error:
+                is_wrong = is_strict and error.topic not in known and not isinstance(choice, SubscribePattern)
+                if is_wrong or looks == _LOOKS_MAX:
+                    raise
+                choice = _without(choice, error)
+
+    def _end(self, place: TopicPartition, at: Position, now: Assigned) -> int:
+        """How far a partition may be read: to its end, or to what was its end when the run was given one."""
+        end = now.bounds[place].end
+        if self._fixed is not None:
+            fixed, topic = self._fixed.bounds.get(place), place[0]
+            is_same = fixed is not None and self._fixed.topics[topic].topic_id == now.topics[topic].topic_id
+            end = min(end, fixed.end) if fixed is not None and is_same else at.offset
+        return max(at.offset, end)
+
+    def _refuse(self, wanted: OffsetRange, bounds: Bounds, topic_id: str) -> None:
+        """RecordsMissing for a starting offset that is not in the log, or a warning."""
+        if self._options.fail_on_data_loss:
+            cause = self._origin.missing(wanted.topic, topic_id, wanted.partition, wanted.start) or "expired"
+            raise records_missing(wanted, cause, bounds, self._origin.spec.place)
+        warn_skipped(wanted, wanted.stop - wanted.start, f"the log holds {bounds.start} to {bounds.end}")
+
+    def _refuse_or_tell(self, losses: Sequence[Loss]) -> None:
+        """Each loss is told once, however often Spark asks for the same batch."""
+        if losses and self._options.fail_on_data_loss:
+            raise losses[0].error(others=len(losses) - 1)
+        for loss in losses:
+            if loss not in self._told:
+                _log.warning("%s, %d offsets are skipped (failOnDataLoss=false)", loss, loss.skipped)
+        self._told = set(losses)
+
+    def _missing_unless_fine(self, now: Assigned) -> Missing:
+        """`Origin.missing`, which may cost a request for each partition, asked again only under another leader."""
+        fine, self._fine = self._fine, set()
+
+        def missing(topic: str, topic_id: str | None, partition: int, offset: int, leader_epoch: int) -> str | None:
+            start, _, leader = now.bounds[topic, partition]
+            question = (topic, topic_id, partition, offset, leader_epoch, start, leader)
+            cause = None
+            if question not in fine:
+                cause = self._origin.missing(topic, topic_id, partition, offset, leader_epoch)
+            if cause is None:
+                self._fine.add(question)
+            return cause
+
+        return missing
+
+
+def _without(choice: TopicChoice, gone: UnknownTopic | UnknownPartition) -> TopicChoice:
+    match choice:
+        case Subscribe(names):
+            return Subscribe(tuple(name for name in names if name != gone.topic))
+        case Assign(partitions):
+            number = gone.partition if isinstance(gone, UnknownPartition) else None
+            kept = (place for place in partitions if place[0] != gone.topic or number not in (None, place[1]))
+            return Assign(tuple(kept))
+        case SubscribePattern():
+            return choice  # it was deleted after it had been found, and will not be found again
+
+
+def _only(now: Assigned, places: Container[TopicPartition]) -> Assigned:
+    return replace(now, bounds={place: bounds for place, bounds in now.bounds.items() if place in places})
+
+
+def _ids(now: Assigned, places: Iterable[TopicPartition]) -> dict[str, str]:
+    return {topic: now.topics[topic].topic_id for topic, _ in places}
+
+
+def _advanced(
+    begin: StreamOffset, resumed: Resumed, taken: Mapping[TopicPartition, int], now: Assigned
+) -> StreamOffset:
+    """The end of a batch. A partition that does not move keeps what stands in `begin`, so that the texts are equal."""
+    ids = _ids(now, resumed.positions)
+    positions: dict[TopicPartition, Position] = {}
+    for place, at in resumed.positions.items():
+        offset, old = at.offset + taken.get(place, 0), begin.positions.get(place)
+        is_still = old is not None and old.offset == offset and begin.topic_ids.get(place[0]) == ids[place[0]]
+        positions[place] = old if old is not None and is_still else Position(offset, now.bounds[place].leader_epoch)
+    return StreamOffset(positions, ids, begin.skipped + sum(loss.skipped for loss in resumed.losses))
+
+
+def _ranges(begin: Resumed, end: StreamOffset) -> list[PlannedRange]:
+    return [
+        PlannedRange(OffsetRange(topic, partition, begin.positions[topic, partition].offset, stop.offset), found)
+        for (topic, partition), stop in sorted(end.positions.items())
+        if (topic, partition) in begin.positions
+        and begin.positions[topic, partition].offset < stop.offset
+        and (found := end.topic_ids.get(topic)) is not None
+    ]
