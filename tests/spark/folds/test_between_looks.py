@@ -20,8 +20,8 @@ from file_view import FileView
 from foldlog import Log
 from foldlog.spark.folds.feed import Feed
 from foldlog.spark.folds.runner import Runner
-from foldlog.spark.ledger import open_ledger
-from foldlog.spark.origin import Origin, open_origin, origin_spec
+from foldlog.spark.origins.ledger import open_ledger
+from foldlog.spark.origins.origin import Origin, open_origin, origin_spec
 from folds_model import SCHEMA, fill, payment
 
 

@@ -19,7 +19,7 @@ from file_view import FileView
 from foldlog import Log
 from foldlog.spark.folds.bulletin import Command, Status, decode, encode, latest
 from foldlog.spark.folds.declaration import Fold
-from foldlog.spark.origin import open_origin, origin_spec
+from foldlog.spark.origins.origin import open_origin, origin_spec
 from folds_model import SCHEMA, fill, mirror_of, payment
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.spark.folds.ranges import after, back_to_growths, lag, next_ranges, reachable_ends, split_for_tasks
-from foldlog.spark.origin import Bounds, Growth, OffsetRange, TopicFacts
+from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
 
 Ends = dict[int, int]

@@ -29,8 +29,8 @@ from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.feed import Feed, State, is_for_good
 from foldlog.spark.folds.replay import rebuild_feed
 from foldlog.spark.folds.runner import RANGES_AHEAD_MAX, Runner
-from foldlog.spark.ledger import open_ledger
-from foldlog.spark.origin import open_origin, origin_spec
+from foldlog.spark.origins.ledger import open_ledger
+from foldlog.spark.origins.origin import open_origin, origin_spec
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Shape
 from folds_model import SCHEMA, fill, mirror_of, payment
