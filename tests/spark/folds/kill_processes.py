@@ -28,18 +28,32 @@ class Process(NamedTuple):
     started: int
 
 
-def _stat(pid: int) -> tuple[int, Process, bool] | None:
-    """The parent of a process, its identity, and whether it is dead but not waited for; None if there is none."""
+class _Stat(NamedTuple):
+    """What Linux says of a process. `state` is R while it runs, Z once it is dead and nobody has waited for it."""
+
+    process: Process
+    parent: int
+    state: str
+
+
+def _stat(pid: int) -> _Stat | None:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state, parent, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return int(fields[1]), Process(pid, int(fields[19])), fields[0] in "ZX"
+    return _Stat(Process(pid, int(others[17])), int(parent), state)
 
 
 def children(pid: int) -> list[Process]:
-    found = [_stat(int(name)) for name in os.listdir("/proc") if name.isdigit()]
-    return [process for stat in found if stat is not None for parent, process, _ in [stat] if parent == pid]
+    try:
+        # A thread has the children that it started; not every kernel tells.
+        told = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/children")]
+        found = [_stat(int(child)) for text in told for child in text.split()]
+    except (FileNotFoundError, ProcessLookupError):
+        found = []
+    if not found:
+        found = [_stat(int(name)) for name in os.listdir("/proc") if name.isdigit()]
+    return [one.process for one in found if one is not None and one.parent == pid]
 
 
 def descendants(pid: int) -> list[Process]:
@@ -49,7 +63,12 @@ def descendants(pid: int) -> list[Process]:
 
 def is_alive(process: Process) -> bool:
     stat = _stat(process.pid)
-    return stat is not None and stat[1] == process and not stat[2]
+    return stat is not None and stat.process == process and stat.state not in "ZX"
+
+
+def is_busy(process: Process) -> bool:
+    stat = _stat(process.pid)
+    return stat is not None and stat.process == process and stat.state == "R"
 
 
 def kill(process: Process) -> bool:
@@ -109,7 +128,7 @@ class Driver:
         assert word == "ready", word
         stat = _stat(int(pid))
         assert stat is not None
-        self._jvm = stat[1]
+        self._jvm = stat.process
 
     def go(self) -> None:
         if self._jvm is None:

@@ -31,7 +31,11 @@ from foldlog.spark.folds.feed import Feed
 from folds_model import NUMBER, records_of
 from folds_shop import ALL, check_at_its_bookmark, check_rows, loaded, snapshot_of, write_pipeline
 from postgres_server import PostgresServer, server_binaries
-from spark.folds.kill_processes import Driver, drivers, kill, python_workers, wait_until
+from spark.folds.kill_processes import Driver, Process, drivers, is_busy, kill, python_workers, wait_until
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="processes are found in /proc; enable with: run the tests on Linux"
+)
 
 FEW = ("table_sqlite", "table_postgres", "search_tantivy", "counters_sqlite", "delta_history")
 SHARED = tuple(name for name in ALL if "duckdb" not in name)
@@ -40,7 +44,9 @@ SHARED = tuple(name for name in ALL if "duckdb" not in name)
 RANGE_BYTES = 15_000
 RECORDS_MAX = 5000
 TRIES_MAX = 100
-"""A worker that has nothing to do is killed without effect; now and then one is hit at work."""
+"""A worker that has just done its work is killed without effect; most are hit at work."""
+SOON_S = 0.5
+"""A worker that was at work is missed at once."""
 
 
 class Writer:
@@ -229,6 +235,20 @@ def test_twenty_killed_drivers_leave_every_view_as_its_bookmark_says(
 # --- Python workers -------------------------------------------------------------------------------------------------
 
 
+def kill_a_worker_at_work(jvm_pid: int, writer: Writer, rng: random.Random) -> None:
+    """At a random moment of its work, which takes some milliseconds."""
+
+    def busy() -> list[Process]:
+        return [one for one in python_workers(jvm_pid) if is_busy(one)]
+
+    writer.append(30)
+    wait_until(lambda: bool(busy()), "a worker has something to do")
+    Event().wait(rng.uniform(0, 0.02))
+    workers = busy() or python_workers(jvm_pid)
+    if workers:
+        kill(rng.choice(workers))
+
+
 def kill_workers(shop: Shop, spark: SparkSession, seed: int, kills: int) -> None:
     """Kill workers until `kills` of them were missed: a range failed, was read again, and the folds went on."""
     rng = random.Random(seed)
@@ -239,23 +259,15 @@ def kill_workers(shop: Shop, spark: SparkSession, seed: int, kills: int) -> None
 
     with Writer(shop.log, seed) as writer, shop.running(spark, progressed) as pipeline:
         for number in range(kills):
+            wait_until(lambda: moved.is_set() or not pipeline.is_alive(), "the folds go on")
+            assert pipeline.is_alive()
             missed.clear()
             for _ in range(TRIES_MAX):
-                moved.clear()
-                writer.append(30)
-                wait_until(lambda: moved.is_set() or not pipeline.is_alive(), "the folds go on")
-                assert pipeline.is_alive()
-                moved.clear()
-                # Some moment of the next range: they take about that long.
-                Event().wait(rng.uniform(0, 0.3))
-                workers = python_workers(jvm_of(spark))
-                if workers:
-                    kill(rng.choice(workers))
-                writer.append(30)
-                wait_until(lambda: moved.is_set() or missed.is_set(), "a range is stored, or a worker missed")
-                if missed.is_set():
+                kill_a_worker_at_work(jvm_of(spark), writer, rng)
+                if missed.wait(SOON_S):
                     break
             assert missed.is_set(), f"{TRIES_MAX} workers were killed, and nobody missed one"
+            moved.clear()
             if number == kills // 2:
                 writer.grow(3)
             if number % 5 == 4:
