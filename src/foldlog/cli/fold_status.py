@@ -28,14 +28,13 @@ def status_json(states: Sequence[FoldState]) -> str:
 
 
 def _cells(state: FoldState) -> tuple[str, ...]:
-    told = state.published
     return (
         state.fold,
         _doing(state),
         str(state.lag),
         offsets_text(state.bookmark or {}),
         offsets_text(state.end),
-        "-" if told is None else str(told.dead_letters),
+        str(state.dead_letters),
         str(state.skipped),
         state.view,
     )

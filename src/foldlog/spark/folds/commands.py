@@ -44,6 +44,8 @@ class FoldState:
     end: dict[int, int]
     lag: int
     skipped: int
+    dead_letters: int
+    """How many its topic of dead letters holds, at most."""
     published: Status | None
     is_running: bool
     error: str | None
@@ -136,10 +138,18 @@ def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bo
         end={n: bound.end for n, bound in sorted(bounds.items())},
         lag=sum(b.end - b.start for b in bounds.values()) if bookmark is None else lag(bookmark, bounds),
         skipped=0 if bookmark is None else bookmark.skipped,
+        dead_letters=_dead_letters(fold, origin),
         published=told,
         is_running=is_running,
         error=error,
     )
+
+
+def _dead_letters(fold: Fold, origin: Origin) -> int:
+    try:
+        return sum(bound.end - bound.start for bound in origin.bounds(fold.dead_letters).values())
+    except FoldlogError:
+        return 0  # nothing was ever set aside
 
 
 def rewind(fold: Fold, source: Source, to: str | int) -> replay.Rewound:

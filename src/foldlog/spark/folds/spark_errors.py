@@ -28,8 +28,18 @@ def brief_spark_error(error: BaseException) -> str:
         if "Traceback (most recent call last)" in line:
             told = [one for one in lines[index + 1 :] if _is_raised(one)]
             if told:
-                return told[0][:500]
+                return _without_our_type(told[0])[:500]
     return lines[0][:500] if lines else type(error).__name__
+
+
+def _without_our_type(line: str) -> str:
+    """Our own errors are sentences; the types of others say what they mean.
+
+    >>> _without_our_type("foldlog.errors.FoldError: it rains"), _without_our_type("KeyError: 'x'")
+    ('it rains', "KeyError: 'x'")
+    """
+    name, _, text = line.partition(": ")
+    return text if name.startswith("foldlog.errors.") else line
 
 
 def _is_raised(line: str) -> bool:

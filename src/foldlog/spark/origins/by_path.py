@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -47,7 +48,9 @@ class PathOrigin:
     def open(cls, spec: OriginSpec) -> PathOrigin:
         """DirectoryElsewhere where `spec` comes from another process and its directory is not to be seen here."""
         log = open_directory(spec)
-        return cls(log, replace(spec, directory_id=log.directory_id))
+        # Absolute: Spark's processes stay in the directory that they were started in.
+        path = None if spec.path is None else os.path.abspath(spec.path)
+        return cls(log, replace(spec, path=path, directory_id=log.directory_id))
 
     @property
     def spec(self) -> OriginSpec:
