@@ -349,7 +349,7 @@ def test_folds_may_explode_join_static_frames_use_meta_and_read_text_and_bytes(
     (tmp_path / "folds.py").write_text(ORDERS.format(views=views))
     folds = loaded(tmp_path / "folds.py")
     written = [
-        ("1", order("Pune", ("tea", 5), ("cup", 9), ("tea", 6))),
+        ("1", order("Pune", ("tea", 5), ("cup", 9), ("mug", 6))),
         ("2", order("Goa", ("tea", 1))),
         ("3", order("Agra", ("jug", 2), ("cup", 3))),
         ("1", order("Goa", ("cup", 8))),
