@@ -2,8 +2,9 @@
 
 The workers open the log, gather the columns and decode them to Arrow, so that rows cross into the JVM once, typed, and
 only the columns that the fold uses: crossing is what costs, 0.1 us a row and column each way. Where a fold takes its
-rows as they are, they cross as whole batches, packed into one value each, and the JVM never sees a row. Records that do
-not parse are counted and left out; a second look at the same range brings them, with the reason.
+rows as they are, Spark has nothing to plan and the JVM nothing to look at: whole batches cross as bytes, in a job that
+has no plan and less than half the fixed cost. Records that do not parse are counted and left out; a second look at the
+same range brings them, with the reason.
 """
 
 from __future__ import annotations
@@ -54,10 +55,6 @@ _DEAD: Final = T.StructType(
 )
 
 
-PAYLOAD: Final = "payload"
-_PACKED: Final = T.StructType([T.StructField(PAYLOAD, T.BinaryType(), False)])
-
-
 class Seen(NamedTuple):
     """What the tasks of a range met. Hints, not results: a task that ran twice, or ended late, counts too much."""
 
@@ -90,22 +87,17 @@ class RangeReader:
     schema: pa.Schema
     look: Literal["rows", "dead"]
     seen: Accumulator[Seen] | None = field(default=None)
-    is_packed: bool = False
 
-    def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = self._read(batches)
-        return map(_packed, found) if self.is_packed else found
-
-    def _read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(self, numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """The records of the tasks with these numbers."""
         origin = open_origin(self.spec)
         try:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    for wanted in self.tasks[number]:
-                        for records in origin.read(wanted, self._columns(), topic_id=self.topic_id):
-                            found = self._decoded(records, wanted)
-                            if found.num_rows:
-                                yield found
+            for number in numbers:
+                for wanted in self.tasks[number]:
+                    for records in origin.read(wanted, self._columns(), topic_id=self.topic_id):
+                        found = self._decoded(records, wanted)
+                        if found.num_rows:
+                            yield found
         finally:
             origin.close()
 
@@ -178,16 +170,6 @@ class RangeReader:
         return pa.RecordBatch.from_arrays(kept, schema=self.schema)
 
 
-def _packed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A whole batch as one value."""
-    import pyarrow as pa
-
-    data = batch.serialize()
-    edges = pa.array([0, data.size], pa.int32()).buffers()[1]
-    payload = pa.Array.from_buffers(pa.binary(), 1, [None, edges, data])
-    return pa.RecordBatch.from_arrays([payload], [PAYLOAD])
-
-
 class TopicFrames:
     """Makes DataFrames of ranges of one topic. The driver's; one thread at a time."""
 
@@ -249,10 +231,11 @@ class TopicFrames:
     ) -> pa.Table:
         import pyarrow as pa
 
-        arrow = to_arrow_schema(schema, timezone="UTC")
-        payloads = self._frame(ranges, schema, "rows", needs_key, seen, is_packed=True).toArrow()[PAYLOAD]
-        batches = [pa.ipc.read_record_batch(payload.as_buffer(), arrow) for payload in payloads]
-        return pa.Table.from_batches(batches, schema=arrow)
+        reader = self._reader(ranges, schema, "rows", needs_key, seen)
+        count = len(reader.tasks)
+        packed = self._spark.sparkContext.parallelize(range(count), count).mapPartitions(_packing(reader)).collect()
+        batches = [pa.ipc.read_record_batch(pa.py_buffer(data), reader.schema) for data in packed]
+        return pa.Table.from_batches(batches, schema=reader.schema)
 
     def empty(self) -> DataFrame:
         """No rows, of the same columns: to see what a fold makes of them."""
@@ -274,14 +257,23 @@ class TopicFrames:
         look: Literal["rows", "dead"],
         needs_key: bool,
         seen: Accumulator[Seen] | None,
-        *,
-        is_packed: bool = False,
     ) -> DataFrame:
-        tasks = split_for_tasks(ranges, self._spark.sparkContext.defaultParallelism, SMALLEST_TASK)
-        reader = RangeReader(
+        reader = self._reader(ranges, schema, look, needs_key, seen)
+        count = len(reader.tasks)
+        return self._spark.range(0, count, 1, count).mapInArrow(_reading(reader), schema)
+
+    def _reader(
+        self,
+        ranges: Sequence[OffsetRange],
+        schema: T.StructType,
+        look: Literal["rows", "dead"],
+        needs_key: bool,
+        seen: Accumulator[Seen] | None,
+    ) -> RangeReader:
+        return RangeReader(
             spec=self._spec,
             topic_id=self._topic_id,
-            tasks=tasks,
+            tasks=split_for_tasks(ranges, self._spark.sparkContext.defaultParallelism, SMALLEST_TASK),
             key=self._key,
             keys=self._keys,
             values=self._values,
@@ -289,19 +281,25 @@ class TopicFrames:
             schema=to_arrow_schema(schema, timezone="UTC"),
             look=look,
             seen=seen,
-            is_packed=is_packed,
         )
-        given = self._spark.range(0, len(tasks), 1, len(tasks))
-        return given.mapInArrow(_reading(reader), _PACKED if is_packed else schema)
 
 
 def _reading(reader: RangeReader) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Spark wants a plain function of the iterator. Its name stands in the plan: `law` knows the topic's rows by it."""
 
     def foldlog_rows(batches: Iterator[Any]) -> Iterator[Any]:
-        return reader.read(batches)
+        return reader.read(number for batch in batches for number in batch.column(0).to_pylist())
 
     return foldlog_rows
+
+
+def _packing(reader: RangeReader) -> Callable[[Iterable[int]], Iterator[bytes]]:
+    """Whole batches as bytes."""
+
+    def foldlog_batches(numbers: Iterable[int]) -> Iterator[bytes]:
+        return (batch.serialize().to_pybytes() for batch in reader.read(numbers))
+
+    return foldlog_batches
 
 
 def _parsed(topic: Topic) -> T.StructType | None:
