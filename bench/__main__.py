@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from bench import (
@@ -56,6 +57,8 @@ SECTIONS: dict[str, Callable[[Place, Scale], Table]] = {
 def main() -> int:
     arguments = _parse()
     scale = QUICK if arguments.quick else FULL
+    if arguments.fold_records is not None:
+        scale = replace(scale, fold_records=arguments.fold_records)
     chosen = arguments.section or list(SECTIONS)
     root = _directory(arguments.dir)
     text = [_heading(scale)]
@@ -79,6 +82,12 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--section", action="append", choices=list(SECTIONS), help="only this one; may be repeated")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything runs, measures nothing")
+    parser.add_argument(
+        "--fold-records",
+        type=int,
+        metavar="N",
+        help=f"records that the section 'folds' folds into each view (default: {FULL.fold_records})",
+    )
     parser.add_argument("--write", action="store_true", help="also write bench/results.md")
     parser.add_argument("--dir", help="work in this directory (default: build/ of the repository, removed afterwards)")
     return parser.parse_args()
@@ -93,7 +102,7 @@ def _directory(chosen: str | None) -> Path:
 
 def _heading(scale: Scale) -> str:
     loops = "compiled loops" if COMPILED else "Python loops: nothing here says anything about the compiled ones"
-    size = "" if scale is FULL else " Tiny sizes: these figures mean nothing."
+    size = "" if scale.repeats == FULL.repeats else " Tiny sizes: these figures mean nothing."
     return (
         "# Benchmark\n\n"
         f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores,"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench import broker_process, spark_topics
 from bench.measuring import Place, Scale, percentile
@@ -39,7 +39,7 @@ def _notes(scale: Scale) -> list[str]:
     return [
         f"{scale.fold_latencies} records, one by one: p50 / p99. The runner looks every {duration(INTERVAL_S)}.",
         "Appended through a broker in a process of its own, durably; the clock starts before that. Read by SQL.",
-        "'empty job' is the least that Spark does: one task, whose Python worker gives back one row.",
+        "'empty job' is the least that Spark does: one task without a plan, whose Python worker gives back one number.",
     ]
 
 
@@ -122,7 +122,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _empty_job(spark: SparkSession) -> None:
-    def as_they_are(batches: Iterator[Any]) -> Iterator[Any]:
-        return batches
+    def as_they_are(numbers: Iterable[int]) -> Iterable[int]:
+        return numbers
 
-    spark.range(0, 1, 1, 1).mapInArrow(as_they_are, "id long").toArrow()
+    spark.sparkContext.parallelize([1], 1).mapPartitions(as_they_are).collect()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TITLE = "Folds: memory of the driver"
 GROWTH_MAX = 1.25
+JVM_BYTES_MAX = 1_500_000_000
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PATIENCE_S = 900
@@ -40,28 +41,31 @@ class Peak(NamedTuple):
 @with_spark(TITLE)
 def run(place: Place, scale: Scale, spark: SparkSession) -> Table:
     peaks = {records: measure(place, records, cores(spark)) for records in scale.fold_memory_records}
-    few, *more = peaks
-    rows = [_row(few, peaks[few], what) for what in ("python_bytes", "jvm_bytes")]
-    rows += [_row(many, peaks[many], what, few, peaks[few]) for many in more for what in ("python_bytes", "jvm_bytes")]
+    few, *_ = peaks
+    rows = [row for records, peak in peaks.items() for row in _rows(records, peak, few, peaks[few])]
     notes = [
         "The most that was ever resident (VmHWM) of a driver that folds JSON payments into Parquet files.",
         "Every row passes through it, a range of 64 MiB at a time: one is stored while the next is computed.",
-        "A session alone, before it folds, is part of each figure. Java takes of its heap (1 GiB) what it likes.",
+        "A session alone, before it folds, is part of each figure. Java takes of its heap, 1 GiB, what it likes.",
     ]
     return table_of(TITLE, rows, notes)
 
 
-def _row(records: int, peak: Peak, what: str, few: int = 0, beside: Peak | None = None) -> Row:
-    name = "Python" if what == "python_bytes" else "the JVM"
-    size = getattr(peak, what)
-    ours = f"{size / 1e6:.0f} MB, {duration(peak.seconds)}"
-    if beside is None:
-        return Row(f"{count(records)} records, {name}", ours, "-")
-    other = getattr(beside, what)
-    return Row(
-        f"{count(records)} records, {name}", ours, f"{count(few)} records {other / 1e6:.0f} MB", other / size,
-        f"<= {GROWTH_MAX} times that", size <= GROWTH_MAX * other,
-    )  # fmt: skip
+def _rows(records: int, peak: Peak, few: int, beside: Peak) -> list[Row]:
+    growth = peak.python_bytes / beside.python_bytes
+    took = f"{count(records)} records in {duration(peak.seconds)}"
+    return [
+        Row(
+            f"{took}, Python", f"{peak.python_bytes / 1e6:.0f} MB",
+            f"{count(few)} records {beside.python_bytes / 1e6:.0f} MB", 1 / growth,
+            f"<= {GROWTH_MAX} times that", growth <= GROWTH_MAX,
+        ),
+        Row(
+            f"{took}, the JVM", f"{peak.jvm_bytes / 1e6:.0f} MB",
+            f"{count(few)} records {beside.jvm_bytes / 1e6:.0f} MB", beside.jvm_bytes / peak.jvm_bytes,
+            f"<= {JVM_BYTES_MAX / 1e9} GB", peak.jvm_bytes <= JVM_BYTES_MAX,
+        ),
+    ]  # fmt: skip
 
 
 def measure(place: Place, records: int, partitions: int) -> Peak:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TITLE = "Spark: from the log to nowhere"
 FOUR = "key binary, value binary, partition int, offset bigint"
 VALUE_BYTES = (100, 1000)
+WAYS = ("batch", "AvailableNow")
 AIMS = {"path": 0.8, "wire": 0.6}
 
 _READY_BATCHES = 4
@@ -59,7 +60,12 @@ def run(place: Place, scale: Scale, spark: SparkSession) -> Table:
 
 
 def read_topic(
-    place: Place, scale: Scale, spark: SparkSession, value_bytes: int, schemas: Mapping[str, str]
+    place: Place,
+    scale: Scale,
+    spark: SparkSession,
+    value_bytes: int,
+    schemas: Mapping[str, str],
+    ways: Sequence[str] = WAYS,
 ) -> list[Row]:
     """One topic in several schemas: batch and stream, by path and by wire."""
     from bench import spark_ceiling
@@ -73,7 +79,7 @@ def read_topic(
         topic = _Topic(spark, home / "log", "{}:{}".format(*broker.address), home / "parquet", records)
         _log_frame(topic, "path", all_columns()).write.parquet(str(topic.parquet))
         for title, schema in schemas.items():
-            rows += _compare(place, scale, topic, f"{value_bytes} B values, {title}", schema)
+            rows += _compare(place, scale, topic, f"{value_bytes} B values, {title}", schema, ways)
     place.give_back(home)
     return rows
 
@@ -84,22 +90,20 @@ def all_columns() -> str:
     return ddl(include_headers=True)
 
 
-def _compare(place: Place, scale: Scale, topic: _Topic, name: str, schema: str) -> list[Row]:
+def _compare(place: Place, scale: Scale, topic: _Topic, name: str, schema: str, ways: Sequence[str]) -> list[Row]:
     ready = topic.parquet.parent / f"ready-{len(schema)}.arrow"
     _save_ready(topic, schema, ready)
-    batch = {
-        "path": partial(_batch, topic, lambda: _log_frame(topic, "path", schema)),
-        "wire": partial(_batch, topic, lambda: _log_frame(topic, "wire", schema)),
-        "ceiling": partial(_batch, topic, lambda: _ceiling_frame(topic, ready, schema)),
-        "Parquet": partial(_batch, topic, lambda: _parquet_frame(topic, schema)),
+    frames: dict[str, Callable[[bool], DataFrame]] = {
+        "path": lambda is_stream: _log_frame(topic, "path", schema, is_stream=is_stream),
+        "wire": lambda is_stream: _log_frame(topic, "wire", schema, is_stream=is_stream),
+        "ceiling": lambda is_stream: _ceiling_frame(topic, ready, schema, is_stream=is_stream),
+        "Parquet": lambda is_stream: _parquet_frame(topic, schema, is_stream=is_stream),
     }
-    stream = {
-        "path": partial(_stream, place, topic, lambda: _log_frame(topic, "path", schema, is_stream=True)),
-        "wire": partial(_stream, place, topic, lambda: _log_frame(topic, "wire", schema, is_stream=True)),
-        "ceiling": partial(_stream, place, topic, lambda: _ceiling_frame(topic, ready, schema, is_stream=True)),
-        "Parquet": partial(_stream, place, topic, lambda: _parquet_frame(topic, schema, is_stream=True)),
+    runs = {
+        "batch": {who: partial(_batch, topic, partial(frame, False)) for who, frame in frames.items()},
+        "AvailableNow": {who: partial(_stream, place, topic, partial(frame, True)) for who, frame in frames.items()},
     }
-    return [*_rows(scale, f"batch, {name}", batch), *_rows(scale, f"AvailableNow, {name}", stream)]
+    return [row for way in ways for row in _rows(scale, f"{way}, {name}", runs[way])]
 
 
 def _rows(scale: Scale, name: str, runs: Mapping[str, Callable[[], float]]) -> list[Row]:
