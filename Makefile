@@ -24,10 +24,10 @@ help: ## this list
 setup: $(READY) ## check the machine, make the virtual environment, install, compile the kernels
 
 test: $(READY) ## run the tests; ends with what was skipped and how to enable it
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 test-faults: $(READY) ## the long runs of kill -9 and power cuts that `make test` has in short
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m faults $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope -m faults $(ARGS)
 
 lint: $(READY) ## style, types, and who may import whom
 	$(BIN)/ruff check .

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # No deadline: the machine is shared, and a slow example is not a wrong one. `make test` stays quick with the default;
 # FOLDLOG_TEST_PROFILE=thorough looks ten times as far.
@@ -19,6 +21,22 @@ settings.register_profile("thorough", settings.get_profile("default"), max_examp
 settings.load_profile(os.environ.get("FOLDLOG_TEST_PROFILE", "default"))
 
 _ENABLE = "enable with:"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Tests of Spark share one session, and so one process; every other test goes where there is room.
+
+    Not xdist's own groups: they are kept in the ids of tests, which newer pytests do not let it change.
+    """
+    return SparkTogether(config, log)
+
+
+class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out tests one by one, and those of Spark as one lot, first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith("tests/spark/") else nodeid
 
 
 @pytest.hookimpl(trylast=True)

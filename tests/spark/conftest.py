@@ -1,23 +1,13 @@
-"""One Spark session for the whole run: all tests that use it run in one process, whatever the number of workers."""
+"""One Spark session for the whole run: tests/conftest.py lets all tests of this folder run in one process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from spark_session import ensure_archive, missing_java, start_session
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The hook is called with all items of the run, not only with this folder's."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ def test_ranges_begin_at_the_bookmark_stay_below_the_ends_and_always_get_somewhe
         assert one.start == bookmark.positions[one.partition].offset
         assert one.start < one.stop <= ends[one.partition]
     read = sum(one.stop - one.start for one in ranges)
-    assert read <= max(budget, len(ranges))
+    assert read < budget + len(ranges)  # each gets one at least, which its share may not have given it
     assert bool(ranges) == any(left for _, left in partitions.values())
     if sum(left for _, left in partitions.values()) <= budget:
         assert {one.partition: one.stop for one in ranges} == {n: e for n, e in ends.items() if partitions[n][1]}
