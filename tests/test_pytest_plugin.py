@@ -288,7 +288,8 @@ def test_nothing_of_the_broker_is_imported_before_a_test_wants_it(pytester: pyte
 
         def test_it():
             ours = {name.removeprefix("foldlog.") for name in sys.modules if name.partition(".")[0] == "foldlog"}
-            assert ours == {"foldlog", "errors", "testing", "testing.kafka_broker", "testing.plugin"}
+            named = {"errors", "errors.log", "errors.pipeline"}
+            assert ours == {"foldlog", *named, "testing", "testing.kafka_broker", "testing.plugin"}
             assert not {"uvloop", "asyncio", "pyarrow", "cramjam"} & set(sys.modules)
     """)
     run().assert_outcomes(passed=1)

@@ -215,6 +215,7 @@ def test_not_a_number_is_the_largest_number(make: Make) -> None:
     assert math.isnan(row["most"])
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sqlite3 may tell of it on top
 @pytest.mark.parametrize(
     ("kind", "largest", "more"),
     [
