@@ -98,9 +98,13 @@ def test_batches_of_a_bounded_size_hold_the_same_rows(
     log: bytearray, start: int, length: int, enough_bytes: int
 ) -> None:
     base = kernels_py.walk(log).headers[0].base_offset if log else 0
-    span = {"start_offset": base + start, "end_offset": base + start + length}
-    whole, _ = arrow.to_arrow(log, topic="orders", partition=4, **span)
-    parts = list(arrow.arrow_batches(log, topic="orders", partition=4, enough_bytes=enough_bytes, **span))
+    first, end = base + start, base + start + length
+    whole, _ = arrow.to_arrow(log, topic="orders", partition=4, start_offset=first, end_offset=end)
+    parts = list(
+        arrow.arrow_batches(
+            log, topic="orders", partition=4, start_offset=first, end_offset=end, enough_bytes=enough_bytes
+        )
+    )
     assert [row for part in parts for row in rows_of(part)] == rows_of(whole)
     assert all(part.num_rows for part in parts)
 
