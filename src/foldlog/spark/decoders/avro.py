@@ -13,8 +13,8 @@ from foldlog.errors import InvalidArgument
 from foldlog.limits import REGISTRY_SCHEMAS_MAX
 from foldlog.spark.decoders.avro_types import arrow_type, has_nanos, logical_types, parse_avro
 from foldlog.spark.decoders.columns_by_name import pick_columns
-from foldlog.spark.decoders.confluent import NotFramed, SchemaRegistry, read_header
-from foldlog.spark.decoders.row_columns import Row, Unreadable, build_columns, reasons_array
+from foldlog.spark.decoders.confluent import SchemaRegistry, read_header
+from foldlog.spark.decoders.row_columns import Row, Unreadable, decode_rows
 
 _BROKEN = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, struct.error)
 """What fastavro raises on bytes that are not a record of the schema."""
@@ -79,18 +79,7 @@ class AvroDecoder:
         return self._schema
 
     def decode(self, values: pa.BinaryArray) -> tuple[list[pa.Array], pa.StringArray | None]:
-        rows: list[Row | None] = []
-        reasons: list[str | None] = []
-        for value in values.to_pylist():
-            row, reason = None, None
-            if value is not None:
-                try:
-                    row = self._row(value)
-                except (Unreadable, NotFramed) as error:
-                    reason = str(error)
-            rows.append(row)
-            reasons.append(reason)
-        return build_columns(self._schema, rows, reasons), reasons_array(reasons)
+        return decode_rows(self._schema, values, self._row)
 
     def _row(self, value: bytes) -> Row:
         record = self._record(value)

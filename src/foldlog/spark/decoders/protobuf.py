@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from foldlog.errors import InvalidArgument, MissingDependency, brief_repr
 from foldlog.spark.decoders.columns_by_name import pick_columns
-from foldlog.spark.decoders.confluent import NotFramed, read_header, read_message_path
+from foldlog.spark.decoders.confluent import read_header, read_message_path
 from foldlog.spark.decoders.protobuf_types import column
-from foldlog.spark.decoders.row_columns import Row, Unreadable, build_columns, reasons_array
+from foldlog.spark.decoders.row_columns import Row, Unreadable, decode_rows
 
 
 class ProtobufDecoder:
@@ -64,18 +64,7 @@ class ProtobufDecoder:
         return self._schema
 
     def decode(self, values: pa.BinaryArray) -> tuple[list[pa.Array], pa.StringArray | None]:
-        rows: list[Row | None] = []
-        reasons: list[str | None] = []
-        for value in values.to_pylist():
-            row, reason = None, None
-            if value is not None:
-                try:
-                    row = self._row(value)
-                except (Unreadable, NotFramed) as error:
-                    reason = str(error)
-            rows.append(row)
-            reasons.append(reason)
-        return build_columns(self._schema, rows, reasons), reasons_array(reasons)
+        return decode_rows(self._schema, values, self._row)
 
     def _row(self, value: bytes) -> Row:
         if self._paths is not None:

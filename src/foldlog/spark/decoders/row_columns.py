@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+
+from foldlog.spark.decoders.confluent import NotFramed
 
 _CUTS: Final = 16
 
@@ -14,6 +16,25 @@ Row = tuple[Any, ...]
 
 class Unreadable(Exception):
     """One record cannot be read; the text is the reason."""
+
+
+def decode_rows(
+    schema: pa.Schema, values: pa.BinaryArray, read: Callable[[bytes], Row]
+) -> tuple[list[pa.Array], pa.StringArray | None]:
+    """What `Decoder.decode` gives, of a function that reads one value or raises Unreadable or NotFramed."""
+    rows: list[Row | None] = []
+    reasons: list[str | None] = []
+    for value in values.to_pylist():
+        row, reason = None, None
+        if value is not None:
+            try:
+                row = read(value)
+            except (Unreadable, NotFramed) as error:
+                reason = str(error)
+        rows.append(row)
+        reasons.append(reason)
+    columns = build_columns(schema, rows, reasons)  # first: it may add reasons
+    return columns, reasons_array(reasons)
 
 
 def build_columns(schema: pa.Schema, rows: Sequence[Row | None], reasons: list[str | None]) -> list[pa.Array]:
