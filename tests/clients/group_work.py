@@ -18,7 +18,12 @@ Done = tuple[int, int]
 
 
 class Worker(Protocol):
-    """A member of a group, of any client or embedded. `commit` raises Refused if the group has moved on."""
+    """A member of a group, of any client or embedded. `commit` raises Refused if the group has moved on.
+
+    `taken` is what rebalances took from it, in order.
+    """
+
+    taken: list[set[Place]]
 
     def poll(self) -> list[Received]: ...
 
@@ -40,6 +45,7 @@ class Work:
         self._log = log
         self._topic = topic
         self._written: Counter[Done] = Counter()
+        self._refused: dict[int, tuple[list[Received], int]] = {}
         self.done: Counter[Done] = Counter()
 
     def give(self, each: int) -> None:
@@ -56,7 +62,7 @@ class Work:
         """Let the members work until all is done."""
 
         def is_finished() -> bool:
-            for done in at_once([partial(_step, member) for member in members]):
+            for done in at_once([partial(self._step, member) for member in members]):
                 self.done.update(done)
             return set(self.done) == set(self._written)
 
@@ -66,15 +72,21 @@ class Work:
     def is_right(self) -> bool:
         return self.done == self._written
 
-
-def _step(member: Worker) -> list[Done]:
-    """Poll, and commit what came; what is done then."""
-    read = member.poll()
-    mine = member.assignment()
-    kept = [record for record in read if (record.topic, record.partition) in mine]
-    if kept:
-        try:
-            member.commit({(record.topic, record.partition): (record.offset + 1, "") for record in kept})
-        except Refused:
-            return []  # the group has moved on: whoever has the partition now does it again
-    return [(record.partition, record.offset) for record in kept]
+    def _step(self, member: Worker) -> list[Done]:
+        """Poll, and commit what came; what is done then."""
+        uncommitted, before = self._refused.pop(id(member), ([], 0))
+        read = member.poll()
+        seen = len(member.taken)
+        # What a member kept through a rebalance it reads on behind what it could not commit; what it lost it, or whoever
+        # has it now, reads again.
+        lost = set().union(*member.taken[before:seen])
+        mine = member.assignment()
+        kept = [one for one in uncommitted if (one.topic, one.partition) in mine - lost]
+        kept += [one for one in read if (one.topic, one.partition) in mine]
+        if kept:
+            try:
+                member.commit({(one.topic, one.partition): (one.offset + 1, "") for one in kept})
+            except Refused:
+                self._refused[id(member)] = kept, seen
+                return []
+        return [(one.partition, one.offset) for one in kept]

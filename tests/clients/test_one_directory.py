@@ -107,6 +107,7 @@ class EmbeddedMember:
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
+        self.taken: list[set[Place]] = []
 
     def poll(self) -> list[Received]:
         return [
@@ -121,6 +122,7 @@ class EmbeddedMember:
         try:
             self.consumer.commit({place: offset for place, (offset, _) in offsets.items()})
         except GroupError as error:
+            self.taken.append(set(offsets))  # it joins again, and reads on from what is committed
             raise Refused(-1, str(error)) from error
 
 

@@ -130,7 +130,8 @@ class AnswerStream:
 
 
 class WireConnection:
-    """One TCP connection, with TLS or without. One thread at a time may send, and one may receive; any may close it.
+    """One TCP connection, with TLS or without. One thread at a time may send, and one may receive, with TLS the same
+    one; any may close it.
 
     What goes wrong with it is an OSError, or MalformedBytes; it is of no use afterwards.
     """
@@ -154,6 +155,9 @@ class WireConnection:
         self._versions: dict[int, tuple[int, int]] = {}
         self._last_id = 0
         self._is_tls = is_tls
+        # A timeout belongs to a socket object: with one for both, whoever sends would change how long another waits.
+        self._outgoing = sock if is_tls else sock.dup()
+        self._outgoing.settimeout(self._timeout_s)
 
     @staticmethod
     def dial(host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None = None) -> socket.socket:
@@ -234,20 +238,21 @@ class WireConnection:
         """Wakes whoever waits for an answer. Closing twice is fine."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self.abandon()
 
     def abandon(self) -> None:
         """In a forked child: let go of our copy, and leave the parent's connection as it is."""
+        self._outgoing.close()
         self._socket.close()
 
     def _send_all(self, chunks: list[Chunk]) -> None:
-        self._socket.settimeout(self._timeout_s)
-        if self._is_tls:  # which cannot send parts
-            self._socket.sendall(b"".join(chunks))
+        if self._is_tls:  # which cannot send parts, and has one timeout for both: nobody receives meanwhile
+            self._outgoing.settimeout(self._timeout_s)
+            self._outgoing.sendall(b"".join(chunks))
             return
         pending = [memoryview(chunk) for chunk in chunks]
         while pending:
-            sent = self._socket.sendmsg(pending[:_PARTS_MAX])
+            sent = self._outgoing.sendmsg(pending[:_PARTS_MAX])
             while pending and sent >= len(pending[0]):
                 sent -= len(pending.pop(0))
             if sent:
