@@ -15,6 +15,9 @@ MADE    := $(VENV)/.foldlog-made
 READY   := $(VENV)/.foldlog-ready
 KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 
+# Tests and brokers start hundreds of Python processes: each would compile everything again where this is set.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-faults lint bench demo clean
 

@@ -77,8 +77,8 @@ class Work:
         uncommitted, before = self._refused.pop(id(member), ([], 0))
         read = member.poll()
         seen = len(member.taken)
-        # What a member kept through a rebalance it reads on behind what it could not commit; what it lost it, or whoever
-        # has it now, reads again.
+        # What a member kept through a rebalance it reads on behind what it could not commit; what it lost is read again
+        # by whoever has it now.
         lost = set().union(*member.taken[before:seen])
         mine = member.assignment()
         kept = [one for one in uncommitted if (one.topic, one.partition) in mine - lost]

@@ -40,6 +40,9 @@ _USE_NEWER: Final = "use the foldlog that wrote it; the topic directories beside
 _CHECKSUM: Final = re.compile(rb',\n"crc32c":"(?P<crc>[0-9a-f]{8})"\}\n')
 _CHECKSUM_BYTES: Final = len(',\n"crc32c":"89abcdef"}\n')
 
+GROWTHS_SETTING: Final = "foldlog.growths"
+"""The name under which brokers tell clients of a topic's growths: read-only, among its settings."""
+
 
 @dataclass(frozen=True, slots=True)
 class Growth:
@@ -62,6 +65,10 @@ class Topic:
     @property
     def partition_count(self) -> int:
         return len(self.slots)
+
+    def growths_text(self) -> str:
+        """As the catalog has them, and as clients are told: JSON."""
+        return _compact(_growths_fields(self.growths))
 
     def grown(self, new_slots: Iterable[int], ends: Iterable[int]) -> Topic:
         slots = (*self.slots, *new_slots)
@@ -163,7 +170,7 @@ def _fields_of(topic: Topic) -> dict[str, Any]:
         "id": topic.topic_id,
         "config": dict(topic.config.settings),
         "partitions": topic.slots,
-        "growths": [{"partitions": growth.partitions, "ends": growth.ends} for growth in topic.growths],
+        "growths": _growths_fields(topic.growths),
     }
 
 
@@ -173,5 +180,25 @@ def _topic_of(name: str, fields: dict[str, Any]) -> Topic:
         topic_id=fields["id"],
         config=TopicConfig.parse(fields["config"]),
         slots=tuple(fields["partitions"]),
-        growths=tuple(Growth(growth["partitions"], tuple(growth["ends"])) for growth in fields["growths"]),
+        growths=_growths_of(fields["growths"]),
     )
+
+
+def _growths_fields(growths: Iterable[Growth]) -> list[dict[str, Any]]:
+    return [{"partitions": growth.partitions, "ends": growth.ends} for growth in growths]
+
+
+def _growths_of(fields: Iterable[dict[str, Any]]) -> tuple[Growth, ...]:
+    return tuple(Growth(growth["partitions"], tuple(growth["ends"])) for growth in fields)
+
+
+def parse_growths(text: str) -> tuple[Growth, ...]:
+    """What `Topic.growths_text` tells. ValueError if it is something else.
+
+    >>> parse_growths('[{"partitions":4,"ends":[10,12]}]')
+    (Growth(partitions=4, ends=(10, 12)),)
+    """
+    try:
+        return _growths_of(json.loads(text))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a list of growths: {text!r}") from error

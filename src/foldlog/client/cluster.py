@@ -11,12 +11,15 @@ from collections.abc import Container, Generator, Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from foldlog.broker.catalog import GROWTHS_SETTING as GROWTHS_SETTING
+from foldlog.broker.catalog import Growth, parse_growths
 from foldlog.client import cluster_requests as requests
 from foldlog.client.cluster_fetch import Fetched, PartitionFetcher, fetch_range
 from foldlog.client.cluster_links import ClusterLinks, ClusterTopic
 from foldlog.client.cluster_produce import ClusterProducer
 from foldlog.client.cluster_properties import ClusterProperties, parse_addresses
 from foldlog.client.cluster_requests import EARLIEST, LATEST
+from foldlog.errors import MalformedBytes
 
 
 class PartitionBounds(NamedTuple):
@@ -88,6 +91,15 @@ class Cluster:
     def topic_config(self, name: str, settings: Iterable[str] | None = None) -> dict[str, str]:
         """Settings that are in force, defaults included: all, or those named."""
         return requests.topic_config(self._links, name, settings)
+
+    @staticmethod
+    def growths(config: Mapping[str, str]) -> tuple[Growth, ...] | None:
+        """When a topic grew, from its settings. None of a broker that is not ours: Kafka does not remember."""
+        told = config.get(GROWTHS_SETTING)
+        try:
+            return None if told is None else parse_growths(told)
+        except ValueError as error:
+            raise MalformedBytes("DescribeConfigs response", str(error), 0) from error
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """With as many replicas as the brokers have for a default. Ready to be used on return."""

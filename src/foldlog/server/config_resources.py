@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.catalog import GROWTHS_SETTING, Topic
 from foldlog.broker.topic_config import TOPIC_SETTINGS, Setting, TopicConfig
 from foldlog.server.broker_settings import BROKER_SETTINGS, SYNONYMS, text_of
 
@@ -89,6 +90,19 @@ def topic_rows(settings: ServerSettings, config: TopicConfig) -> list[ConfigRow]
         )
         for name, setting in TOPIC_SETTINGS.items()
     ]
+
+
+def growths_row(topic: Topic) -> ConfigRow:
+    """When the topic grew, among its settings: Kafka's protocol has no other place where a client could learn it."""
+    told = topic.growths_text()
+    return ConfigRow(
+        GROWTHS_SETTING,
+        told,
+        [Synonym(GROWTHS_SETTING, told, ConfigSource.DEFAULT_CONFIG)],
+        ConfigType.STRING,
+        "Each time partitions were added: how many there were from then on, and where the older ones ended.",
+        is_read_only=True,
+    )
 
 
 def _topic_synonyms(settings: ServerSettings, config: TopicConfig, name: str, setting: Setting) -> Iterator[Synonym]:

@@ -103,6 +103,15 @@ def test_only_the_settings_that_are_asked_for_are_shown(small: SmallNode) -> Non
     assert set(values(describe(small, TOPIC, "orders", []))) == set(TOPIC_SETTINGS)
 
 
+def test_when_a_topic_grew_is_told_to_who_asks_for_it_by_name(small: SmallNode) -> None:
+    small.broker.create_topic("orders", 2)
+    assert values(describe(small, TOPIC, "orders", ["foldlog.growths"])) == {"foldlog.growths": ("[]", DEFAULT)}
+    small.broker.grow_topic("orders", 3)
+    result = describe(small, TOPIC, "orders", ["foldlog.growths"])
+    assert values(result)["foldlog.growths"][0] == '[{"partitions":3,"ends":[0,0]}]'
+    assert result.configs[0].read_only
+
+
 def test_the_brokers_settings_are_shown_and_cannot_be_changed() -> None:
     small = SmallNode(settings={"num.partitions": 3})
     result = describe(small, BROKER, "1", synonyms=True, documentation=True)

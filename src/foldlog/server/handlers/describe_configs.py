@@ -8,11 +8,12 @@ keeps under the empty name, are none: a broker reads its own when it starts.
 
 from __future__ import annotations
 
+from foldlog.broker.catalog import GROWTHS_SETTING
 from foldlog.broker.topic_names import check_topic_name
 from foldlog.errors import FoldlogError, brief_repr
 from foldlog.server.authorizer import Operation, ResourceType
 from foldlog.server.call import Call
-from foldlog.server.config_resources import ConfigResource, ConfigRow, broker_rows, logger_rows, topic_rows
+from foldlog.server.config_resources import ConfigResource, ConfigRow, broker_rows, growths_row, logger_rows, topic_rows
 from foldlog.server.topic_admin import refuse, told
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.describe_configs import (
@@ -51,7 +52,10 @@ def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the settings of topic {brief_repr(name)} are not for you to see"
             )
         check_topic_name(name)
-        return topic_rows(node.settings, node.broker.topic(name).config)
+        topic = node.broker.topic(name)
+        rows = topic_rows(node.settings, topic.config)
+        # For who asks for it by its name: it is none of Kafka's, and tools print every row they get.
+        return [*rows, growths_row(topic)] if GROWTHS_SETTING in (resource.configuration_keys or ()) else rows
     if resource.resource_type not in (ConfigResource.BROKER, ConfigResource.BROKER_LOGGER):
         refuse(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here")
     if not call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):

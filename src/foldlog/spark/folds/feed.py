@@ -118,6 +118,12 @@ def placed(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapping[int, B
     met = bookmark.met(dict.fromkeys(bounds, 0))
     if met.topic_id != facts.topic_id:
         raise _missing(feed, met, min(met.positions, default=0), "recreated")
+    if facts.growths is None and feed.fold.view.is_keyed and len(met.positions) > len(bookmark.positions) > 0:
+        raise FoldError(
+            f"topic {facts.name!r} has gained partitions ({len(bookmark.positions)} before, {len(met.positions)} now),"
+            " and its brokers do not tell where the older ones ended then, so an older record of a key could replace a"
+            f" newer one; once all writers use the new ones, build the view anew: foldlog fold rebuild {feed.fold.name}"
+        )
     for number in sorted(met.positions):
         position = met.positions[number]
         cause = origin.missing(facts.name, met.topic_id, number, position.offset, position.leader_epoch)

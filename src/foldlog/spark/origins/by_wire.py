@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from foldlog.client.cluster import Cluster
+from foldlog.client.cluster import GROWTHS_SETTING, Cluster
 from foldlog.errors import (
     FoldlogError,
     InvalidArgument,
@@ -18,7 +18,7 @@ from foldlog.errors import (
     UnknownTopic,
 )
 from foldlog.spark.origins.missing import records_missing
-from foldlog.spark.origins.origin import Bounds, OffsetRange, OriginSpec, TopicFacts
+from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, OriginSpec, TopicFacts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,8 +33,9 @@ _RETENTIONS: Final = ("retention.ms", "retention.bytes")
 
 
 class WireOrigin:
-    """See `Origin`. A topic's growths are not known, and whether retention or somebody deleted what is gone is told by
-    whether the topic has a retention at all. With `isolation.level=read_committed` the end is the last stable offset.
+    """See `Origin`. A topic's growths are known of our broker only, and whether retention or somebody deleted what is
+    gone is told by whether the topic has a retention at all. With `isolation.level=read_committed` the end is the last
+    stable offset.
     """
 
     def __init__(self, cluster: Cluster, spec: OriginSpec) -> None:
@@ -60,12 +61,14 @@ class WireOrigin:
 
     def topic(self, name: str) -> TopicFacts:
         topic = self._cluster.topic(name)
+        config = self._config(name)
+        growths = self._cluster.growths(config)
         return TopicFacts(
             name=name,
             topic_id=topic.topic_id.hex(),
             partition_count=topic.partition_count,
-            is_compacted="compact" in self._config(name).get(_POLICY, ""),
-            growths=None,
+            is_compacted="compact" in config.get(_POLICY, ""),
+            growths=None if growths is None else tuple(Growth(growth.partitions, growth.ends) for growth in growths),
         )
 
     def bounds(self, name: str) -> dict[int, Bounds]:
@@ -163,7 +166,7 @@ class WireOrigin:
     def _config(self, name: str) -> dict[str, str]:
         """Empty where this client may read the topic and not see its settings."""
         try:
-            return self._cluster.topic_config(name, (_POLICY, *_RETENTIONS))
+            return self._cluster.topic_config(name, (_POLICY, *_RETENTIONS, GROWTHS_SETTING))
         except RefusedByBroker as error:
             if name not in self._warned:
                 self._warned.add(name)
