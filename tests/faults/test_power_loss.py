@@ -184,20 +184,20 @@ class Plan:
 
 
 PLANS: dict[str, Plan] = {
-    "appends": Plan(appends, SMALL, 12, (1, 2, 3, 4), 1_500),
-    "group_commit": Plan(group_commit, SMALL, 12, (1, 2, 3, 4), 1_600),
-    "rolls": Plan(rolls, ROLLING, 6, (1, 2, 3), 4_300),
-    "retention": Plan(retention, replace(ROLLING, retention_bytes=2048, retention_ms=-1), 4, (1, 2), 6_900),
-    "expiry": Plan(expiry, replace(ROLLING, retention_ms=5_000_000), 4, (1, 2), 4_600),
-    "compaction": Plan(compaction, COMPACTED, 4, (1,), 5_800),
-    "expiring_tombstones": Plan(expiring_tombstones, replace(COMPACTED, delete_retention_ms=500), 4, (1,), 7_600),
+    "appends": Plan(appends, SMALL, 12, (1, 2, 3, 4), 1_750),
+    "group_commit": Plan(group_commit, SMALL, 12, (1, 2, 3, 4), 1_850),
+    "rolls": Plan(rolls, ROLLING, 6, (1, 2), 3_200),
+    "retention": Plan(retention, replace(ROLLING, retention_bytes=2048, retention_ms=-1), 4, (1,), 4_800),
+    "expiry": Plan(expiry, replace(ROLLING, retention_ms=5_000_000), 4, (1,), 3_500),
+    "compaction": Plan(compaction, COMPACTED, 4, (1,), 6_600),
+    "expiring_tombstones": Plan(expiring_tombstones, replace(COMPACTED, delete_retention_ms=500), 4, (1,), 8_400),
     "compaction_and_retention": Plan(
-        compaction_and_retention, replace(COMPACTED, delete=True, retention_bytes=3000, retention_ms=-1), 4, (1,), 7_800
+        compaction_and_retention, replace(COMPACTED, delete=True, retention_bytes=3000, retention_ms=-1), 4, (1,), 9_000
     ),
-    "clean_restarts": Plan(clean_restarts, replace(SMALL, segment_bytes=2048), 6, (1, 2, 3), 2_700),
-    "relaxed_flush": Plan(relaxed_flush, replace(ROLLING, flush_messages=1000), 6, (1, 2), 3_000),
-    "idempotent_producer": Plan(idempotent_producer, ROLLING, 6, (1, 2), 3_000, idempotent=True),
-    "killed_processes": Plan(killed_processes, replace(SMALL, segment_bytes=2048), 6, (1, 2, 3), 4_400),
+    "clean_restarts": Plan(clean_restarts, replace(SMALL, segment_bytes=2048), 6, (1, 2, 3), 3_200),
+    "relaxed_flush": Plan(relaxed_flush, replace(ROLLING, flush_messages=1000), 6, (1, 2), 3_500),
+    "idempotent_producer": Plan(idempotent_producer, ROLLING, 6, (1, 2), 3_600, idempotent=True),
+    "killed_processes": Plan(killed_processes, replace(SMALL, segment_bytes=2048), 6, (1, 2), 3_700),
 }
 
 

@@ -28,6 +28,8 @@ from folds_model import SHOP_COLUMNS, SHOP_SCHEMA, Row, fill, in_order, records_
 from folds_shop import ADDING, ALL, MIRRORS, check_as_shown, check_at_its_bookmark, expected, loaded, write_pipeline
 from postgres_server import PostgresServer
 
+SHAPED = ("table_postgres", "search_tantivy", "counters_duckdb", "delta_history", "parquet_history")
+"""One of each kind: what every engine does with a new column is in the contract of views."""
 SMALL_RANGES = 6000
 """Bytes: a handful of ranges for the records below."""
 
@@ -85,6 +87,7 @@ class Shop:
     base: Path
     postgres_url: str
     spark: SparkSession
+    names: tuple[str, ...] = ALL
 
     @property
     def data(self) -> Path:
@@ -95,7 +98,8 @@ class Shop:
         return self.base / "views"
 
     def folds(self, schema: str = SHOP_SCHEMA) -> dict[str, Fold]:
-        return loaded(write_pipeline(self.base / "folds.py", self.views, self.postgres_url, schema=schema))
+        file = self.base / "folds.py"
+        return loaded(write_pipeline(file, self.views, self.postgres_url, self.names, schema=schema))
 
     def append(self, records: list[tuple[str | None, bytes | None]]) -> None:
         with foldlog.open(self.data) as log:
@@ -117,8 +121,8 @@ class Shop:
             check_as_shown(name, records, self.views, self.postgres_url)
 
 
-def open_shop(base: Path, postgres: PostgresServer, spark: SparkSession) -> Shop:
-    shop = Shop(base, postgres.new_database(), spark)
+def open_shop(base: Path, postgres: PostgresServer, spark: SparkSession, names: tuple[str, ...] = ALL) -> Shop:
+    shop = Shop(base, postgres.new_database(), spark, names)
     with foldlog.open(shop.data) as log:
         log.create_topic("payments", partitions=3)
         fill(log, "payments", [*ordinary(70), *AWKWARD, *ordinary(40, 70)])
@@ -200,14 +204,14 @@ GROWN = f"{SHOP_SCHEMA}, tip_paise BIGINT"
 def test_a_schema_that_grew_adds_its_column_and_a_changed_type_names_the_rebuild(
     tmp_path: Path, postgres: PostgresServer, spark: SparkSession
 ) -> None:
-    shop = open_shop(tmp_path, postgres, spark)
+    shop = open_shop(tmp_path, postgres, spark, SHAPED)
     shop.run(shop.folds())
     shop.append([("tip", b'{"merchant": "tea", "amount_paise": 5, "tip_paise": 3}'), ("tx4", sale("tea", 6))])
     grown = shop.folds(GROWN)
     shop.run(grown)
     columns = {**SHOP_COLUMNS, "tip_paise": int}
     records = shop.records()
-    for name in ALL:
+    for name in SHAPED:
         check_at_its_bookmark(grown[name], records, columns)
     changed = shop.folds(GROWN.replace("amount_paise BIGINT", "amount_paise DECIMAL(20,0)"))
     refused: dict[str, str] = {}
@@ -215,13 +219,13 @@ def test_a_schema_that_grew_adds_its_column_and_a_changed_type_names_the_rebuild
     def progressed(feed: Feed) -> None:
         refused[feed.fold.name] = feed.error or ""
 
-    with pytest.raises(FoldError, match=f"and {len(ALL) - 1} more"):
+    with pytest.raises(FoldError, match=f"and {len(SHAPED) - 1} more"):
         fl.run(list(changed.values()), shop.data, once=True, spark=spark, on_progress=progressed)
-    for name in ALL:
+    for name in SHAPED:
         assert re.search(r"int64.*decimal128\(\d+, 0\)|decimal128\(\d+, 0\).*int64", refused[name]), refused[name]
         assert f"'foldlog fold rebuild {name}'" in refused[name]
         check_at_its_bookmark(grown[name], records, columns)
-    for name in ("table_postgres", "search_tantivy", "counters_duckdb", "delta_history"):
+    for name in ("table_postgres", "counters_duckdb"):
         fl.rebuild(changed[name], shop.data, spark=spark)
         wanted = expected(name, records, columns)
         assert in_order(map(with_integers, held(changed[name]))) == in_order(map(with_integers, wanted))
@@ -386,7 +390,7 @@ def test_folds_may_explode_join_static_frames_use_meta_and_read_text_and_bytes(
     raw = sorted(held(folds["raw"]), key=lambda row: int(row["_offset"]))
     assert [row["value"] for row in raw] == [value for _, value in written]
     assert [row["_deleted"] for row in raw] == [value is None for _, value in written]
-    for name in ("lines", "zones", "totals", "words"):
+    for name in ("lines", "totals"):
         assert fl.verify(folds[name], data, spark=spark).answer == "equal", name
     fl.rebuild(folds["lines"], data, spark=spark)
     assert len(held(folds["lines"])) == 3
