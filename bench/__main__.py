@@ -73,9 +73,22 @@ def main() -> int:
     finally:
         shutil.rmtree(root)
     if arguments.write:
-        RESULTS.write_text("\n".join(text), encoding="utf-8")
+        before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() and arguments.section else ""
+        RESULTS.write_text(merged(before, text), encoding="utf-8")
         print(f"written to {RESULTS.relative_to(ROOT)}", file=sys.stderr)
     return 0
+
+
+def merged(before: str, text: list[str]) -> str:
+    """The report with these tables in place of its own of the same title; the heading is that of the newest run.
+
+    >>> merged("# B\\n\\n## one\\n1\\n\\n## two\\n2\\n", ["# B\\n", "## two\\n3\\n"])
+    '# B\\n\\n## one\\n1\\n\\n## two\\n3\\n'
+    """
+    tables = {}
+    for table in [f"## {part.strip()}\n" for part in f"\n{before}".split("\n## ")[1:]] + text[1:]:
+        tables[table.partition("\n")[0]] = table
+    return "\n".join([text[0], *tables.values()])
 
 
 def _parse() -> argparse.Namespace:
@@ -88,7 +101,7 @@ def _parse() -> argparse.Namespace:
         metavar="N",
         help=f"records that the section 'folds' folds into each view (default: {FULL.fold_records})",
     )
-    parser.add_argument("--write", action="store_true", help="also write bench/results.md")
+    parser.add_argument("--write", action="store_true", help="also write bench/results.md: these sections of it")
     parser.add_argument("--dir", help="work in this directory (default: build/ of the repository, removed afterwards)")
     return parser.parse_args()
 
