@@ -16,7 +16,15 @@ from foldlog.client.forks import watch_forks
 from foldlog.client.kafka.faults import REFUSES_US, Where, config_fault, fault_of, trouble_of, unreachable
 from foldlog.client.kafka.url import KafkaUrl
 from foldlog.client.wire_connection import CLIENT_ID
-from foldlog.errors import FoldlogError, InvalidConfig, LogClosed, MissingDependency, WrongProcess, brief_repr
+from foldlog.errors import (
+    BrokerUnreachable,
+    FoldlogError,
+    InvalidConfig,
+    LogClosed,
+    MissingDependency,
+    WrongProcess,
+    brief_repr,
+)
 from foldlog.limits import CLUSTER_SEARCH_MS, KAFKA_CALL_MS, KAFKA_CONNECT_MS
 from foldlog.records.batch import MAX_INT32
 
@@ -83,14 +91,8 @@ class Handles:
         self.trouble: Final = Trouble()
         self.call_s: Final = _call_ms(url) / 1000
         self._refusal: type[LogClosed | WrongProcess] | None = None
-        library = confluent()
-        from confluent_kafka.admin import AdminClient
-
-        self.kafka_exception: Final[type[Exception]] = library.KafkaException
-        try:
-            self._admin = AdminClient(self._settings({}, self.trouble))
-        except library.KafkaException as error:
-            raise config_fault(error.args[0]) from error
+        self.kafka_exception: Final[type[Exception]] = confluent().KafkaException
+        self._admin = self._new_admin()
         watch_forks(self)
 
     # --- handles --------------------------------------------------------------------------------------------------
@@ -99,6 +101,12 @@ class Handles:
     def admin(self) -> AdminClient:
         self.check_usable()
         return self._admin
+
+    def _new_admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        made: AdminClient = self._made(AdminClient, {}, self.trouble)
+        return made
 
     def producer(self, settings: Mapping[str, object], trouble: Trouble) -> Producer:
         made: Producer = self._made(confluent().Producer, settings, trouble)
@@ -149,7 +157,12 @@ class Handles:
         try:
             return future.result(2 * self.call_s)
         except self.kafka_exception as error:
-            raise self.fault(error, where) from error
+            fault = self.fault(error, where)
+            if isinstance(fault, BrokerUnreachable) and self._refusal is None:
+                # librdkafka aborts the process if a group's coordinator answers what it has given up (2.16): the
+                # handle that asked does not live to hear it.
+                self._admin = self._new_admin()
+            raise fault from error
         except FutureTimeoutError as error:
             raise unreachable(self.url, f"nobody answered within {2 * self.call_s:.0f} s") from error
 
