@@ -294,3 +294,7 @@ REGISTRY_SCHEMAS_MAX = 10_000
 
 REGISTRY_REFERENCES_MAX = 100
 """Schemas that one schema may refer to, directly or not: a registry that names more is going in circles."""
+
+CHECK_JOBS_MAX = 256
+"""How many segments `foldlog check` looks at at a time: each thread holds a megabyte or a batch, and more threads than
+that only wait for the disk."""
