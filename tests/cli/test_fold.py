@@ -104,8 +104,8 @@ def publish(state: str, *, error: str | None = None, age_ms: int = 0) -> None:
     [
         (["run", "none.py", "-d", "data"], 2, "there is no file none.py; a pipeline is a Python file"),
         (["run", "folds.py", "mirrow", "-d", "data"], 2, "there is no fold 'mirrow'; there are mirror, per_merchant"),
-        (["run", "folds.py"], 2, "say where the log is: --source data/"),
-        (["run", "folds.py", "-d", "data", "-b", "127.0.0.1:1"], 2, "say where the log is once"),
+        (["run", "folds.py"], 2, "say where the log is: -d data/"),
+        (["run", "folds.py", "-d", "data", "-b", "127.0.0.1:1"], 2, "not allowed with argument -d/--dir"),
         (["run", "folds.py", "-d", "data", "--interval", "soon"], 2, "--interval soon is not a time"),
         (["run", "folds.py", "-d", "data", "--range-bytes", "0"], 2, "--range-bytes 0 is not a size"),
         (["run", "folds.py", "-d", "nowhere"], 1, "there is no log in nowhere; name the directory that holds its cat"),
