@@ -88,7 +88,7 @@ def parser_with(configured: Sequence[str]) -> CommandParser:
     parser = CommandParser(
         prog="foldlog", description="One durable log; everything else is a fold over it.", epilog=EPILOG
     )
-    parser.add_argument("--version", action="version", version=f"foldlog {__version__}")
+    parser.add_argument("--version", action="version", version=f"foldlog {__version__}", help="show it, and leave")
     commands = add_verbs(parser, "command")
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary)

@@ -42,7 +42,11 @@ class Column:
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--format", choices=FORMATS, default="text", help="text (default), wide: with all columns, or json"
+        "--format",
+        metavar="FORMAT",
+        choices=FORMATS,
+        default="text",
+        help="text (the default), wide (with all columns) or json",
     )
 
 
