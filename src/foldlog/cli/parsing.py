@@ -55,7 +55,8 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         keywords.setdefault("formatter_class", ParagraphFormatter)
         keywords.setdefault("allow_abbrev", False)
-        super().__init__(*arguments, **keywords, add_help=False)
+        keywords["add_help"] = False
+        super().__init__(*arguments, **keywords)
         self._positionals.title = "arguments"
         self.add_argument("-h", "--help", action="help", help="show this, and leave")
 

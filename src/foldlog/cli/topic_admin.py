@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from foldlog.cli.confirmation import add_dry_run_option, add_yes_option, is_confirmed
@@ -310,7 +310,7 @@ def alter_topics(arguments: argparse.Namespace) -> int:
 
 
 def _check_alteration(
-    name: str, partitions: int, config: dict[str, object], changes: dict[str, str | None], wanted: int | None
+    name: str, partitions: int, config: Mapping[str, object], changes: dict[str, str | None], wanted: int | None
 ) -> None:
     """What would be refused halfway through is refused before anything is changed."""
     from foldlog.broker.topic_config import TOPIC_SETTINGS, TopicConfig

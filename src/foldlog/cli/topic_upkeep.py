@@ -20,6 +20,7 @@ from foldlog.errors import InvalidArgument, UnknownPartition
 
 if TYPE_CHECKING:
     from foldlog.cli.places import AnyLog
+    from foldlog.client.log import Log
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -159,7 +160,8 @@ def planned_trim(log: AnyLog, topic: str, spec: PlaceSpec, partitions: list[int]
 
 
 def compact_topics(arguments: argparse.Namespace) -> int:
-    with open_place(arguments, write=not arguments.dry_run) as log:
+    with open_place(arguments, write=not arguments.dry_run) as place:
+        log = _directory(place)
         topics = _topics_to_compact(log, arguments)
         if arguments.dry_run:
             rows = [{"topic": topic, **partition.row()} for topic in topics for partition in partitions_of(log, topic)]
@@ -175,7 +177,16 @@ def compact_topics(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _topics_to_compact(log: AnyLog, arguments: argparse.Namespace) -> list[str]:
+def _directory(log: AnyLog) -> Log:
+    """What can be compacted from here."""
+    from foldlog.client.log import Log
+
+    if not isinstance(log, Log):
+        raise InvalidArgument("a broker compacts its topics by itself, when it is due; say -d DIR for a directory")
+    return log
+
+
+def _topics_to_compact(log: Log, arguments: argparse.Namespace) -> list[str]:
     named = chosen_topics(log, arguments.topics, include_internal=not arguments.recompress)
     if arguments.recompress:
         return named
@@ -191,7 +202,7 @@ def _topics_to_compact(log: AnyLog, arguments: argparse.Namespace) -> list[str]:
     return named
 
 
-def _compacted(log: AnyLog, topic: str) -> list[dict[str, object]]:
+def _compacted(log: Log, topic: str) -> list[dict[str, object]]:
     return [
         {
             "topic": partition.topic,
@@ -207,7 +218,7 @@ def _compacted(log: AnyLog, topic: str) -> list[dict[str, object]]:
     ]
 
 
-def _recompressed(log: AnyLog, topic: str, codec: str) -> list[dict[str, object]]:
+def _recompressed(log: Log, topic: str, codec: str) -> list[dict[str, object]]:
     return [
         {
             "topic": partition.topic,
