@@ -11,6 +11,7 @@ import pytest
 
 import foldlog
 from cli.places import Place, Terminal
+from foldlog import TopicPartition
 from foldlog.cli import exit_codes
 
 POLL_MS = 20_000
@@ -51,7 +52,7 @@ def test_a_group_goes_where_it_is_told(orders: Terminal, to: str, expected: int)
     assert code == 0, err
     assert out.splitlines()[1].split()[:2] == ["orders", "1"]
     with orders.place.open() as log:
-        assert log.committed("mover")["orders", 1].offset == expected
+        assert log.committed("mover")[TopicPartition("orders", 1)].offset == expected
         assert ("orders", 0) not in log.committed("mover")
 
 
@@ -61,7 +62,7 @@ def test_a_dry_run_tells_from_where_to_where_and_how_much_is_read_again(orders: 
     assert (code, out.splitlines()[1].split()) == (0, ["orders", "1", "8", "1", "7", "0"])
     assert err == "7 offsets would be read again; nothing was moved (--dry-run)\n"
     with orders.place.open() as log:
-        assert log.committed("tried")["orders", 1].offset == 8
+        assert log.committed("tried")[TopicPartition("orders", 1)].offset == 8
     (row,) = orders.json("group", "seek", "tried", "--to", "end")
     assert (row["from"], row["to"], row["again"], row["skipped"]) == (8, 10, 0, 2)
 
@@ -121,7 +122,7 @@ def test_a_group_with_members_stays_where_it_is_and_they_are_named(live: tuple[T
     assert f"group 'live' has 1 member: {member['member_id']} (127.0.0.1); stop them, or say --evict" in told
     assert "1 member" in terminal("group", "seek", "live", "--to", "start", "--dry-run")[2]
     with terminal.place.open() as log:
-        assert log.committed("live")["ticks", 0].offset == 5
+        assert log.committed("live")[TopicPartition("ticks", 0)].offset == 5
     assert terminal("group", "delete", "live")[0] == exit_codes.IN_THE_WAY
 
 

@@ -90,9 +90,10 @@ def configure(verbs: Verbs) -> None:
         "compact",
         "keep only the newest record of each key, now; or compress anew",
         compact_topics,
-        "The log does it by itself in topics whose cleanup.policy has compact in it; this does it at once, with everything"
-        " up to now. Offsets stay what they are. It is for directories that no broker serves.\n\n"
-        "With --recompress, no record is removed: what is there is stored in another codec, where that makes it smaller.",
+        "The log does it by itself in topics whose cleanup.policy has compact in it; this does it at once, with"
+        " everything up to now. Offsets stay what they are. It is for directories that no broker serves.\n\n"
+        "With --recompress, no record is removed: what is there is stored in another codec, where that makes it"
+        " smaller.",
     )
     compact.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all that have compact in cleanup.policy")
     compact.add_argument("--recompress", metavar="CODEC", choices=CODECS, help=f"one of {', '.join(CODECS)}")
