@@ -59,13 +59,35 @@ def show(
         if nothing is not None:
             remark(nothing)
     else:
-        for line in table_lines(columns, rows, is_wide=arguments.format == "wide", is_bold=has_colours(sys.stdout)):
-            say(line)
+        print_table(arguments, columns, rows)
+
+
+def print_table(arguments: argparse.Namespace, columns: Sequence[Column], rows: Sequence[Mapping[str, object]]) -> None:
+    """The table, for people: where a command shows more than one."""
+    for line in table_lines(columns, rows, is_wide=arguments.format == "wide", is_bold=has_colours(sys.stdout)):
+        say(line)
 
 
 def show_json(document: object) -> None:
     """One document. What is no JSON of itself (a named tuple, an id) is shown as its text."""
     say(json.dumps(document, indent=2, ensure_ascii=False, default=str))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one thing: a sentence for people, and its fields for programs."""
+
+    sentence: str
+    fields: Mapping[str, object]
+
+
+def show_outcomes(arguments: argparse.Namespace, outcomes: Sequence[Outcome]) -> None:
+    """A line for each, or one list as JSON."""
+    if arguments.format == "json":
+        show_json([outcome.fields for outcome in outcomes])
+        return
+    for outcome in outcomes:
+        say(outcome.sentence)
 
 
 def table_lines(
