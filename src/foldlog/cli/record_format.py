@@ -169,9 +169,9 @@ _WHEN: Final = RecordColumn("TIME", lambda record: local_time(record.timestamp_m
 _WHERE: Final = RecordColumn("WHERE", lambda record: f"{record.topic}-{record.partition}@{record.offset}", 80)
 _KEY: Final = RecordColumn("KEY", lambda record: in_a_row(record.key), 24)
 _VALUE: Final = RecordColumn("VALUE", lambda record: in_a_row(record.value))
-_HEADERS: Final = RecordColumn("HEADERS", lambda record: headers_in_a_row(record.headers))
+_HEADERS: Final = RecordColumn("HEADERS", lambda record: headers_in_a_row(record.headers) or "-", 24)
 
-ALL_COLUMNS: Final = (_WHEN, _WHERE, _KEY, _VALUE, _HEADERS)
+ALL_COLUMNS: Final = (_WHEN, _WHERE, _HEADERS, _KEY, _VALUE)
 TABLE_COLUMNS: Final = (_KEY, _VALUE)
 HISTORY_COLUMNS: Final = (_WHEN, _VALUE)
 

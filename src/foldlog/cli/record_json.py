@@ -37,7 +37,7 @@ _CLOSING: Final = frozenset("}]0123456789e")
 
 
 class UnreadableLine(FoldlogError):
-    """A line of input is not a record. Where it is raised first it says why; whoever knows the line adds which it is."""
+    """A line of input is not a record. At first it says only why; whoever knows the line adds which one it is."""
 
 
 def _refuse_constant(name: str) -> Any:

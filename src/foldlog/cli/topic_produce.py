@@ -89,8 +89,8 @@ def header_value(text: str) -> tuple[str, bytes]:
 
 
 def run_produce(arguments: argparse.Namespace) -> int:
-    from foldlog.cli.record_json import UnreadableLine
     from foldlog.cli.record_input import STANDARD_INPUT, Line, Sending, input_lines, json_parser, text_parser
+    from foldlog.cli.record_json import UnreadableLine
 
     _check_options(arguments)
     headers = tuple(arguments.headers or ())

@@ -134,7 +134,9 @@ def _parts(arguments: argparse.Namespace, log: AnyLog, wanted: list[Reach]) -> I
     """Where to look for the key: at home first, and elsewhere only if it is not there, unless that is asked for."""
     from foldlog.cli.record_table import home_of
 
-    if arguments.all_partitions:
+    # A directory's catalog knows that keys have moved; a cluster does not tell.
+    has_grown = bool(getattr(log.topic(arguments.topic), "growths", ()))
+    if arguments.all_partitions or has_grown:
         yield wanted
         return
     home, others = home_of(wanted, arguments.topic, arguments.key)
