@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from foldlog.errors import InvalidArgument, brief_repr
@@ -150,11 +151,14 @@ def local_time(timestamp_ms: int) -> str:
     if timestamp_ms < 0:
         return "-"
     try:
-        return datetime.fromtimestamp(timestamp_ms // 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S") + (
-            f".{timestamp_ms % 1000:03d}"
-        )
+        return f"{_local_second(timestamp_ms // 1000)}.{timestamp_ms % 1000:03d}"
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
+
+
+@lru_cache(maxsize=16)  # records come in the order of their times, more or less, and the calendar is slow
+def _local_second(second: int) -> str:
+    return datetime.fromtimestamp(second).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 class RecordColumn(NamedTuple):

@@ -24,9 +24,10 @@ it then waits for more, and partitions are mixed as their records arrive; Ctrl-C
 
 With --group it reads on from where the group is, as a member of it, and commits what was printed.
 
-  foldlog topic consume orders -o -10                       the last ten of each partition
-  foldlog topic consume orders -o @-1h -f '%p@%o %k %v\\n'   the last hour, in a form of your own
-  foldlog topic consume orders --format json | jq .value    for programs"""
+  foldlog topic consume orders -o -10           the last ten of each partition
+  foldlog topic consume orders -o @-1h          the last hour
+  foldlog topic consume orders -f '%p@%o %k %v\\n'
+  foldlog topic consume orders --format json | jq .value"""
 
 TAIL: Final = """\
 The youngest records of all partitions together, by their timestamps; then those that arrive, as they do. Ctrl-C ends

@@ -21,8 +21,9 @@ As text, a line is a value; with -K ':' it is a key and a value. As JSON, it is 
 prints: "value" is required, "key", "headers", "partition" and "timestamp" are used, "topic" and "offset" are not.
 
   echo '{"amount": 100}' | foldlog topic produce orders -k u1
-  foldlog topic consume orders --format json | foldlog topic produce copies --format json
-  foldlog topic produce orders -k u1 --tombstone                 delete the key u1"""
+  foldlog topic produce orders -k u1 --tombstone            delete the key u1
+  foldlog topic consume orders --format json |
+  foldlog topic produce copies --format json                copy a topic"""
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 BY_KEY: Final = "key"

@@ -27,9 +27,9 @@ last change. Memory grows with the number of keys, as all rows are held until th
 
 With --key it is one row, and exit code 3 if there is none; only the partition of that key is read, from its end.
 
-  foldlog topic latest orders                       the table now
-  foldlog topic latest orders --as-of @-1h          the table as it was an hour ago
-  foldlog topic latest orders --key u1 -f '%v\\n'    one value"""
+  foldlog topic latest orders                     the table now
+  foldlog topic latest orders --as-of @-1h        the table an hour ago
+  foldlog topic latest orders --key u1 -f '%v\\n'  one value"""
 
 HISTORY: Final = """\
 Every record of one key, oldest first, tombstones included; exit code 3 if there is none. Only the partition of that key
