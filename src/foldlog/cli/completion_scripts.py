@@ -178,21 +178,21 @@ def _zsh_value(value: Value | None) -> str:
 
 
 def _zsh_described(kind: str, words: Iterable[tuple[str, str]]) -> str:
-    offered = " ".join(_quoted(f"{word}:{about}") for word, about in words)
+    offered = " ".join(_zsh_quoted(f"{word}:{about}") for word, about in words)
     return f"offered=({offered}); _describe {kind} offered"
 
 
 def fish_script(places: Sequence[LinePlace]) -> str:
     lines = [_FISH.replace("@PATHS@", _paths(places, " "))]
     for place in places:
-        here = f"complete -c foldlog -n {_quoted(f'__foldlog_at "{_at(place)}"')}"
-        lines += [f"{here} -a {_quoted(verb)} -d {_quoted(about)}\n" for verb, about in place.verbs]
+        here = f"complete -c foldlog -n '__foldlog_at \"{_at(place)}\"'"
+        lines += [f"{here} -a {_fish_quoted(verb)} -d {_fish_quoted(about)}\n" for verb, about in place.verbs]
         for option in place.options:
             names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names)
-            lines.append(f"{here} {names}{_fish_value(option.value, ' -x')} -d {_quoted(option.about)}\n")
+            lines.append(f"{here} {names}{_fish_value(option.value, ' -x')} -d {_fish_quoted(option.about)}\n")
         if place.argument.kind not in ("nothing", "words"):
             lines.append(f"{here}{_fish_value(place.argument, '')}\n")
-        lines += [f"{here} -a {_quoted(word)}\n" for word in place.argument.words]
+        lines += [f"{here} -a {_fish_quoted(word)}\n" for word in place.argument.words]
     return "".join(lines)
 
 
@@ -202,7 +202,7 @@ def _fish_value(value: Value | None, exclusive: str) -> str:
     if value.kind == "nothing":
         return exclusive
     if value.kind == "words":
-        return f"{exclusive} -a {_quoted(' '.join(value.words))}"
+        return f"{exclusive} -a {_fish_quoted(' '.join(value.words))}"
     if value.kind == "files":
         return " -r -F" if exclusive else " -F"
     if value.kind == "directories":
@@ -234,9 +234,20 @@ def _filled(script: str, paths: str, values: list[str], options: list[str], argu
     return script
 
 
-def _quoted(text: str) -> str:
-    """For every shell here: in single quotes, with those inside taken out."""
-    return "'" + text.replace("\\", "").replace("'", "’") + "'"
+def _zsh_quoted(text: str) -> str:
+    """
+    >>> print(_zsh_quoted("the log's"))
+    'the log'\\''s'
+    """
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _fish_quoted(text: str) -> str:
+    """
+    >>> print(_fish_quoted("the log's"))
+    'the log\\'s'
+    """
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 SCRIPTS: Final[dict[str, Callable[[Sequence[LinePlace]], str]]] = {

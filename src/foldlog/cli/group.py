@@ -13,7 +13,17 @@ from foldlog.cli.output import say
 from foldlog.cli.parsing import Verbs, add_verb, add_verbs
 from foldlog.cli.place_syntax import PLACE_HELP, take_places
 from foldlog.cli.places import add_place_options, open_place
-from foldlog.cli.tables import Column, Outcome, add_format_option, print_table, show, show_json, show_outcomes
+from foldlog.cli.tables import (
+    Column,
+    Outcome,
+    add_format_option,
+    add_quiet_option,
+    print_table,
+    show,
+    show_json,
+    show_names,
+    show_outcomes,
+)
 from foldlog.cli.topic_names import TOPIC_PARTITION, parse_topic_partition, partitions_named
 from foldlog.cli.wording import counted
 from foldlog.errors import InvalidArgument, UnknownGroup
@@ -66,6 +76,7 @@ def _configure_looking(verbs: Verbs) -> None:
     listing.add_argument(
         "patterns", metavar="PATTERN", nargs="*", help="only these: names, or patterns such as 'app-*'"
     )
+    add_quiet_option(listing)
     describe = add_verb(
         verbs, "describe", "where a group stands in each partition, and who its members are", describe_groups
     )
@@ -132,7 +143,10 @@ def _configure_delete(verbs: Verbs) -> None:
 
 def list_groups(arguments: argparse.Namespace) -> int:
     with open_place(arguments, write=False) as log:
-        groups = [facts_of(log, name) for name in chosen_groups(log, arguments.patterns)]
+        names = chosen_groups(log, arguments.patterns)
+        if arguments.quiet:
+            return show_names(names)
+        groups = [facts_of(log, name) for name in names]
     what = "no group has such a name" if arguments.patterns else "there are no groups: nobody has committed anything"
     show(arguments, LIST_COLUMNS, [group.row() for group in groups], nothing=what)
     return DONE

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TextIO
 
+from foldlog.cli.exit_codes import DONE
 from foldlog.cli.output import remark, say
 
 FORMATS: Final = ("text", "wide", "json")
@@ -41,8 +42,23 @@ class Column:
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--format", choices=FORMATS, default="text", help="text (default), wide: with all columns, or json"
+        "--format",
+        metavar="FORMAT",
+        choices=FORMATS,
+        default="text",
+        help="text (the default), wide (with all columns) or json",
     )
+
+
+def add_quiet_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-q", "--quiet", action="store_true", help="only the names, one a line")
+
+
+def show_names(names: Sequence[str]) -> int:
+    """A name a line, for the loops of shells; the exit code."""
+    for name in names:
+        say(name)
+    return DONE
 
 
 def show(

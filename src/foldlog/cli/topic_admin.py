@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from foldlog.cli.confirmation import add_dry_run_option, add_yes_option, is_confirmed
@@ -11,7 +11,17 @@ from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import Verbs, add_verb
 from foldlog.cli.places import add_place_options, open_place
-from foldlog.cli.tables import Column, Outcome, add_format_option, print_table, show, show_json, show_outcomes
+from foldlog.cli.tables import (
+    Column,
+    Outcome,
+    add_format_option,
+    add_quiet_option,
+    print_table,
+    show,
+    show_json,
+    show_names,
+    show_outcomes,
+)
 from foldlog.cli.topic_facts import (
     PartitionFacts,
     chosen_topics,
@@ -81,6 +91,7 @@ def _configure_looking(verbs: Verbs) -> None:
         " some. Sizes on disk are known of directories only.",
     )
     listing.add_argument("patterns", metavar="PATTERN", nargs="*", help="only these: names, or patterns such as 'pay*'")
+    add_quiet_option(listing)
     listing.add_argument("--internal", action="store_true", help="also topics of the log's own, such as the groups'")
 
     describe = add_verb(
@@ -154,10 +165,10 @@ def count(text: str) -> int:
 
 def list_topics(arguments: argparse.Namespace) -> int:
     with open_place(arguments, write=False) as log:
-        rows = [
-            _topic_row(log, name, partitions_of(log, name))
-            for name in chosen_topics(log, arguments.patterns, include_internal=arguments.internal)
-        ]
+        names = chosen_topics(log, arguments.patterns, include_internal=arguments.internal)
+        if arguments.quiet:
+            return show_names(names)
+        rows = [_topic_row(log, name, partitions_of(log, name)) for name in names]
     what = "no topic has such a name" if arguments.patterns else "there are no topics"
     show(arguments, LIST_COLUMNS, rows, nothing=f"{what}; to make one: foldlog topic create NAME")
     for row in rows:
@@ -299,7 +310,7 @@ def alter_topics(arguments: argparse.Namespace) -> int:
 
 
 def _check_alteration(
-    name: str, partitions: int, config: dict[str, object], changes: dict[str, str | None], wanted: int | None
+    name: str, partitions: int, config: Mapping[str, object], changes: dict[str, str | None], wanted: int | None
 ) -> None:
     """What would be refused halfway through is refused before anything is changed."""
     from foldlog.broker.topic_config import TOPIC_SETTINGS, TopicConfig

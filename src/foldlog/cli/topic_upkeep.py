@@ -20,6 +20,7 @@ from foldlog.errors import InvalidArgument, UnknownPartition
 
 if TYPE_CHECKING:
     from foldlog.cli.places import AnyLog
+    from foldlog.client.log import Log
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -40,11 +41,21 @@ COMPACT_COLUMNS: Final = (
     Column("topic", "TOPIC"),
     Column("partition", "PARTITION", is_number=True),
     Column("records_before", "RECORDS", is_number=True),
-    Column("records_after", "LEFT", is_number=True),
+    Column("records_after", "NOW", is_number=True),
     Column("bytes_before", "SIZE", is_number=True, text=_size),
-    Column("bytes_after", "LEFT", is_number=True, text=_size),
+    Column("bytes_after", "NOW", is_number=True, text=_size),
     Column("segments_before", "SEGMENTS", is_number=True, is_wide=True),
-    Column("segments_after", "LEFT", is_number=True, is_wide=True),
+    Column("segments_after", "NOW", is_number=True, is_wide=True),
+)
+RECOMPRESS_COLUMNS: Final = (
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", is_number=True),
+    Column("bytes_before", "SIZE", is_number=True, text=_size),
+    Column("bytes_after", "NOW", is_number=True, text=_size),
+    Column("batches", "BATCHES", is_number=True),
+    Column("batches_rewritten", "REWRITTEN", is_number=True),
+    Column("segments", "SEGMENTS", is_number=True, is_wide=True),
+    Column("segments_rewritten", "REWRITTEN", is_number=True, is_wide=True),
 )
 PLANNED_COLUMNS: Final = (
     Column("topic", "TOPIC"),
@@ -149,19 +160,33 @@ def planned_trim(log: AnyLog, topic: str, spec: PlaceSpec, partitions: list[int]
 
 
 def compact_topics(arguments: argparse.Namespace) -> int:
-    with open_place(arguments, write=not arguments.dry_run) as log:
+    with open_place(arguments, write=not arguments.dry_run) as place:
+        log = _directory(place)
         topics = _topics_to_compact(log, arguments)
         if arguments.dry_run:
             rows = [{"topic": topic, **partition.row()} for topic in topics for partition in partitions_of(log, topic)]
             show(arguments, PLANNED_COLUMNS, rows)
             remark("nothing was changed (--dry-run); the last segment of a partition is never touched")
             return DONE
-        rows = [row for topic in topics for row in _compacted(log, topic, arguments.recompress)]
-    show(arguments, COMPACT_COLUMNS, rows, nothing="no topic has compact in its cleanup.policy; name one")
+        if arguments.recompress:
+            rows = [row for topic in topics for row in _recompressed(log, topic, arguments.recompress)]
+        else:
+            rows = [row for topic in topics for row in _compacted(log, topic)]
+    columns = RECOMPRESS_COLUMNS if arguments.recompress else COMPACT_COLUMNS
+    show(arguments, columns, rows, nothing="no topic has compact in its cleanup.policy; name one")
     return DONE
 
 
-def _topics_to_compact(log: AnyLog, arguments: argparse.Namespace) -> list[str]:
+def _directory(log: AnyLog) -> Log:
+    """What can be compacted from here."""
+    from foldlog.client.log import Log
+
+    if not isinstance(log, Log):
+        raise InvalidArgument("a broker compacts its topics by itself, when it is due; say -d DIR for a directory")
+    return log
+
+
+def _topics_to_compact(log: Log, arguments: argparse.Namespace) -> list[str]:
     named = chosen_topics(log, arguments.topics, include_internal=not arguments.recompress)
     if arguments.recompress:
         return named
@@ -177,8 +202,7 @@ def _topics_to_compact(log: AnyLog, arguments: argparse.Namespace) -> list[str]:
     return named
 
 
-def _compacted(log: AnyLog, topic: str, codec: str | None) -> list[dict[str, object]]:
-    reports = log.compact(topic) if codec is None else log.recompress(topic, codec)
+def _compacted(log: Log, topic: str) -> list[dict[str, object]]:
     return [
         {
             "topic": partition.topic,
@@ -190,5 +214,21 @@ def _compacted(log: AnyLog, topic: str, codec: str | None) -> list[dict[str, obj
             "segments_before": report.segments_before,
             "segments_after": report.segments_after,
         }
-        for partition, report in sorted(reports.items())
+        for partition, report in sorted(log.compact(topic).items())
+    ]
+
+
+def _recompressed(log: Log, topic: str, codec: str) -> list[dict[str, object]]:
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "bytes_before": report.bytes_before,
+            "bytes_after": report.bytes_after,
+            "batches": report.batches,
+            "batches_rewritten": report.batches_rewritten,
+            "segments": report.segments,
+            "segments_rewritten": report.segments_rewritten,
+        }
+        for partition, report in sorted(log.recompress(topic, codec).items())
     ]

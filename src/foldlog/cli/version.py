@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import platform
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 import foldlog
 from foldlog.cli.exit_codes import DONE
-from foldlog.cli.output import say
+from foldlog.cli.output import remark, say
 from foldlog.cli.tables import Column, add_format_option, print_table, show_json
 from foldlog.environment import PURE_PYTHON
 
@@ -27,9 +28,10 @@ EXTRAS: Final = {
 }
 """What `pip install 'foldlog[EXTRA]'` brings, by extra."""
 
+_MISSING: Final = "(missing)"
+
 COLUMNS: Final = (
     Column("extra", "EXTRA"),
-    Column("state", "STATE"),
     Column("packages", "PACKAGES"),
 )
 
@@ -48,11 +50,17 @@ def run(arguments: argparse.Namespace) -> int:
     say(f"Python {platform.python_version()} ({platform.python_implementation()}) on {platform.platform()}")
     say(f"with {_packages_text(REQUIRED)}")
     say("")
+    # Most extras bring pyarrow: once is enough for a table.
     rows = [
-        {"extra": extra, "state": _state(packages), "packages": _packages_text(packages)}
+        {
+            "extra": extra,
+            "packages": _packages_text([each for each in packages if extra == "arrow" or each != "pyarrow"]),
+        }
         for extra, packages in EXTRAS.items()
     ]
     print_table(arguments, COLUMNS, rows)
+    if any(_MISSING in row["packages"] for row in rows):
+        remark("to install an extra: pip install 'foldlog[EXTRA]'")
     return DONE
 
 
@@ -96,12 +104,5 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def _state(packages: tuple[str, ...]) -> str:
-    missing = [package for package in packages if installed_version(package) is None]
-    if not missing:
-        return "installed"
-    return "not installed" if len(missing) == len(packages) else "incomplete"
-
-
-def _packages_text(packages: tuple[str, ...]) -> str:
-    return ", ".join(f"{package} {installed_version(package) or '(missing)'}" for package in packages)
+def _packages_text(packages: Iterable[str]) -> str:
+    return ", ".join(f"{package} {installed_version(package) or _MISSING}" for package in packages)
