@@ -18,9 +18,8 @@ from foldlog.errors import CallerError, UnknownPartition
 from foldlog.limits import INPUT_LINE_BYTES_MAX
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from foldlog.client.handle_types import RecordMetadata, SendFuture
+    from foldlog.client.handle_types import SendFuture
+    from foldlog.client.kafka.producer import KafkaProducer
     from foldlog.client.producer import Producer
 
 STANDARD_INPUT: Final = "-"
@@ -111,10 +110,10 @@ def json_parser(*, headers: Headers, partition: int | None, by_key: bool) -> Lin
 class Sending:
     """Sends records and counts those that are acknowledged. Belongs to one thread."""
 
-    def __init__(self, producer: Producer, topic: str) -> None:
+    def __init__(self, producer: Producer | KafkaProducer, topic: str) -> None:
         self._producer = producer
         self._topic = topic
-        self._on_the_way: deque[SendFuture | Future[RecordMetadata]] = deque()
+        self._on_the_way: deque[SendFuture] = deque()
         self._until_settling = _SETTLED_EVERY
         self.acknowledged = 0
 
