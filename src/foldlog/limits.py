@@ -306,3 +306,6 @@ REGISTRY_SCHEMAS_MAX = 10_000
 
 REGISTRY_REFERENCES_MAX = 100
 """Schemas that one schema may refer to, directly or not: a registry that names more is going in circles."""
+
+INPUT_LINE_BYTES_MAX = 64 << 20
+"""A line that the command line takes for a record: 64 times the default max.message.bytes, which refuses most of it."""

@@ -8,22 +8,17 @@ must not be able to move the cursor or change the title of a window.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
-from foldlog.cli.record_json import record_lines
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.records.loops import Record
 
 Printer = Callable[[Iterable[Record]], bytes]
 """Turns records into what is printed of them. One for each run: rows for people remember how wide their columns are."""
 
-FORMAT_HELP: Final = (
-    "how to print a record, in kcat's letters: %%t topic, %%p partition, %%o offset, %%T timestamp in ms, %%k key, %%s"
-    " or %%v value, %%K and %%S their sizes (-1 for null), %%h headers; \\n \\t \\r \\0 \\\\ \\xNN; %%%% for a percent"
-    " sign"
-)
 LETTERS: Final = "%t %p %o %T %k %s %v %K %S %R %h %%"
 
 _TOKEN: Final = re.compile(r"%(?P<letter>.)|\\x(?P<code>[0-9a-fA-F]{2})|\\(?P<escape>.)|(?P<plain>[^%\\]+)", re.DOTALL)
@@ -31,7 +26,6 @@ _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udcff]")
 _UNPRINTABLE_IN_A_ROW: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\udc80-\udcff]")
 
-_KEY_WIDTH_MAX: Final = 24
 _NULL: Final = "null"
 
 
@@ -157,56 +151,56 @@ def local_time(timestamp_ms: int) -> str:
     if timestamp_ms < 0:
         return "-"
     try:
-        return datetime.fromtimestamp(timestamp_ms // 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S") + (
-            f".{timestamp_ms % 1000:03d}"
-        )
+        return f"{_local_second(timestamp_ms // 1000)}.{timestamp_ms % 1000:03d}"
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
 
 
-def row_printer() -> Printer:
-    """Rows for people: when, where, key, value and headers. Columns grow with what they have shown so far."""
-    widths = [len("TIME"), len("WHERE"), len("KEY")]
+@lru_cache(maxsize=16)  # records come in the order of their times, more or less, and the calendar is slow
+def _local_second(second: int) -> str:
+    return datetime.fromtimestamp(second).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+class RecordColumn(NamedTuple):
+    """A column of rows for people. It grows with what it has shown, up to `width_max`; 0 for one that is not padded."""
+
+    head: str
+    cell: Callable[[Record], str]
+    width_max: int = 0
+
+
+_WHEN: Final = RecordColumn("TIME", lambda record: local_time(record.timestamp_ms), 32)
+_WHERE: Final = RecordColumn("WHERE", lambda record: f"{record.topic}-{record.partition}@{record.offset}", 80)
+_KEY: Final = RecordColumn("KEY", lambda record: in_a_row(record.key), 24)
+_VALUE: Final = RecordColumn("VALUE", lambda record: in_a_row(record.value))
+_HEADERS: Final = RecordColumn("HEADERS", lambda record: headers_in_a_row(record.headers) or "-", 24)
+
+ALL_COLUMNS: Final = (_WHEN, _WHERE, _HEADERS, _KEY, _VALUE)
+TABLE_COLUMNS: Final = (_KEY, _VALUE)
+HISTORY_COLUMNS: Final = (_WHEN, _VALUE)
+
+
+def row_printer(columns: Sequence[RecordColumn] = ALL_COLUMNS, *, is_bold: bool = False) -> Printer:
+    """Rows for people, below a line with the columns' names."""
+    heads = [column.head for column in columns]
+    widths = [min(len(column.head), column.width_max) for column in columns]
     is_headed = False
 
-    def rows(records: Iterable[Record]) -> Iterator[str]:
+    def print_rows(records: Iterable[Record]) -> bytes:
         nonlocal is_headed
-        batch = list(records)
-        cells = [_cells(record) for record in batch]
-        for row in cells:
-            for column, limit in ((0, 99), (1, 99), (2, _KEY_WIDTH_MAX)):
-                widths[column] = max(widths[column], min(len(row[column]), limit))
-        if cells and not is_headed:
+        rows = [[column.cell(record) for column in columns] for record in records]
+        for index, column in enumerate(columns):
+            longest = max((len(row[index]) for row in rows), default=0)
+            widths[index] = max(widths[index], min(longest, column.width_max))
+        lines = [_row(row, widths) for row in rows]
+        if lines and not is_headed:
             is_headed = True
-            yield _row(("TIME", "WHERE", "KEY", "VALUE", "HEADERS"), widths)
-        for row in cells:
-            yield _row(row, widths)
+            head = _row(heads, widths)
+            lines.insert(0, f"\x1b[1m{head}\x1b[0m" if is_bold else head)
+        return "".join([f"{line}\n" for line in lines]).encode()
 
-    return lambda records: "".join(rows(records)).encode()
-
-
-def _cells(record: Record) -> tuple[str, ...]:
-    return (
-        local_time(record.timestamp_ms),
-        f"{record.topic}-{record.partition}@{record.offset}",
-        in_a_row(record.key),
-        in_a_row(record.value),
-        headers_in_a_row(record.headers),
-    )
+    return print_rows
 
 
-def _row(cells: tuple[str, ...], widths: list[int]) -> str:
-    when, where, key, value, headers = cells
-    line = f"{when:<{widths[0]}}  {where:<{widths[1]}}  {key:<{widths[2]}}  {value}  {headers}"
-    return line.rstrip() + "\n"
-
-
-def printer_for(form: str, text: str | None, *, null: bytes, on_terminal: bool) -> Printer:
-    """The printer that the options ask for: `-f` wins over `--format`."""
-    if text is not None:
-        return format_printer(text, null=null, on_terminal=on_terminal)
-    if form == "json":
-        return record_lines
-    if form == "wide":
-        return row_printer()
-    return format_printer("%v\\n", null=null, on_terminal=on_terminal)
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join([cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]).rstrip()

@@ -37,10 +37,7 @@ _CLOSING: Final = frozenset("}]0123456789e")
 
 
 class UnreadableLine(FoldlogError):
-    """A line of input is not a record; the sentence says why, and `at_line` adds which line it is."""
-
-    def at_line(self, number: int, source: str, written: str) -> UnreadableLine:
-        return UnreadableLine(f"line {number} of {source} {self}; {written}")
+    """A line of input is not a record. At first it says only why; whoever knows the line adds which one it is."""
 
 
 def _refuse_constant(name: str) -> Any:
