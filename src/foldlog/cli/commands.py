@@ -16,6 +16,7 @@ from foldlog.errors import CallerError, FoldlogError
 
 COMMANDS: Final = {
     "check": "verify every byte of a log; set aside what is damaged",
+    "demo": "the whole of it at work, in a minute, with a checklist",
     "fold": "turn topics into views, and replay them",
     "node": "a partitioned log as JSON lines on standard input and output",
     "serve": "a log as a Kafka-compatible broker",
