@@ -7,6 +7,7 @@ import importlib
 import os
 import traceback
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Final
 
 from foldlog import __version__
@@ -87,11 +88,11 @@ def parser_with(configured: Sequence[str]) -> CommandParser:
     parser = CommandParser(
         prog="foldlog", description="One durable log; everything else is a fold over it.", epilog=EPILOG
     )
-    parser.add_argument("--version", action="version", version=f"foldlog {__version__}")
+    parser.add_argument("--version", action="version", version=f"foldlog {__version__}", help="show it, and leave")
     commands = add_verbs(parser, "command")
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary)
-        if name in configured:
+        if name in configured and find_spec(f"foldlog.cli.{name}") is not None:
             importlib.import_module(f"foldlog.cli.{name}").configure(command)
     for each in all_parsers(parser):
         # Its default is left out, so that a verb's parser does not undo what stands before the verb.

@@ -23,8 +23,11 @@ def is_attended() -> bool:
 
 def is_confirmed(arguments: argparse.Namespace, question: str) -> bool:
     """True where nobody is to be asked, or the answer is yes; otherwise it is remarked that nothing was done."""
-    if arguments.yes or not is_attended():
-        return True
+    return arguments.yes or not is_attended() or ask(question)
+
+
+def ask(question: str) -> bool:
+    """Whether the person at the terminal says yes; nothing, and the end of the input, mean no."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True

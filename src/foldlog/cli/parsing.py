@@ -27,6 +27,13 @@ class ParagraphFormatter(argparse.HelpFormatter):
         keywords.setdefault("max_help_position", _HELP_COLUMN)
         super().__init__(prog, **keywords)
 
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        # Its value once, behind all its names: "-d, --dir DIR".
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
     def _format_action(self, action: argparse.Action) -> str:
         if not isinstance(action, argparse._SubParsersAction):
             return super()._format_action(action)
@@ -48,7 +55,10 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         keywords.setdefault("formatter_class", ParagraphFormatter)
         keywords.setdefault("allow_abbrev", False)
+        keywords["add_help"] = False
         super().__init__(*arguments, **keywords)
+        self._positionals.title = "arguments"
+        self.add_argument("-h", "--help", action="help", help="show this, and leave")
 
     def error(self, message: str) -> NoReturn:
         """Leave with exit code 2. argparse would print the usage first, and bury the sentence below it."""

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
-from urllib.parse import quote, urlencode
 
 import foldlog
 from foldlog.errors import InvalidArgument, LogNotFound, brief_repr
 
 if TYPE_CHECKING:
+    from foldlog.client.kafka.log import KafkaLog
     from foldlog.client.log import Log
 
-    AnyLog: TypeAlias = Log
+    AnyLog: TypeAlias = Log | KafkaLog
 
 SCHEME: Final = "kafka://"
 _NOWHERE: Final = "say where the log is: -d DIR or -b HOST:PORT, or set FOLDLOG_DIR or FOLDLOG_BOOTSTRAP_SERVER"
@@ -60,7 +60,7 @@ def open_place(arguments: argparse.Namespace, *, write: bool, make: bool = False
 def open_named(
     directory: str | None,
     bootstrap: str | None,
-    properties: list[str] | tuple[str, ...] = (),
+    properties: Sequence[str] = (),
     *,
     write: bool,
     make: bool = False,
@@ -69,30 +69,28 @@ def open_named(
     if directory:
         if properties:
             raise InvalidArgument(f"-X {properties[0]} is for clients of a broker; say -b HOST:PORT, or leave it out")
-        log = _open_directory(directory, write, make)
+        log: AnyLog = _open_directory(directory, write, make)
     elif bootstrap:
-        log = foldlog.connect(broker_url(bootstrap, properties))
+        url = bootstrap if bootstrap.startswith(SCHEME) else SCHEME + bootstrap
+        log = foldlog.connect(url, properties=parse_properties(properties))
     else:
         raise InvalidArgument(_NOWHERE)
     with log:
         yield log
 
 
-def broker_url(bootstrap: str, properties: list[str] | tuple[str, ...] = ()) -> str:
+def parse_properties(assignments: Sequence[str]) -> dict[str, str]:
     """
-    >>> broker_url("127.0.0.1:9092", ["client.id=me & you"])
-    'kafka://127.0.0.1:9092?client.id=me%20%26%20you'
+    >>> parse_properties(["client.id=me & you"])
+    {'client.id': 'me & you'}
     """
     given: dict[str, str] = {}
-    for text in properties:
+    for text in assignments:
         name, sign, value = text.partition("=")
         if not sign or not name.strip():
             raise InvalidArgument(f"-X {brief_repr(text)} is not -X NAME=VALUE, such as -X security.protocol=SSL")
         given[name.strip()] = value
-    url = bootstrap if bootstrap.startswith(SCHEME) else SCHEME + bootstrap
-    if not given:
-        return url
-    return f"{url}{'&' if '?' in url else '?'}{urlencode(given, quote_via=quote)}"
+    return given
 
 
 def _open_directory(path: str, write: bool, make: bool) -> Log:
@@ -102,7 +100,10 @@ def _open_directory(path: str, write: bool, make: bool) -> Log:
 
     plain = path.rstrip("/") or "/"
     if not make and not os.path.exists(os.path.join(plain, CATALOG_NAME)):
-        raise LogNotFound(f"there is no log in {plain}; name the directory that holds its catalog.json")
+        raise LogNotFound(
+            f"there is no log in {plain}; name the directory that holds its catalog.json, or make one there with"
+            " 'foldlog topic create'"
+        )
     if not write:
         writer = writer_of(PosixFiles(), plain)
         if writer is None or writer.address is None:

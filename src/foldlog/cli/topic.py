@@ -13,7 +13,7 @@ DESCRIPTION: Final = """\
 A topic is a named log of records in one or more partitions; each partition is written at its end only, and read from
 anywhere. Where it is, is said with -d DIR or -b HOST:PORT, or by FOLDLOG_DIR or FOLDLOG_BOOTSTRAP_SERVER."""
 
-VERB_MODULES: Final = ("topic_admin", "topic_produce", "topic_consume", "topic_table")
+VERB_MODULES: Final = ("topic_admin", "topic_produce", "topic_consume", "topic_table", "topic_upkeep")
 """Each has `configure(verbs)`, which adds its verbs. What a verb needs to run is imported when it runs."""
 
 

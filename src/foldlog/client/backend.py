@@ -16,6 +16,7 @@ from foldlog.log.waiting import OnAcknowledged
 if TYPE_CHECKING:
     from foldlog.broker.bookmarks import OffsetAndMetadata
     from foldlog.broker.catalog import Topic
+    from foldlog.broker.group_messages import GroupDescription
     from foldlog.client.arrivals import AnyPartition
     from foldlog.client.assignments import Member
     from foldlog.client.positions import TopicPartition
@@ -117,6 +118,10 @@ class Backend(Protocol):
     ) -> dict[tuple[str, int], OffsetAndMetadata]: ...
 
     def group_names(self) -> list[str]: ...
+
+    def describe_group(self, group: str) -> GroupDescription: ...
+
+    def evict_members(self, group: str) -> None: ...
 
     def delete_group(self, group: str) -> None: ...
 

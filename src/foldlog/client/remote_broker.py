@@ -17,7 +17,7 @@ from foldlog.broker.bookmarks import OffsetAndMetadata, check_offsets
 from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
 from foldlog.broker.data_directory import writer_of
-from foldlog.broker.group_messages import check_group_name
+from foldlog.broker.group_messages import GroupDescription, check_group_name
 from foldlog.broker.topic_changes import check_partition_count
 from foldlog.broker.topic_config import TopicConfig
 from foldlog.broker.topic_names import check_user_topic_name
@@ -221,6 +221,14 @@ class RemoteBroker:
             return self._carry_out(requests.list_groups(), lambda broker: broker.group_names())
         except StorageError:
             return self._followed.group_names()
+
+    def describe_group(self, group: str) -> GroupDescription:
+        return self._carry_out(requests.describe_group(group), lambda broker: broker.describe_group(group))
+
+    def evict_members(self, group: str) -> None:
+        members = self.describe_group(group).members
+        if members:
+            self._change(requests.evict_members(group, members), lambda broker: broker.evict_members(group))
 
     def delete_group(self, group: str) -> None:
         self._change(requests.delete_group(group), lambda broker: broker.delete_group(group))
