@@ -15,6 +15,7 @@ from foldlog.client.positions import Place, TopicPartition, checked_partitions, 
 from foldlog.errors import IllegalGeneration, InvalidArgument, UnknownMember, brief_repr
 from foldlog.limits import EVICTION_TRIES_MAX
 from foldlog.log.compaction import CompactionReport
+from foldlog.log.recompression import RecompressionReport
 from foldlog.records.batch import MAX_INT64
 
 
@@ -207,6 +208,24 @@ class Administration:
         [b'2']
         """
         reports = self._broker.compact(topic)
+        return {TopicPartition(*partition): report for partition, report in reports.items()}
+
+    def recompress(self, topic: str, codec: str) -> dict[TopicPartition, RecompressionReport]:
+        """Store what a topic holds now in another codec, batch by batch, where that makes a batch smaller.
+
+        `codec` as compression.type spells it: gzip, snappy, lz4, zstd, or none. Records, offsets and what producers
+        are known by stay what they were; a crash leaves each segment as it was or as it is to be. Compressed is what
+        is there; what comes is compressed by who sends it, or by the topic's compression.type.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = log.append("orders", "paid " * 1000)
+        ...     report = log.recompress("orders", "zstd")["orders", 0]
+        ...     report.batches_rewritten, report.bytes_after < report.bytes_before / 10
+        (1, True)
+        """
+        reports = self._broker.recompress(topic, codec)
         return {TopicPartition(*partition): report for partition, report in reports.items()}
 
     def enforce_retention(self, topic: str | None = None) -> int:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from foldlog.clock import Clock
     from foldlog.errors import FoldlogError
     from foldlog.log.compaction import CompactionReport
+    from foldlog.log.recompression import RecompressionReport
     from foldlog.records.loops import Record
 
 OnAppended = Callable[[Appended | None, "FoldlogError | None"], None]
@@ -96,6 +97,8 @@ class Backend(Protocol):
         ...
 
     def compact(self, topic: str | None = None) -> dict[tuple[str, int], CompactionReport]: ...
+
+    def recompress(self, topic: str, codec: str) -> dict[tuple[str, int], RecompressionReport]: ...
 
     def enforce_retention(self, topic: str | None = None) -> int: ...
 

@@ -38,6 +38,7 @@ from foldlog.files.holder import WriterInfo
 from foldlog.files.posix import PosixFiles
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.follower import PartitionReader
+from foldlog.log.recompression import RecompressionReport
 from foldlog.wire.schema import Response
 
 _log = logging.getLogger("foldlog")
@@ -241,6 +242,11 @@ class RemoteBroker:
     def compact(self, topic: str | None = None) -> dict[tuple[str, int], CompactionReport]:
         return self._only_here("compaction", lambda broker: broker.compact(topic))
 
+    def recompress(self, topic: str, codec: str) -> dict[tuple[str, int], RecompressionReport]:
+        return self._only_here(
+            "recompression", lambda broker: broker.recompress(topic, codec), advice="; stop it, then ask again"
+        )
+
     def enforce_retention(self, topic: str | None = None) -> int:
         return self._only_here("retention", lambda broker: broker.enforce_retention(topic))
 
@@ -316,7 +322,7 @@ class RemoteBroker:
 
         self._carry_out(question, do)
 
-    def _only_here(self, what: str, by_hand: Callable[[Broker], Done]) -> Done:
+    def _only_here(self, what: str, by_hand: Callable[[Broker], Done], *, advice: str = ", when it is due") -> Done:
         """What only the writer can do, and nobody can ask it for."""
         self._check_usable()
         holder = writer_of(self._files, self.path)
@@ -325,7 +331,7 @@ class RemoteBroker:
                 if broker is not None:
                     return by_hand(broker)
         pid = "another process" if holder is None or holder.pid is None else f"process {holder.pid}"
-        raise ReadOnly(f"{what} of {self.path} is done by {pid}, which writes it, when it is due")
+        raise ReadOnly(f"{what} of {self.path} is done by {pid}, which writes it{advice}")
 
     def _change_topics(self, question: Question[Answer, None], by_hand: Callable[[Broker], object]) -> None:
         try:
