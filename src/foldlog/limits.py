@@ -309,3 +309,7 @@ REGISTRY_REFERENCES_MAX = 100
 
 INPUT_LINE_BYTES_MAX = 64 << 20
 """A line that the command line takes for a record: 64 times the default max.message.bytes, which refuses most of it."""
+
+CHECK_JOBS_MAX = 256
+"""How many segments `foldlog check` looks at at a time: each thread holds a megabyte or a batch, and more threads than
+that only wait for the disk."""

@@ -52,7 +52,8 @@ CURSOR_COLUMNS: Final = (
     Column("lag", "LAG", is_number=True),
     Column("client", "MEMBER"),
     Column("start", "START", is_number=True, is_wide=True),
-    Column("metadata", "NOTE", is_wide=True),
+    Column("member_id", "MEMBER ID", is_wide=True),
+    Column("metadata", "NOTE", is_wide=True, is_optional=True),
 )
 MEMBER_COLUMNS: Final = (
     Column("client_id", "CLIENT"),

@@ -29,10 +29,10 @@ class Cursor:
 
     @property
     def lag(self) -> int | None:
-        """What is left to read. An offset that the log has deleted does not count for more than is there."""
+        """How far it is to the end, as Kafka's tools count it: also over what compaction or retention removed."""
         if self.committed is None or self.end is None:
             return None
-        return max(0, self.end - max(self.committed, self.start or 0))
+        return max(0, self.end - self.committed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def cursor_rows(group: GroupFacts) -> list[dict[str, object]]:
             "lag": cursor.lag,
             "client": member_name(cursor.member) if cursor.member else None,
             "member_id": cursor.member.member_id if cursor.member else None,
-            "metadata": cursor.metadata,
+            "metadata": cursor.metadata or None,
         }
         for cursor in group.cursors
     ]
@@ -130,7 +130,7 @@ def member_rows(group: GroupFacts) -> list[dict[str, object]]:
     return [
         {
             "client_id": member.client_id,
-            "host": member.host,
+            "host": host_text(member),
             "member_id": member.member_id,
             "instance_id": member.instance_id,
             "partitions": [
@@ -144,3 +144,8 @@ def member_rows(group: GroupFacts) -> list[dict[str, object]]:
 def member_name(member: MemberDescription) -> str:
     """What a person calls it: the name its owner gave it, or its client's."""
     return member.instance_id or member.client_id or member.member_id
+
+
+def host_text(member: MemberDescription) -> str:
+    """Without the slash that Java puts before an address."""
+    return member.host.lstrip("/")

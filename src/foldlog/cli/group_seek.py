@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from foldlog.cli.confirmation import ask, is_attended
 from foldlog.cli.exit_codes import DONE, FAILED
-from foldlog.cli.group_facts import member_name
+from foldlog.cli.group_facts import host_text
 from foldlog.cli.output import remark
 from foldlog.cli.place_syntax import PlaceSpec, moved_starts, parse_place, resolve
 from foldlog.cli.places import open_place
@@ -133,7 +133,7 @@ def members_of(log: AnyLog, group: str) -> tuple[MemberDescription, ...]:
 
 def _has_members(group: str, members: tuple[MemberDescription, ...]) -> str:
     """Who is in the way, with names: whoever runs this knows then what to stop."""
-    named = [f"{member_name(member)} ({member.host})" for member in members[:SHOWN_MEMBERS]]
+    named = [f"{member.instance_id or member.member_id} ({host_text(member)})" for member in members[:SHOWN_MEMBERS]]
     more = len(members) - len(named)
     return f"group {group!r} has {counted(len(members), 'member')}: {', '.join(named)}" + (
         f" and {more} more" if more else ""

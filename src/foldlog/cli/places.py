@@ -100,7 +100,10 @@ def _open_directory(path: str, write: bool, make: bool) -> Log:
 
     plain = path.rstrip("/") or "/"
     if not make and not os.path.exists(os.path.join(plain, CATALOG_NAME)):
-        raise LogNotFound(f"there is no log in {plain}; name the directory that holds its catalog.json")
+        raise LogNotFound(
+            f"there is no log in {plain}; name the directory that holds its catalog.json, or make one there with"
+            " 'foldlog topic create'"
+        )
     if not write:
         writer = writer_of(PosixFiles(), plain)
         if writer is None or writer.address is None:

@@ -26,12 +26,16 @@ _PLAIN: Final = "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: the field of a row that it shows, and how. `is_wide` ones are for `--format wide` only."""
+    """One column: the field of a row that it shows, and how.
+
+    `is_wide` ones are for `--format wide` only; `is_optional` ones are left out where no row knows its value.
+    """
 
     field: str
     head: str
     is_number: bool = False
     is_wide: bool = False
+    is_optional: bool = False
     text: Callable[[object], str] = str
 
     def cell(self, row: Mapping[str, object]) -> str:
@@ -110,7 +114,12 @@ def table_lines(
     columns: Sequence[Column], rows: Sequence[Mapping[str, object]], *, is_wide: bool = False, is_bold: bool = False
 ) -> list[str]:
     """The table, its heads first; no spaces at the ends of lines."""
-    shown = [column for column in columns if is_wide or not column.is_wide]
+    shown = [
+        column
+        for column in columns
+        if (is_wide or not column.is_wide)
+        and not (column.is_optional and all(row.get(column.field) is None for row in rows))
+    ]
     cells = [[column.head for column in shown], *([column.cell(row) for column in shown] for row in rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(shown))]
     lines = [

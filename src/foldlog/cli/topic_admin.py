@@ -48,9 +48,9 @@ LIST_COLUMNS: Final = (
     Column("topic", "TOPIC"),
     Column("partitions", "PARTITIONS", is_number=True),
     Column("offsets", "OFFSETS", is_number=True),
-    Column("size_bytes", "SIZE", is_number=True, text=_size),
+    Column("size_bytes", "SIZE", is_number=True, is_optional=True, text=_size),
     Column("cleanup_policy", "CLEANUP"),
-    Column("segments", "SEGMENTS", is_number=True, is_wide=True),
+    Column("segments", "SEGMENTS", is_number=True, is_wide=True, is_optional=True),
     Column("retention_ms", "RETENTION", is_wide=True, text=lambda value: setting_text("retention.ms", str(value))),
     Column(
         "retention_bytes",
@@ -65,8 +65,8 @@ PARTITION_COLUMNS: Final = (
     Column("start", "START", is_number=True),
     Column("end", "END", is_number=True),
     Column("offsets", "OFFSETS", is_number=True),
-    Column("size_bytes", "SIZE", is_number=True, text=_size),
-    Column("segments", "SEGMENTS", is_number=True, is_wide=True),
+    Column("size_bytes", "SIZE", is_number=True, is_optional=True, text=_size),
+    Column("segments", "SEGMENTS", is_number=True, is_wide=True, is_optional=True),
 )
 SETTING_COLUMNS: Final = (
     Column("name", "SETTING"),

@@ -90,9 +90,10 @@ def configure(verbs: Verbs) -> None:
         "compact",
         "keep only the newest record of each key, now; or compress anew",
         compact_topics,
-        "The log does it by itself in topics whose cleanup.policy has compact in it; this does it at once. The active"
-        " segment is never touched, and offsets stay what they are. It is for directories that no broker serves.\n\n"
-        "With --recompress, no record is removed: the batches of sealed segments are compressed with another codec.",
+        "The log does it by itself in topics whose cleanup.policy has compact in it; this does it at once, with"
+        " everything up to now. Offsets stay what they are. It is for directories that no broker serves.\n\n"
+        "With --recompress, no record is removed: what is there is stored in another codec, where that makes it"
+        " smaller.",
     )
     compact.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all that have compact in cleanup.policy")
     compact.add_argument("--recompress", metavar="CODEC", choices=CODECS, help=f"one of {', '.join(CODECS)}")
@@ -166,7 +167,7 @@ def compact_topics(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             rows = [{"topic": topic, **partition.row()} for topic in topics for partition in partitions_of(log, topic)]
             show(arguments, PLANNED_COLUMNS, rows)
-            remark("nothing was changed (--dry-run); the last segment of a partition is never touched")
+            remark("this is what would be gone through; nothing was changed (--dry-run)")
             return DONE
         if arguments.recompress:
             rows = [row for topic in topics for row in _recompressed(log, topic, arguments.recompress)]

@@ -1,0 +1,141 @@
+"""What is going on, as numbers: one line for the log, one for each fold, one for each other reader."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import foldlog
+from foldlog.demo.payments import PARTITIONS, TOPIC
+from foldlog.demo.pipeline import FOLDS, Bulletins
+from foldlog.demo.readers import Reader, left_to_read
+from foldlog.demo.writer import Writer
+from foldlog.spark.folds.bulletin import Status
+
+RATE_WINDOW_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the table. `lag` is how many records are left to read; None where that means nothing."""
+
+    name: str
+    what: str
+    count: int
+    per_s: float
+    lag: int | None
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Everything the table shows, of one moment."""
+
+    elapsed_s: float
+    lines: tuple[Line, ...]
+
+
+def short_state(state: str) -> str:
+    """
+    >>> short_state("caught up"), short_state("running, rebuild under way")
+    ('caught up', 'rebuild')
+    """
+    return state.rpartition(", ")[2].removesuffix(" under way")
+
+
+class Rate:
+    """How fast a count has grown over the last seconds."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def of(self, count: int, now_s: float) -> float:
+        """
+        >>> rate = Rate()
+        >>> rate.of(0, 10.0), rate.of(300, 12.0)
+        (0.0, 150.0)
+        """
+        self._seen.append((now_s, count))
+        while len(self._seen) > 2 and now_s - self._seen[1][0] >= RATE_WINDOW_S:
+            self._seen.popleft()
+        then_s, before = self._seen[0]
+        return max(0, count - before) / (now_s - then_s) if now_s > then_s else 0.0
+
+
+class Total:
+    """A count that begins again with each process, added up over all of them."""
+
+    def __init__(self) -> None:
+        self._runner = ""
+        self._before = 0
+        self._now = 0
+
+    def of(self, runner: str, count: int) -> int:
+        """
+        >>> total = Total()
+        >>> total.of("one", 5), total.of("one", 9), total.of("two", 3)
+        (5, 9, 12)
+        """
+        if runner != self._runner:
+            self._runner, self._before = runner, self._before + self._now
+        self._now = count
+        return self._before + count
+
+
+class Observer:
+    """Looks at the log's files, as any other process may, and never writes. One thread's; close it."""
+
+    def __init__(self, directory: Path, writer: Writer, readers: Sequence[Reader], labels: Mapping[str, str]) -> None:
+        """`labels` say in a few words what each fold and each reader is."""
+        self._log = foldlog.open(directory, mode="r")
+        self._bulletins = Bulletins(self._log)
+        self._writer = writer
+        self._readers = readers
+        self._labels = labels
+        self.pipeline_note = ""
+        """What became of the pipeline, as long as it cannot say so itself."""
+        self._started_s = time.monotonic()
+        self._rates: dict[str, Rate] = {}
+        self._totals = {fold: Total() for fold in FOLDS}
+
+    def close(self) -> None:
+        self._log.close()
+
+    def look(self) -> Board:
+        now_s = time.monotonic()
+        ends = {number: end for number, (_, end) in self._log.offsets(TOPIC).items()}
+        statuses = self._bulletins.latest()
+        written = Line(
+            TOPIC,
+            f"the log, {PARTITIONS} partitions",
+            sum(ends.values()),
+            self._rate(TOPIC, self._writer.acknowledged, now_s),
+            None,
+        )
+        folds = [self._fold(fold, statuses.get(fold), ends, now_s) for fold in FOLDS]
+        readers = [self._reader(reader, ends, now_s) for reader in self._readers]
+        return Board(now_s - self._started_s, (written, *folds, *readers))
+
+    def _fold(self, name: str, status: Status | None, ends: Mapping[int, int], now_s: float) -> Line:
+        if status is None:
+            return Line(name, self._labels[name], 0, 0.0, sum(ends.values()), self.pipeline_note)
+        rows = self._totals[name].of(status.runner, status.rows)
+        lag = sum(end - status.bookmark.get(str(number), 0) for number, end in ends.items())
+        state = self.pipeline_note or short_state(status.state)
+        return Line(name, self._labels[name], rows, self._rate(name, rows, now_s), max(0, lag), state)
+
+    def _reader(self, reader: Reader, ends: Mapping[int, int], now_s: float) -> Line:
+        if reader.group is None:
+            read = reader.digests.ends
+            lag = sum(end - read.get(number, 0) for number, end in ends.items())
+        else:
+            lag = left_to_read(self._log, reader.group)
+        rate = self._rate(reader.name, reader.records, now_s)
+        return Line(reader.name, self._labels[reader.name], reader.records, rate, max(0, lag))
+
+    def _rate(self, name: str, count: int, now_s: float) -> float:
+        return self._rates.setdefault(name, Rate()).of(count, now_s)

@@ -1,0 +1,192 @@
+"""The processes of the demo: started, killed and ended here, each known by its process id.
+
+Every one leads a process group of its own, so that a terminal's Ctrl-C reaches the demo alone, which then decides. A
+watchdog knows them all and ends what is left when the demo is gone, however it went.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from foldlog.demo.claims import DemoFailed
+from foldlog.demo.descendants import end_all, family_of, wait_for_end
+
+FOLDLOG: Final = (sys.executable, "-m", "foldlog.cli.main")
+END_WITHIN_S: Final = 30.0
+_USUAL_LOWEST_PORT: Final = 32_768
+
+
+def free_port() -> int:
+    """A port that is free, also while nobody listens there for a moment.
+
+    Not one that the system gives out by itself: a client that connects to such a port again and again while the broker
+    is away gets, some day, a connection to itself, and the broker can never listen there again.
+    """
+    told = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    lowest_given_out = int(told.read_text().split()[0]) if told.exists() else _USUAL_LOWEST_PORT
+    ports = list(range(min(10_000, lowest_given_out // 2), lowest_given_out))
+    random.SystemRandom().shuffle(ports)
+    for port in ports:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise DemoFailed(f"every port below {lowest_given_out} of 127.0.0.1 is taken; end something that listens there")
+
+
+class Member:
+    """One process. What it prints to standard error is kept in `journal`. One thread's."""
+
+    def __init__(self, crew: Crew, name: str, process: subprocess.Popen[str], journal: Path) -> None:
+        """Use `Crew.start`."""
+        self.name = name
+        self.journal = journal
+        self._crew = crew
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def first_line(self) -> str:
+        """The first line that it prints to standard output; DemoFailed, with its complaint, if there is none."""
+        line = "" if self._process.stdout is None else self._process.stdout.readline()
+        if not line:
+            raise DemoFailed(f"{self.name} did not start: {self.last_words()}")
+        return line.rstrip("\n")
+
+    def check(self) -> None:
+        """DemoFailed if it has ended by itself."""
+        if self.has_ended:
+            raise DemoFailed(f"{self.name} ended by itself: {self.last_words()}")
+
+    def last_words(self) -> str:
+        lines = self.journal.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def kill(self) -> None:
+        """kill -9 of this process alone; what it had started ends by itself. Returns when all of it is gone."""
+        family = family_of(self.pid)
+        self._process.kill()
+        self._process.wait()
+        if end := wait_for_end(family):
+            end_all(end)
+        self._crew.forget(self)
+
+    def end(self) -> None:
+        """Ask it to end, as a person would; and where it does not, kill it with everything that it started."""
+        family = family_of(self.pid)
+        self._process.terminate()
+        try:
+            self._process.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if end := wait_for_end(family):
+            end_all(end)
+        self._crew.forget(self)
+
+
+class Crew:
+    """Everything that the demo has started. Use it in a `with` block: at its end all is gone, and the directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._members: list[Member] = []
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-m", "foldlog.demo.watchdog", str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        user: str | None = None,
+        cwd: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> Member:
+        """Start a process. Its standard output is for `first_line`."""
+        journal = self.directory / f"{name}.log"
+        with journal.open("a", encoding="utf-8") as complaints:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                cwd=cwd or self.directory,
+                env={**os.environ, **(settings or {})},
+                user=user,
+                start_new_session=True,
+                text=True,
+            )
+        member = Member(self, name, process, journal)
+        self._members.append(member)
+        self._tell(f"+{member.pid}")
+        return member
+
+    def run(self, name: str, command: Sequence[str], *, user: str | None = None, cwd: Path | None = None) -> str:
+        """Run a process to its end; what it printed. DemoFailed if it fails."""
+        process = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd=cwd or self.directory,
+            user=user,
+            start_new_session=True,
+            text=True,
+            check=False,
+        )
+        if process.returncode:
+            raise DemoFailed(f"{name} failed: {(process.stderr.strip() or process.stdout.strip())[-500:]}")
+        return process.stdout.strip()
+
+    def forget(self, member: Member) -> None:
+        self._members.remove(member)
+        self._tell(f"-{member.pid}")
+
+    def close(self) -> None:
+        """The newest first: who reads the log goes before who serves it. Then the watchdog removes the directory."""
+        for member in reversed(list(self._members)):
+            member.end()
+        if self._watchdog.stdin is not None:
+            self._watchdog.stdin.close()
+        self._watchdog.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tell(self, line: str) -> None:
+        if self._watchdog.stdin is not None:
+            self._watchdog.stdin.write(f"{line}\n")
+            self._watchdog.stdin.flush()
+
+
+def asked_to_leave(number: int, frame: object) -> None:
+    """A handler for SIGTERM and SIGHUP: leave as after Ctrl-C."""
+    raise KeyboardInterrupt(signal.Signals(number).name)

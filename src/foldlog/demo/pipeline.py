@@ -1,0 +1,175 @@
+"""The shop's pipeline: the file that declares its four folds, the process that runs them, and what it says of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+import foldlog
+from foldlog.demo.claims import DemoFailed
+from foldlog.demo.crew import FOLDLOG, Crew, Member
+from foldlog.demo.payments import SCHEMA, TOPIC
+from foldlog.errors import UnknownTopic
+from foldlog.spark.folds.bulletin import FOLDS_TOPIC, Status, decode
+from foldlog.spark.folds.commands import ask
+from foldlog.spark.folds.declaration import Fold, load_folds
+from foldlog.views.bookmark import Bookmark
+
+MIRROR: Final = "mirror"
+SEARCH: Final = "search"
+PER_MINUTE: Final = "per_minute"
+HISTORY: Final = "history"
+FOLDS: Final = (MIRROR, SEARCH, PER_MINUTE, HISTORY)
+
+_LOOK_AGAIN_S: Final = 0.1
+
+_FILE: Final = Template('''\
+"""The folds of the shop: functions from payments to views."""
+
+import foldlog.spark as fl
+
+payments = fl.topic("$topic", key="tx_id", schema="$schema")
+
+
+@fl.fold(payments, into=fl.table("$mirror", "payments"))
+def mirror(rows):
+    return rows  # one row for each payment: the newest; a refund deletes it
+
+
+@fl.fold(payments, into=fl.search("$views/search", text=["merchant", "note"], engine="tantivy"))
+def search(rows):
+    return rows
+
+
+@fl.fold(
+    payments,
+    into=fl.counters(
+        "$views/live.db",
+        by=["merchant"],
+        window=("at", "1 minute"),
+        measures={"payments": fl.count(), "paise": fl.sum("amount_paise"), "highest": fl.max("amount_paise")},
+    ),
+)
+def per_minute(rows):
+    return rows.filter("amount_paise > 0")
+
+
+@fl.fold(payments, into=fl.lake("$views/history", format="delta"))
+def history(rows):
+    return rows  # every record, for ever
+''')
+
+
+def write_file(directory: Path, postgres_url: str | None) -> Path:
+    """folds.py. The mirror is a table of PostgreSQL where there is a server, else of SQLite."""
+    views = directory / "views"
+    views.mkdir()
+    file = directory / "folds.py"
+    mirror = postgres_url or f"{views}/shop.db"
+    file.write_text(_FILE.substitute(topic=TOPIC, schema=SCHEMA, views=views, mirror=mirror))
+    return file
+
+
+class Pipeline:
+    """The process that runs the folds, which may come and go, and their views. One thread's."""
+
+    def __init__(self, crew: Crew, file: Path, bootstrap: str) -> None:
+        self.file = file
+        self._crew = crew
+        self._bootstrap = bootstrap
+        self._folds: dict[str, Fold] = {fold.name: fold for fold in load_folds(file)}
+        self._process: Member | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def process(self) -> Member:
+        if self._process is None:
+            raise DemoFailed("the pipeline does not run")
+        return self._process
+
+    def start(self) -> None:
+        """Spark takes a few seconds to start: nobody waits for it here."""
+        command = [*FOLDLOG, "fold", "run", str(self.file), "-b", self._bootstrap, "--interval", "300ms"]
+        log = ["--spark-log", str(self._crew.directory / "spark.log")]
+        self._process = self._crew.start("pipeline", [*command, *log])
+
+    def kill(self) -> None:
+        process, self._process = self.process, None
+        process.kill()
+
+    def check(self) -> None:
+        """DemoFailed if it has ended by itself."""
+        if self._process is not None:
+            self._process.check()
+
+    def command(self, *arguments: str) -> str:
+        """Run `foldlog fold` with these arguments to its end; what it printed."""
+        place = ["-f", str(self.file), "-b", self._bootstrap]
+        return self._crew.run(f"foldlog fold {arguments[0]}", [*FOLDLOG, "fold", *arguments, *place])
+
+    def ask(self, fold: str, verb: str) -> str:
+        """Ask the running pipeline, as the console does; the id of the request."""
+        return ask(fold, self._bootstrap, verb).id
+
+    def bookmark(self, fold: str) -> Bookmark | None:
+        """As the view itself stores it."""
+        with closing(self._folds[fold].view) as view:
+            return view.bookmark()
+
+    def place_of(self, fold: str) -> str:
+        return self._folds[fold].view.place
+
+    def snapshot(self, fold: str) -> tuple[Bookmark, list[dict[str, Any]]]:
+        """A view's bookmark and all its rows, of one moment."""
+        with closing(self._folds[fold].view) as view:
+            snapshot = view.scan()
+            return snapshot.bookmark, [row for batch in snapshot.batches for row in batch.to_pylist()]
+
+    def find(self, words: str, limit: int) -> list[dict[str, object]]:
+        """What the search view finds."""
+        from foldlog.views.search_tantivy import TantivySearch
+
+        with closing(self._folds[SEARCH].view) as view:
+            if not isinstance(view, TantivySearch):
+                raise DemoFailed(f"{view.place} cannot be searched")
+            return view.search(words, limit)
+
+
+class Bulletins:
+    """What the running pipeline publishes of its folds, read from the topic `__folds`. One thread's."""
+
+    def __init__(self, log: foldlog.Log) -> None:
+        self._log = log
+        self._at = 0
+        self._latest: dict[str, Status] = {}
+
+    def latest(self) -> Mapping[str, Status]:
+        """The newest status of each fold."""
+        try:
+            end = self._log.offsets(FOLDS_TOPIC)[0][1]
+        except UnknownTopic:
+            return {}  # nothing was ever published
+        for record in self._log.read(FOLDS_TOPIC, 0, start=self._at, stop=end):
+            item = decode(record.key, record.value)
+            if isinstance(item, Status):
+                self._latest[item.fold] = item
+        self._at = end
+        return self._latest
+
+
+def wait_for(is_so: Callable[[], bool], what: str, within_s: float, check: Callable[[], None]) -> float:
+    """Look again and again; how long it took. DemoFailed if it does not come; `check` may raise that sooner."""
+    started_s = time.monotonic()
+    while not is_so():
+        check()
+        if time.monotonic() - started_s > within_s:
+            raise DemoFailed(f"not within {within_s:.0f} s: {what}")
+        time.sleep(_LOOK_AGAIN_S)
+    return time.monotonic() - started_s

@@ -1,0 +1,75 @@
+"""A PostgreSQL server for the mirror: made in the demo's directory, on a free port, and gone with the demo.
+
+The server refuses to run as root, so when the demo does, it runs as `postgres` or `nobody`. It does not sync: what it
+holds is derived from the log, and is thrown away with the directory.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import time
+from pathlib import Path
+from typing import Final
+
+from foldlog.demo.claims import DemoFailed
+from foldlog.demo.crew import Crew, Member, free_port
+
+START_TIMEOUT_S: Final = 60
+_LOOK_AGAIN_S: Final = 0.05
+_SETTINGS: Final = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "20",
+    "shared_buffers": "32MB",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "log_min_messages": "fatal",
+}
+
+
+def start_postgres(crew: Crew, binaries: Path) -> str:
+    """Make a cluster and start its server; the URL of its database."""
+    user = _server_user()
+    directory = crew.directory / "postgres"
+    directory.mkdir()
+    if user is not None:
+        # Others may pass through the demo's directory, not look into it.
+        crew.directory.chmod(0o711)
+        shutil.chown(directory, user, pwd.getpwnam(user).pw_gid)
+    data = directory / "data"
+    command = [str(binaries / "initdb"), "-D", str(data), "-U", "shop", "-A", "trust", "-E", "UTF8", "--locale=C"]
+    crew.run("initdb", [*command, "--no-sync", "--no-instructions"], user=user, cwd=directory)
+    port = free_port()
+    command = [str(binaries / "postgres"), "-D", str(data), "-p", str(port)]
+    command += ["-c", f"unix_socket_directories={directory}"]
+    for name, value in _SETTINGS.items():
+        command += ["-c", f"{name}={value}"]
+    server = crew.start("postgres", command, user=user, cwd=directory)
+    url = f"postgresql://shop@127.0.0.1:{port}/postgres"
+    _wait_until_it_answers(server, url)
+    return url
+
+
+def _wait_until_it_answers(server: Member, url: str) -> None:
+    import psycopg
+
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while True:
+        server.check()
+        try:
+            psycopg.connect(url, connect_timeout=5).close()
+        except psycopg.OperationalError as error:
+            if time.monotonic() > deadline_s:
+                raise DemoFailed(f"PostgreSQL did not answer within {START_TIMEOUT_S} s: {error}") from error
+            time.sleep(_LOOK_AGAIN_S)
+        else:
+            return
+
+
+def _server_user() -> str | None:
+    """Who the server runs as; None for whoever runs the demo."""
+    if os.geteuid() != 0:
+        return None
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in ("postgres", "nobody", "daemon") if name in known)

@@ -1,0 +1,54 @@
+"""Where the folds stand, asked of the views themselves and of what the pipeline publishes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from foldlog.demo.payments import TOPIC
+from foldlog.demo.pipeline import FOLDS
+from foldlog.demo.stage import Stage
+from foldlog.views.bookmark import Bookmark
+
+NEAR_RECORDS: Final = 10_000
+"""While payments are written all the time, a fold that is no further behind than this has caught up."""
+
+
+def total(bookmark: Bookmark | None) -> int:
+    """How many offsets lie before the bookmark, in all partitions."""
+    return 0 if bookmark is None else sum(at.offset for at in bookmark.positions.values())
+
+
+def epoch(bookmark: Bookmark | None) -> int:
+    """Rises with every rewind and every rebuild."""
+    return -1 if bookmark is None else bookmark.epoch
+
+
+def end_of_log(stage: Stage) -> int:
+    """How many payments the log holds."""
+    return sum(end for _, end in stage.log.offsets(TOPIC).values())
+
+
+def has_begun(stage: Stage, fold: str) -> bool:
+    return total(stage.pipeline.bookmark(fold)) > 0
+
+
+def is_near_the_end(stage: Stage) -> bool:
+    end = end_of_log(stage)
+    return all(end - total(stage.pipeline.bookmark(fold)) <= NEAR_RECORDS for fold in FOLDS)
+
+
+def is_at_the_end(stage: Stage) -> bool:
+    """Once nobody writes any more."""
+    end = end_of_log(stage)
+    return all(total(stage.pipeline.bookmark(fold)) == end for fold in FOLDS)
+
+
+def answer_of(stage: Stage, fold: str, asked: str, doing: str) -> tuple[str, float]:
+    """What a request to the running pipeline came to, in its own words, and how long that took in seconds."""
+
+    def is_answered() -> bool:
+        status = stage.bulletins.latest().get(fold)
+        return status is not None and status.last_command == asked and status.result not in (None, doing)
+
+    took_s = stage.wait_for(is_answered, f"{fold} was {doing}")
+    return stage.bulletins.latest()[fold].result or "", took_s

@@ -1,0 +1,112 @@
+"""Sets the stage, has the story told, and takes everything down again, however it ends."""
+
+from __future__ import annotations
+
+import select
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import TextIO
+
+import foldlog
+from foldlog.demo.board import Observer
+from foldlog.demo.broker import Broker
+from foldlog.demo.claims import Checklist, DemoFailed
+from foldlog.demo.crew import Crew, asked_to_leave
+from foldlog.demo.pipeline import Pipeline, write_file
+from foldlog.demo.postgres import start_postgres
+from foldlog.demo.preflight import Machine, look_around, missing_pieces
+from foldlog.demo.prices import Prices
+from foldlog.demo.readers import Reader
+from foldlog.demo.screen import Screen
+from foldlog.demo.stage import QUICK, SLOW, SLOW_PER_S, STOCK, Stage, Ticker, labels
+from foldlog.demo.story import tell
+from foldlog.demo.writer import Writer
+from foldlog.errors import FoldlogError
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`is_once`: end after the checklist, instead of staying open for the console. `rate` is payments a second."""
+
+    is_once: bool = False
+    rate: int = 1500
+
+
+def run_demo(options: Options, stream: TextIO) -> bool:
+    """Whether every claim holds. DemoFailed before anything is started if this machine lacks something."""
+    missing = missing_pieces()
+    if missing:
+        raise DemoFailed(" ".join(missing))
+    screen, checklist = Screen(stream), Checklist()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, asked_to_leave)
+    directory = Path(tempfile.mkdtemp(prefix="foldlog-demo-"))
+    with Crew(directory) as crew:
+        try:
+            with _set_stage(options, look_around(), crew, screen, checklist) as stage:
+                tell(stage)
+                screen.checklist(checklist)
+                if not options.is_once:
+                    _stay_open(stage)
+        except (FoldlogError, OSError) as error:
+            checklist.trouble = str(error)
+            screen.checklist(checklist)
+    return checklist.all_hold
+
+
+@contextmanager
+def _set_stage(options: Options, machine: Machine, crew: Crew, screen: Screen, checklist: Checklist) -> Iterator[Stage]:
+    """Start everything that the story needs."""
+    screen.title("foldlog: one durable log; everything else is a fold over it")
+    screen.say(f"Everything happens in {crew.directory}, on ports of 127.0.0.1 that are free, and is gone afterwards.")
+    with ExitStack() as ending:
+        broker = Broker(crew, crew.directory / "data")
+        screen.say(broker.start())
+        database = None if machine.postgres is None else start_postgres(crew, machine.postgres)
+        writer = Writer(broker.bootstrap, options.rate)
+        ending.callback(writer.stop)
+        readers = {
+            QUICK: Reader(broker.bootstrap, QUICK, QUICK),
+            SLOW: Reader(broker.bootstrap, SLOW, SLOW, SLOW_PER_S),
+            STOCK: Reader(broker.bootstrap, STOCK, None),
+        }
+        for reader in readers.values():
+            ending.callback(reader.stop)
+        pipeline = Pipeline(crew, write_file(crew.directory, database), broker.bootstrap)
+        pipeline.start()
+        observer = Observer(broker.directory, writer, list(readers.values()), labels(database))
+        observer.pipeline_note = "starting"
+        screen.serve_at(f"Kafka clients {broker.bootstrap} ── console {broker.console_url}")
+        ending.callback(Ticker(observer, screen).stop)
+        log = ending.enter_context(foldlog.open(broker.directory, mode="r"))
+        yield Stage(screen, checklist, broker, writer, readers, observer, Prices(broker), pipeline, log)
+
+
+def _stay_open(stage: Stage) -> None:
+    """Until Enter or Ctrl-C; payments go on, for who looks at the console."""
+    stage.screen.say(
+        f"Payments go on. Look at {stage.broker.console_url} and drag a cursor to the left."
+        " Enter or Ctrl-C ends the demo."
+    )
+    stage.writer.resume()
+    try:
+        _wait_for_enter(stage)
+    except KeyboardInterrupt:
+        stage.screen.say("Leaving.")
+
+
+def _wait_for_enter(stage: Stage) -> None:
+    never = Event()
+    while True:
+        stage.check()
+        if sys.stdin is None or sys.stdin.closed:
+            never.wait(1.0)
+        elif select.select([sys.stdin], [], [], 1.0)[0]:
+            sys.stdin.readline()  # also at the end of the input: nobody is there who could press a key
+            return

@@ -1,0 +1,101 @@
+"""Everything that is on the stage while the story is told: processes, readers, the screen, the checklist."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from typing import Final
+
+import foldlog
+from foldlog.demo.board import Observer
+from foldlog.demo.broker import Broker
+from foldlog.demo.claims import Checklist
+from foldlog.demo.pipeline import HISTORY, MIRROR, PER_MINUTE, SEARCH, Bulletins, Pipeline, wait_for
+from foldlog.demo.prices import Prices
+from foldlog.demo.readers import Reader
+from foldlog.demo.screen import Screen
+from foldlog.demo.stock_clients import client_name
+from foldlog.demo.writer import Writer
+from foldlog.errors import FoldlogError
+
+QUICK: Final = "fraud"
+SLOW: Final = "emails"
+STOCK: Final = "stock"
+SLOW_PER_S: Final = 150
+PATIENCE_S: Final = 180.0
+_REDRAW_S: Final = 0.25
+
+
+@dataclass
+class Stage:
+    """The thread that tells the story has it."""
+
+    screen: Screen
+    checklist: Checklist
+    broker: Broker
+    writer: Writer
+    readers: dict[str, Reader]
+    observer: Observer
+    prices: Prices
+    pipeline: Pipeline
+    log: foldlog.Log
+    """To read; the story's own."""
+    bulletins: Bulletins = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bulletins = Bulletins(self.log)
+
+    def claim(self, text: str, holds: bool, numbers: str) -> None:
+        """Put it on the checklist, and tell it now."""
+        self.screen.claim(self.checklist.add(text, holds, numbers))
+
+    def wait_for(self, is_so: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> float:
+        """How long it took; DemoFailed, with the reason, if it cannot come any more."""
+        return wait_for(is_so, what, within_s, self.check)
+
+    def check(self) -> None:
+        """DemoFailed if something has ended that should not have."""
+        self.broker.check()
+        self.pipeline.check()
+        self.writer.check()
+
+
+class Ticker:
+    """Looks at the numbers and shows them, four times a second, until it is stopped."""
+
+    def __init__(self, observer: Observer, screen: Screen) -> None:
+        self._observer = observer
+        self._screen = screen
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, name="demo-table", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._screen.hide()
+        self._observer.close()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_REDRAW_S):
+            try:
+                self._screen.show(self._observer.look())
+            except FoldlogError as error:
+                # A look at files that are being replaced may fail; the next one finds them.
+                self._screen.say(f"(the table could not be drawn: {error})")
+                time.sleep(1)
+
+
+def labels(postgres_url: str | None) -> dict[str, str]:
+    """What each line of the table is."""
+    return {
+        MIRROR: "table in PostgreSQL" if postgres_url else "table in SQLite",
+        SEARCH: "full-text index",
+        PER_MINUTE: "counters per minute",
+        HISTORY: "Delta lake table",
+        QUICK: "group, as fast as it can",
+        SLOW: f"group, {SLOW_PER_S} a second",
+        STOCK: client_name(),
+    }

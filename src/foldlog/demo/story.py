@@ -1,0 +1,212 @@
+"""The acts of the demo, in their order. Each tells what it does, does it, and counts what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from foldlog.demo.payments import POISON, REFUND, TOPIC
+from foldlog.demo.pipeline import FOLDS, MIRROR, PER_MINUTE
+from foldlog.demo.progress import answer_of, epoch, has_begun, is_near_the_end, total
+from foldlog.demo.proof import prove
+from foldlog.demo.readers import read_whole_log
+from foldlog.demo.stage import QUICK, SLOW, Stage
+
+
+def tell(stage: Stage) -> None:
+    """All of it; DemoFailed if something did not come."""
+    for act in ACTS:
+        act(stage)
+
+
+def a_log_and_its_readers(stage: Stage) -> None:
+    stage.screen.title("1. A log, and who reads it")
+    stage.screen.say(
+        "A shop appends its payments to a log: a file that only grows. Every record gets a number, its offset, and is"
+        " acknowledged when it is on disk. Reading removes nothing, so everybody reads at their own pace: the group"
+        f" '{QUICK}' as fast as it can, the group '{SLOW}' slowly, and a stock Kafka client that has never heard of"
+        " foldlog."
+    )
+    stage.writer.resume()
+    quick, slow = stage.readers[QUICK], stage.readers[SLOW]
+    stage.wait_for(lambda: quick.records > 2 * slow.records > 0, "both groups read")
+    stage.screen.say(f"'{QUICK}' has read {quick.records:,}, '{SLOW}' {slow.records:,}: neither waits for the other.")
+
+
+def four_views(stage: Stage) -> None:
+    stage.screen.title("2. Four views of one log")
+    stage.screen.say(
+        "Folds turn the log into what people query: a table, a search index, counters, a lake. Spark runs them, and"
+        " takes some seconds to start; what is written meanwhile waits in the log."
+    )
+    stage.screen.command(f"foldlog fold run folds.py -b {stage.broker.bootstrap}")
+    took_s = stage.wait_for(lambda: all(has_begun(stage, fold) for fold in FOLDS), "the folds began")
+    stage.observer.pipeline_note = ""
+    took_s += stage.wait_for(lambda: is_near_the_end(stage), "the folds caught up")
+    words = "gift coupon"
+    found = stage.pipeline.find(words, 1)
+    example = f"; the search index answers '{words}' with {found[0]['tx_id']}, “{found[0]['note']}”" if found else ""
+    stage.screen.say(f"All four have caught up, {took_s:.0f} s after they were asked to{example}.")
+
+
+def the_broker_is_killed(stage: Stage) -> None:
+    stage.screen.title("3. kill -9 of the broker, in the middle of it")
+    broker, writer = stage.broker, stage.writer
+    before = writer.acknowledged
+    stage.wait_for(lambda: writer.acknowledged >= before + 1, "payments are being written")
+    with broker.up:
+        stage.screen.command(f"kill -9 {broker.pid}")
+        broker.kill()
+        # Nobody is there who could acknowledge more.
+        acknowledged = writer.acknowledged
+        stage.screen.say(
+            f"It had acknowledged {acknowledged:,} payments. It is started again on the same directory; nobody is told."
+        )
+        started_s = time.monotonic()
+        broker.start()
+        took_s = time.monotonic() - started_s
+    found = Counter(read_whole_log(broker.directory).numbers)
+    missing = sum(number not in found for number in range(acknowledged))
+    twice = sum(times > 1 for times in found.values())
+    stage.wait_for(lambda: writer.acknowledged > acknowledged, "the writer goes on")
+    stage.claim(
+        "Everything that was acknowledged before kill -9 of the broker is there after it, once",
+        missing == 0 and twice == 0 and acknowledged > 0,
+        f"{acknowledged:,} acknowledged, {missing} missing, {twice} twice; it was back in {took_s:.1f} s,"
+        " and writer and readers went on by themselves",
+    )
+
+
+def the_pipeline_is_killed(stage: Stage) -> None:
+    stage.screen.title("4. kill -9 of the pipeline")
+    pipeline = stage.pipeline
+    stage.screen.command(f"kill -9 {pipeline.pid}")
+    pipeline.kill()
+    stage.observer.pipeline_note = "killed"
+    at_death = {fold: pipeline.bookmark(fold) for fold in FOLDS}
+    stage.screen.say(
+        "Each view keeps its own bookmark, stored in one transaction with the rows it belongs to. Whoever runs the"
+        " folds next goes on from there. Spark starts again."
+    )
+    pipeline.start()
+    stage.observer.pipeline_note = "starting"
+    a_late_reader(stage)
+    stage.wait_for(
+        lambda: all(total(pipeline.bookmark(fold)) > total(at_death[fold]) for fold in FOLDS), "the folds went on"
+    )
+    stage.observer.pipeline_note = ""
+    skipped = sum(one.skipped for fold in FOLDS if (one := pipeline.bookmark(fold)) is not None)
+    began_anew = [fold for fold in FOLDS if epoch(pipeline.bookmark(fold)) != epoch(at_death[fold])]
+    stage.claim(
+        "The pipeline was killed with -9, and every fold went on where its view's own bookmark stood",
+        not skipped and not began_anew and all(at_death.values()),
+        f"bookmarks at the kill: {', '.join(f'{fold} {total(at_death[fold]):,}' for fold in FOLDS)};"
+        f" {skipped} records skipped (that none is counted twice is the last line)",
+    )
+
+
+def a_late_reader(stage: Stage) -> None:
+    """While Spark starts."""
+    stage.screen.say("Meanwhile somebody comes late and wants all of it: a reader of the files, from offset 0.")
+    acknowledged = stage.writer.acknowledged
+    whole = read_whole_log(stage.broker.directory)
+    meanwhile = stage.writer.acknowledged - acknowledged
+    places = Counter(record.partition for record in whole.records)
+    in_order = all(
+        [one.offset for one in whole.records if one.partition == partition] == list(range(count))
+        for partition, count in places.items()
+    )
+    everything = set(whole.numbers) >= set(range(acknowledged))
+    stage.claim(
+        "A reader that came late got the whole history, in order, and held nobody up",
+        in_order and everything,
+        f"{len(whole.records):,} records from offset 0 in {whole.took_s:.1f} s, while {meanwhile:,} more were written",
+    )
+
+
+def one_fold_is_rewound(stage: Stage) -> None:
+    stage.screen.title("5. Rewind: read it again")
+    stage.screen.say(
+        f"The view '{MIRROR}' goes back to the start of the log. The pipeline notices, and reads all of it again;"
+        " a table may be told the same thing twice."
+    )
+    stage.wait_for(lambda: is_near_the_end(stage), "the folds caught up")
+    stage.screen.command(f"foldlog fold rewind {MIRROR} --to start")
+    before = stage.pipeline.bookmark(MIRROR)
+    told = stage.pipeline.command("rewind", MIRROR, "--to", "start")
+    stage.screen.say(told)
+    took_s = stage.wait_for(lambda: total(stage.pipeline.bookmark(MIRROR)) > total(before), "the mirror is back")
+    after = stage.pipeline.bookmark(MIRROR)
+    stage.claim(
+        "A fold was rewound while it ran, and read everything again",
+        epoch(after) > epoch(before),
+        f"{total(before):,} records read again in {took_s:.1f} s; everybody else stayed where they were",
+    )
+
+
+def one_fold_is_rebuilt(stage: Stage) -> None:
+    stage.screen.title("6. Rebuild: a new view beside the old one, then swapped")
+    stage.screen.say(
+        f"The counters '{PER_MINUTE}' would count twice what they read twice, so they are not rewound: the running"
+        " pipeline is asked to build them anew in the shadow, while the old ones go on serving."
+    )
+    before = stage.pipeline.bookmark(PER_MINUTE)
+    asked = stage.pipeline.ask(PER_MINUTE, "rebuild")
+    answer, took_s = answer_of(stage, PER_MINUTE, asked, "rebuilding")
+    after = stage.pipeline.bookmark(PER_MINUTE)
+    stage.claim(
+        "Another was rebuilt from the log's first record, and took the old one's place",
+        answer == "rebuilt" and epoch(after) > epoch(before),
+        f"{answer} from {total(after):,} records in {took_s:.1f} s",
+    )
+
+
+def a_topic_is_compacted_and_expires(stage: Stage) -> None:
+    stage.screen.title("7. What a log forgets")
+    stage.screen.say(
+        "A topic of prices, 65 for each product. Compaction keeps the newest of each; retention takes what is older"
+        " than an hour. The broker does both when they are due."
+    )
+    written, compacted, expired = stage.prices.wait()
+    stage.claim(
+        "Compaction kept the newest record of every key, where it was",
+        compacted.newest == written.newest
+        and compacted.records < written.records
+        and (compacted.start, compacted.end) == (written.start, written.end),
+        f"{written.records:,} records became {compacted.records:,}, {len(written.newest)} keys before and after,"
+        f" offsets {compacted.start} to {compacted.end:,} as before",
+    )
+    stage.claim(
+        "Retention moved the edge of the log, and nothing else",
+        expired.start > 0
+        and expired.end == written.end
+        and expired.newest == {key: at for key, at in compacted.newest.items() if at >= expired.start},
+        f"the log starts at {expired.start:,} (it was {compacted.start}) and ends at {expired.end:,}, as before;"
+        f" {len(expired.newest)} keys are left",
+    )
+
+
+def everything_is_proven(stage: Stage) -> None:
+    stage.screen.title("8. Is all of it right?")
+    stage.screen.say("The writer stops, the folds read what is left, and everything is counted.")
+    stage.writer.pause()
+    prove(stage)
+    made = stage.writer.made
+    stage.screen.say(
+        f"In all: {stage.writer.acknowledged:,} records in '{TOPIC}', {made[REFUND]:,} of them refunds and"
+        f" {made[POISON]:,} poison."
+    )
+
+
+ACTS: Final[tuple[Callable[[Stage], None], ...]] = (
+    a_log_and_its_readers,
+    four_views,
+    the_broker_is_killed,
+    the_pipeline_is_killed,
+    one_fold_is_rewound,
+    one_fold_is_rebuilt,
+    a_topic_is_compacted_and_expires,
+    everything_is_proven,
+)
