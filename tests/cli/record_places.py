@@ -73,10 +73,10 @@ class RecordPlace:
             yield log  # type: ignore[misc]  # a cluster's log has the same methods
 
     def topic(self, partitions: int = 1) -> str:
-        """The name of a topic that nobody else uses."""
+        """The name of a topic that nobody else uses. It keeps its records: some have old timestamps."""
         name = f"orders.{next(_numbers)}"
         with self.log() as log:
-            log.create_topic(name, partitions)
+            log.create_topic(name, partitions, {"retention.ms": -1})
         return name
 
 

@@ -29,6 +29,12 @@ def place(request: pytest.FixtureRequest, places: dict[str, RecordPlace]) -> Rec
     return places[request.param]
 
 
+@pytest.fixture(params=["directory", "broker"])
+def either(request: pytest.FixtureRequest, places: dict[str, RecordPlace]) -> RecordPlace:
+    """For what is the same whether the directory is served or not."""
+    return places[request.param]
+
+
 @contextmanager
 def running(place: RecordPlace, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """The command, with pipes to it; killed at the end if it is still there."""
@@ -72,17 +78,17 @@ def test_tail_prints_the_youngest_of_all_partitions_and_then_what_arrives(place:
         assert interrupted(tail) == (b"", b"")
 
 
-def test_following_reads_what_there_is_and_what_arrives_also_in_partitions_that_come_later(place: RecordPlace) -> None:
-    topic = place.topic(1)
-    place.did("produce", topic, stdin=b"before\n")
-    with running(place, "consume", topic, "-F", "-f", "%p@%o %v\\n") as consume:
+def test_following_reads_what_there_is_and_what_arrives_also_in_partitions_that_come_later(either: RecordPlace) -> None:
+    topic = either.topic(1)
+    either.did("produce", topic, stdin=b"before\n")
+    with running(either, "consume", topic, "-F", "-f", "%p@%o %v\\n") as consume:
         assert read_lines(consume, 1) == [b"0@0 before\n"]
-        place.did("produce", topic, stdin=b"after\n")
+        either.did("produce", topic, stdin=b"after\n")
         assert read_lines(consume, 1) == [b"0@1 after\n"]
-        if place.kind != "broker":  # clients of a cluster look for new partitions every few minutes
-            with place.log() as log:
+        if either.kind != "broker":  # clients of a cluster look for new partitions every few minutes
+            with either.log() as log:
                 log.grow_topic(topic, 2)
-            place.did("produce", topic, "-p", "1", stdin=b"grown\n")
+            either.did("produce", topic, "-p", "1", stdin=b"grown\n")
             assert read_lines(consume, 1) == [b"1@0 grown\n"]
         assert interrupted(consume) == (b"", b"")
 
@@ -98,10 +104,10 @@ def test_an_interrupted_member_has_committed_what_it_printed(place: RecordPlace)
         assert [kept.offset for kept in log.committed(group).values()] == [2]
 
 
-def test_a_closed_pipe_ends_it_without_a_word(place: RecordPlace) -> None:
-    topic = place.topic(1)
-    place.did("produce", topic, stdin=b"x" * 99 + b"\n" + b"y" * 99 + b"\n" + (b"z" * 99 + b"\n") * 5000)
-    with running(place, "consume", topic) as consume:
+def test_a_closed_pipe_ends_it_without_a_word(either: RecordPlace) -> None:
+    topic = either.topic(1)
+    either.did("produce", topic, stdin=b"x" * 99 + b"\n" + b"y" * 99 + b"\n" + (b"z" * 99 + b"\n") * 5000)
+    with running(either, "consume", topic) as consume:
         assert consume.stdout is not None
         assert consume.stdout.read(100) == b"x" * 99 + b"\n"
         consume.stdout.close()
@@ -110,9 +116,9 @@ def test_a_closed_pipe_ends_it_without_a_word(place: RecordPlace) -> None:
         assert consume.wait(timeout=WAIT_S) == 141
 
 
-def test_lines_are_written_as_they_come_and_an_interrupt_loses_none(place: RecordPlace) -> None:
-    topic = place.topic(1)
-    with running(place, "produce", topic) as produce, running(place, "consume", topic, "-F", "-n", "2") as consume:
+def test_lines_are_written_as_they_come_and_an_interrupt_loses_none(either: RecordPlace) -> None:
+    topic = either.topic(1)
+    with running(either, "produce", topic) as produce, running(either, "consume", topic, "-F", "-n", "2") as consume:
         # In a directory that nobody serves, the reader reads beside the writer.
         assert produce.stdin is not None
         produce.stdin.write(b"one\n")
@@ -124,7 +130,7 @@ def test_lines_are_written_as_they_come_and_an_interrupt_loses_none(place: Recor
         assert consume.wait(timeout=WAIT_S) == 0
         _, err = interrupted(produce)
     assert err == f"2 records written to {topic}\n".encode()
-    assert place.did("consume", topic).lines == ["one", "two"]
+    assert either.did("consume", topic).lines == ["one", "two"]
 
 
 def test_a_full_disk_below_the_output_is_one_sentence(places: dict[str, RecordPlace]) -> None:
