@@ -17,6 +17,7 @@ from cli.command import COMMAND, WAIT_S, environment, start
 from cli.command import foldlog as run
 from foldlog.cli import exit_codes
 from foldlog.cli.commands import COMMANDS
+from foldlog.cli.main import main
 
 
 def test_help_names_every_command() -> None:
@@ -77,6 +78,56 @@ def test_what_cannot_be_done_is_one_sentence_and_an_exit_code_that_says_why(tmp_
         assert done.returncode == code
         assert done.stderr.startswith(b"foldlog: ")
         assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [("--debug", "check", "none"), ("check", "none", "--debug")])
+def test_debug_shows_where_an_error_comes_from_before_and_after_the_command(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(list(arguments)) == exit_codes.NOT_FOUND
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.splitlines()[-1].startswith("foldlog: there is no log in none")
+
+
+def test_debug_may_come_from_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOLDLOG_DEBUG", "1")
+    assert main(["check", "none"]) == exit_codes.NOT_FOUND
+    assert capsys.readouterr().err.startswith("Traceback")
+
+
+def test_a_fault_of_our_own_is_a_sentence_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldlog.cli.version.facts", lambda: {}["missing"])
+    assert main(["version", "--format", "json"]) == exit_codes.FAILED
+    assert capsys.readouterr().err == (
+        "foldlog: this is a fault of foldlog's own (KeyError: 'missing'); run it again with --debug and report what it"
+        " shows\n"
+    )
+
+
+def test_options_are_not_abbreviated_and_words_are_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, told in (
+        (["chekc"], "no command 'chekc'; did you mean 'check'? see: foldlog --help"),
+        (["topic", "lst"], "no verb 'lst'; did you mean 'list'? see: foldlog topic --help"),
+        (["topic", "list", "--form"], "no option '--form'; did you mean '--format'? see: foldlog topic list --help"),
+        (["version", "please"], "'please' is one word too many; see: foldlog version --help"),
+        (["topic", "describe"], "the following arguments are required: TOPIC"),
+    ):
+        assert main(arguments) == exit_codes.USAGE
+        err = capsys.readouterr().err
+        assert told in err
+        assert err.count("\n") == 1
+
+
+def test_a_noun_alone_explains_itself() -> None:
+    for arguments in ((), ("topic",), ("group",), ("fold",)):
+        done = run(*arguments)
+        assert (done.returncode, done.stdout) == (exit_codes.USAGE, b"")
+        assert done.stderr.startswith(b"usage: foldlog")
 
 
 def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
