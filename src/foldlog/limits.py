@@ -226,6 +226,12 @@ KAFKA_CALL_MS = 30_000
 KAFKA_DELIVERY_MS = 120_000
 """How long a record may wait to be acknowledged by a cluster: Kafka's delivery.timeout.ms. A broker can restart."""
 
+KAFKA_JOIN_WAIT_MS = 10_000
+"""How long subscribing waits for a share of a cluster's topics: Kafka waits 3 s for more members of a new group."""
+
+KAFKA_LOOK_MS = 10_000
+"""How often a consumer without a group looks whether its topics in a cluster have gained partitions."""
+
 EVICTION_TRIES_MAX = 10
 """How often members are asked to leave a group before it is given up: each can be back before the commit is there."""
 

@@ -205,9 +205,6 @@ class KafkaTopics:
         """How many partitions the topic has now: what `topic` tells, without asking for the settings."""
         return len(self._described(name).partitions)
 
-    def _checked_partition(self, topic: str, number: int) -> int:
-        return checked_partition(topic, number, self.partition_count(topic))
-
     def warnings(self) -> list[str]:
         """What the owner should know: partitions without a leader, or with replicas that are behind."""
         try:
@@ -233,10 +230,20 @@ class KafkaTopics:
         numbers = range(self.partition_count(topic))
         return {
             one.label[1]: (one.log_start_offset, one.high_watermark)
-            for one in self._bounds((topic, number) for number in numbers).values()
+            for one in self.bounds((topic, number) for number in numbers).values()
         }
 
-    def _bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
+    def bounds_of(self, topic: str, number: int) -> Bounds:
+        """Where one partition begins and ends now; UnknownTopic, UnknownPartition."""
+        checked_partition(topic, number, self.partition_count(topic))
+        return self.bounds([(topic, number)])[topic, number]
+
+    def offset_at(self, topic: str, number: int, timestamp_ms: int) -> int | None:
+        """The offset of one partition's first record at or after `timestamp_ms`; None if there is none."""
+        return self.offsets_at(topic, timestamp_ms)[number]
+
+    def bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
+        """The same of several, which there are."""
         from confluent_kafka.admin import OffsetSpec
 
         chosen = list(partitions)
@@ -279,7 +286,7 @@ class KafkaTopics:
         partitions = [(topic, number) for number in range(self.partition_count(topic))]
         if timestamp_ms < 0:
             # Brokers take such times for questions of another kind. Every record is at or after it.
-            whole = self._bounds(partitions).items()
+            whole = self.bounds(partitions).items()
             return {
                 number: one.log_start_offset if one.log_start_offset < one.high_watermark else None
                 for (_, number), one in whole
@@ -296,7 +303,7 @@ class KafkaTopics:
         count = self.partition_count(topic)
         for number in before:
             checked_partition(topic, number, count)
-        bounds = self._bounds((topic, number) for number in before)
+        bounds = self.bounds((topic, number) for number in before)
         wanted: list[KafkaTopicPartition] = [
             TopicPartition(topic, number, resolve_place(bounds[topic, number], at, "before"))
             for number, at in before.items()
