@@ -66,6 +66,15 @@ class CommandParser(argparse.ArgumentParser):
         print(f"foldlog: {message}{end} see: {self.prog} --help", file=sys.stderr)
         sys.exit(USAGE)
 
+    def _match_arguments_partial(self, actions: Sequence[argparse.Action], arg_strings_pattern: str) -> list[int]:
+        """Leave arguments that may be many for after the options: in `TOPIC -k KEY FILE`, argparse would take the files
+        to be none as soon as it has the topic, and wonder about FILE."""
+        counts: list[int] = super()._match_arguments_partial(actions, arg_strings_pattern)
+        if "O" in arg_strings_pattern:
+            while counts and counts[-1] == 0 and actions[len(counts) - 1].nargs == argparse.ZERO_OR_MORE:
+                counts.pop()
+        return counts
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
