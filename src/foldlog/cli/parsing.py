@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from foldlog.cli.exit_codes import USAGE
+from foldlog.cli.output import remark
 
 Verbs: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 """What a module adds its verbs to."""
@@ -63,7 +64,7 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Leave with exit code 2. argparse would print the usage first, and bury the sentence below it."""
         end = "" if message.endswith("?") else ";"
-        print(f"foldlog: {message}{end} see: {self.prog} --help", file=sys.stderr)
+        remark(f"foldlog: {message}{end} see: {self.prog} --help")
         sys.exit(USAGE)
 
     def _match_arguments_partial(self, actions: Sequence[argparse.Action], arg_strings_pattern: str) -> list[int]:
