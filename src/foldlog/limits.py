@@ -319,3 +319,18 @@ INPUT_LINE_BYTES_MAX = 64 << 20
 CHECK_JOBS_MAX = 256
 """How many segments `foldlog check` looks at at a time: each thread holds a megabyte or a batch, and more threads than
 that only wait for the disk."""
+
+BENCH_RECORDS_MAX = 1_000_000_000
+BENCH_SIZE_MAX = 1_000_000
+BENCH_SECONDS_MAX = 600
+"""What `foldlog bench` may be asked for: a record has to fit the usual max.message.bytes, and somebody waits for it."""
+
+BENCH_SAMPLES_MAX = 1_000_000
+"""Single times that it keeps, 8 bytes and a number each."""
+
+BENCH_BLOCK_BYTES = 1 << 20
+BENCH_DISK_BYTES = 256 << 20
+"""What it writes to the disk alone, in blocks: more than the caches of a controller, and soon gone."""
+
+BENCH_WAIT_S = 30
+"""How long an acknowledged record may take to its reader before the measurement is given up."""

@@ -58,8 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         metavar="N",
         type=int,
-        default=_cores(),
-        help="segments looked at at a time (default: %(default)s)",
+        help="segments looked at at a time (default: one a core)",
     )
     add_format_option(parser)
     parser.set_defaults(run=run)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from foldlog.cli.exit_codes import USAGE
+from foldlog.cli.output import remark
 
 Verbs: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 """What a module adds its verbs to."""
@@ -63,7 +64,7 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Leave with exit code 2. argparse would print the usage first, and bury the sentence below it."""
         end = "" if message.endswith("?") else ";"
-        print(f"foldlog: {message}{end} see: {self.prog} --help", file=sys.stderr)
+        remark(f"foldlog: {message}{end} see: {self.prog} --help")
         sys.exit(USAGE)
 
     def _match_arguments_partial(self, actions: Sequence[argparse.Action], arg_strings_pattern: str) -> list[int]:
@@ -79,11 +80,26 @@ class CommandParser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         names = [str(choice) for choice in action.choices]
-        near = difflib.get_close_matches(str(value), names, n=1, cutoff=_NEAREST_CUTOFF)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+        near = _nearest(str(value), names)
+        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(names)}"
         if isinstance(action, argparse._SubParsersAction):
             raise argparse.ArgumentError(None, f"no {action.dest} {value!r}; {hint}")
         raise argparse.ArgumentError(action, f"not {value!r}; {hint}")
+
+
+def unknown_words_text(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
+    """What to say of words that no option and no argument takes."""
+    options = [name for action in parser._actions for name in action.option_strings]
+    first = words[0]
+    if not first.startswith("-"):
+        return f"{first!r} is one word too many"
+    near = _nearest(first.partition("=")[0], options)
+    return f"there is no option {first!r}" + (f"; did you mean {near!r}?" if near else "")
+
+
+def _nearest(word: str, names: Sequence[str]) -> str | None:
+    near = difflib.get_close_matches(word, names, n=1, cutoff=_NEAREST_CUTOFF)
+    return near[0] if near else None
 
 
 def add_verbs(parser: argparse.ArgumentParser, kind: str = "verb") -> Verbs:

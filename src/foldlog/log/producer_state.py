@@ -43,6 +43,29 @@ class ProducerInfo(NamedTuple):
     transaction_start_offset: int = -1
 
 
+class SnapshotEntry(NamedTuple):
+    """One producer as a .snapshot file has it. -1: no coordinator, no open transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int
+
+
+def read_snapshot(data: bytes) -> list[SnapshotEntry] | None:
+    """The entries of a .snapshot file; None if it is damaged."""
+    if len(data) < _HEAD.size:
+        return None
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != _VERSION or crc != crc32c(data[_CRC_END:]) or len(data) != _HEAD.size + count * _ENTRY.size:
+        return None
+    return [SnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :])]
+
+
 class _Producer:
     """One producer id: its epoch, and its newest batches in that epoch, oldest first; never empty once noted.
 
@@ -177,13 +200,11 @@ class ProducerState:
     @classmethod
     def from_snapshot(cls, data: bytes) -> ProducerState | None:
         """None if it is damaged: the state is then rebuilt from the log."""
-        if len(data) < _HEAD.size:
-            return None
-        version, crc, count = _HEAD.unpack_from(data)
-        if version != _VERSION or crc != crc32c(data[_CRC_END:]) or len(data) != _HEAD.size + count * _ENTRY.size:
+        entries = read_snapshot(data)
+        if entries is None:
             return None
         state = cls()
-        for pid, epoch, sequence, offset, delta, timestamp, _, _ in _ENTRY.iter_unpack(data[_HEAD.size :]):
+        for pid, epoch, sequence, offset, delta, timestamp, _, _ in entries:
             known = state._producers[pid] = _Producer(epoch, seen_ms=timestamp)
             first = sequence - delta if sequence >= delta else sequence - delta + _SEQUENCE_MAX + 1
             known.batches.append(SentBatch(first, sequence, offset - delta, offset, timestamp))

@@ -1,0 +1,196 @@
+"""`foldlog dump`: the files of a log as they are on disk, for people and as JSON lines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from foldlog.broker.catalog import CATALOG_NAME
+from foldlog.broker.data_directory import CHECKPOINT_NAME
+from foldlog.broker.topic_names import is_partition_directory
+from foldlog.cli import dump_hints as hints
+from foldlog.cli.dump_items import Item, Items
+from foldlog.cli.dump_segment import SegmentDump, Wanted
+from foldlog.cli.exit_codes import DONE, FAILED
+from foldlog.cli.output import naming_output, say
+from foldlog.cli.wording import counted
+from foldlog.errors import InvalidArgument, LogNotFound, UnknownPartition, UnknownTopic
+from foldlog.files.base import Files, read_file
+from foldlog.files.posix import PosixFiles
+from foldlog.log.epochs import NAME as EPOCHS_NAME
+from foldlog.log.layout import METADATA_NAME
+from foldlog.log.salvage import UNKNOWN_END
+from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX
+
+DESCRIPTION: Final = """\
+Shows what is in the files of a log, as it is on disk: the batches of segments and, with --records, their records; and
+the entries of indexes, producer snapshots, leader epochs, the checkpoint and the catalog. What Apache Kafka wrote is
+read as well. Damaged bytes are reported in their place, and the dump goes on behind them; the exit code is 1 then.
+
+PATH is a file, the directory of a partition, or that of a log. Of a directory the segments are shown, with --all the
+other files, too. It takes no lock: the last batch of a segment that is being written may look cut off."""
+
+_STEM: Final = re.compile(r"(?P<base>\d{20})(?P<kind>\..*)")
+_RANGE: Final = re.compile(r"(?P<start>\d*)(?P<colon>:?)(?P<stop>\d*)")
+_BATCHES: Final = re.compile(r"\.log(\.cleaned|\.swap|\.\d+(-\d+)?\.cut)?")
+_SMALL_NAMES: Final = (EPOCHS_NAME, METADATA_NAME)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="a file, a partition's directory, or a log's")
+    parser.add_argument("--topic", metavar="T", help="of a log, only this topic")
+    parser.add_argument("-p", "--partition", metavar="N", type=int, help="of a log, only this partition of the topic")
+    parser.add_argument("--records", action="store_true", help="the records of each batch, too")
+    parser.add_argument("--offsets", metavar="A:B", help="only from offset A to before B; A: and :B are ranges, too")
+    parser.add_argument("--all", action="store_true", help="of directories also indexes, snapshots, epochs, checkpoint")
+    parser.add_argument(
+        "--format",
+        choices=("text", "wide", "json"),
+        default="text",
+        help="text (default), wide: long values whole, or json: one object a line",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    start, stop = parse_range(arguments.offsets)
+    wanted = Wanted(start, stop, arguments.records, arguments.format == "wide")
+    files = PosixFiles()
+    is_whole = True
+    for path in _all_files(files, arguments):
+        if arguments.format != "json":
+            say(f"{path}: {counted(os.path.getsize(path), 'byte')}")
+        for item in items_of(files, path, wanted):
+            is_whole = is_whole and not item.is_damage
+            _show(path, item, is_json=arguments.format == "json")
+    return DONE if is_whole else FAILED
+
+
+def parse_range(text: str | None) -> tuple[int, int]:
+    """
+    >>> parse_range("100:200"), parse_range(":200"), parse_range("7") == (7, 8)
+    ((100, 200), (0, 200), True)
+    """
+    if text is None:
+        return 0, UNKNOWN_END
+    found = _RANGE.fullmatch(text.strip())
+    if found is None or not (found["start"] or found["stop"]):
+        raise InvalidArgument(f"--offsets {text!r} is not a range such as 100:200, 100:, :200 or 100")
+    start = int(found["start"] or 0)
+    if not found["colon"]:
+        return start, start + 1
+    return start, int(found["stop"]) if found["stop"] else UNKNOWN_END
+
+
+def _show(path: str, item: Item, *, is_json: bool) -> None:
+    line = json.dumps({"file": path, "kind": item.kind, **item.fields}, ensure_ascii=False) if is_json else item.text
+    with naming_output():
+        print(line)  # not flushed: there may be millions
+
+
+# Which files
+
+
+def _all_files(files: Files, arguments: argparse.Namespace) -> Iterator[str]:
+    start, stop = parse_range(arguments.offsets)
+    for given in arguments.paths:
+        path = given.rstrip("/") or "/"
+        if not os.path.isdir(path):
+            if not os.path.exists(path):
+                raise LogNotFound(f"there is no {path}; name a file of a log, or a directory")
+            if not is_shown(path):
+                raise InvalidArgument(f"{path} is no file of a log that can be shown, by its name")
+            yield path
+            continue
+        names = sorted(entry.name for entry in files.entries(path))
+        if any(name.endswith(LOG_SUFFIX) for name in names):
+            yield from _of_partition(path, names, start, stop, everything=arguments.all)
+            continue
+        partitions = _chosen(files, path, arguments)
+        for name in partitions:
+            inside = sorted(entry.name for entry in files.entries(f"{path}/{name}"))
+            yield from _of_partition(f"{path}/{name}", inside, start, stop, everything=arguments.all)
+        if arguments.all:
+            yield from (f"{path}/{name}" for name in (CHECKPOINT_NAME, CATALOG_NAME) if name in names)
+
+
+def _chosen(files: Files, path: str, arguments: argparse.Namespace) -> list[str]:
+    """The partitions' directories of a log, ours or Kafka's, in the order of their numbers."""
+    found = [
+        (entry.name.rpartition("-")[0], int(entry.name.rpartition("-")[2]))
+        for entry in files.entries(path)
+        if entry.is_directory and is_partition_directory(entry.name)
+    ]
+    if not found:
+        raise LogNotFound(f"there is neither a segment nor a partition in {path}; name a directory of a log")
+    topic, number = arguments.topic, arguments.partition
+    if topic is not None and topic not in {name for name, _ in found}:
+        raise UnknownTopic(topic, sorted({name for name, _ in found}))
+    chosen = sorted(one for one in found if topic in (None, one[0]) and number in (None, one[1]))
+    if not chosen:
+        if topic is None:
+            raise InvalidArgument(f"no topic in {path} has a partition {number}")
+        raise UnknownPartition(topic, number, 1 + max(known for name, known in found if name == topic))
+    return [f"{name}-{partition}" for name, partition in chosen]
+
+
+def _of_partition(path: str, names: list[str], start: int, stop: int, *, everything: bool) -> Iterator[str]:
+    """Its files in the order of offsets, without those that cannot hold what is wanted."""
+    bases = sorted(
+        {int(match["base"]) for name in names if (match := _STEM.fullmatch(name)) and match["kind"] == ".log"}
+    )
+    for at, base in enumerate(bases):
+        following = bases[at + 1] if at + 1 < len(bases) else UNKNOWN_END
+        if base >= stop or following <= start:
+            continue
+        kinds = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX) if everything else (LOG_SUFFIX,)
+        yield from (f"{path}/{base:020d}{kind}" for kind in kinds if f"{base:020d}{kind}" in names)
+    if everything:
+        yield from (f"{path}/{name}" for name in names if name.endswith(SNAPSHOT_SUFFIX) or name in _SMALL_NAMES)
+
+
+# What is in one
+
+
+def is_shown(path: str) -> bool:
+    """Whether a file of that name can be shown."""
+    name = os.path.basename(path)
+    match = _STEM.fullmatch(name)
+    if match is None:
+        return name in (*_SMALL_NAMES, CHECKPOINT_NAME, CATALOG_NAME)
+    kinds = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+    return match["kind"] in kinds or _BATCHES.fullmatch(match["kind"]) is not None
+
+
+def items_of(files: Files, path: str, wanted: Wanted) -> Items:
+    """What a file holds, by its name."""
+    name = os.path.basename(path)
+    match = _STEM.fullmatch(name)
+    if match is not None and _BATCHES.fullmatch(match["kind"]):
+        return _segment_items(files, path, int(match["base"]), wanted)
+    if match is not None and match["kind"] == INDEX_SUFFIX:
+        return hints.index_items(read_file(files, path), int(match["base"]), wanted)
+    if match is not None and match["kind"] == TIME_INDEX_SUFFIX:
+        return hints.time_index_items(read_file(files, path), int(match["base"]), wanted)
+    if match is not None:
+        return hints.snapshot_items(read_file(files, path))
+    if name == EPOCHS_NAME:
+        return hints.epoch_items(files, path)
+    if name == METADATA_NAME:
+        return hints.metadata_items(read_file(files, path))
+    return hints.checkpoint_items(files, path) if name == CHECKPOINT_NAME else hints.catalog_items(files, path)
+
+
+def _segment_items(files: Files, path: str, base_offset: int, wanted: Wanted) -> Items:
+    log = files.open(path)
+    try:
+        dump = SegmentDump(log, base_offset, wanted)
+        yield from dump.items()
+        yield dump.summary()
+    finally:
+        log.close()

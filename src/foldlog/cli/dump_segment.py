@@ -1,0 +1,175 @@
+"""The batches and records of a segment, one after the other; over damage, reading goes on where the next batch is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from foldlog.cli.dump_items import TEXT_MAX, Item, Items, bytes_fields, bytes_text, damage, time_text
+from foldlog.cli.wording import counted
+from foldlog.errors import FoldlogError
+from foldlog.files.base import File
+from foldlog.limits import DECOMPRESSED_BYTES_MAX, READ_CHUNK_BYTES
+from foldlog.log.salvage import UNKNOWN_END, Bounds, Piece, Salvage
+from foldlog.records import batch as fmt
+from foldlog.records.batch import Compression, TimestampType
+from foldlog.records.loops import BatchHeader, Record, decode, walk
+from foldlog.records.pure.reading import batches_in, open_body, parse_records
+from foldlog.records.pure.reading import field as record_field
+
+_CONTROL_NAMES: Final = {fmt.CONTROL_ABORT: "abort", fmt.CONTROL_COMMIT: "commit"}
+_CONTROL_TYPE_AT: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which offsets, [start, stop), and how much of them."""
+
+    start: int = 0
+    stop: int = UNKNOWN_END
+    records: bool = False
+    is_wide: bool = False
+
+
+@dataclass(slots=True)
+class SegmentDump:
+    """One file of batches. `items` once; the counts are right when it has ended."""
+
+    log: File
+    base_offset: int
+    wanted: Wanted
+    batches: int = 0
+    records: int = 0
+    damaged_bytes: int = 0
+    _lost: list[Piece] | None = field(default=None, init=False)
+
+    def items(self) -> Items:
+        position, end, chunk_bytes = 0, self.log.size(), READ_CHUNK_BYTES
+        expected = self.base_offset
+        while position < end:
+            data = memoryview(self.log.read(position, min(chunk_bytes, end - position)))
+            found = walk(data)
+            for header in found.headers:
+                if header.base_offset >= self.wanted.stop:
+                    return
+                if header.next_offset > self.wanted.start:
+                    yield from self._batch(data, position, header)
+            if found.headers:
+                position, chunk_bytes = position + found.end, max(READ_CHUNK_BYTES, found.needed_bytes)
+                expected = found.headers[-1].next_offset
+            elif not found.problem and chunk_bytes < found.needed_bytes <= end - position:
+                chunk_bytes = found.needed_bytes
+            else:
+                reason = found.problem or "it is cut off by the end of the file"
+                piece = self._piece_at(position, end, expected, reason)
+                self.damaged_bytes += piece.end - piece.position
+                yield damage(piece.position, piece.end, piece.reason, is_mendable=piece.mended is not None)
+                position = piece.end
+
+    def summary(self) -> Item:
+        batches = f"{self.batches} {'batch' if self.batches == 1 else 'batches'}"
+        text = f"  {batches}, {counted(self.records, 'record')}"
+        if self.damaged_bytes:
+            text += f"; {counted(self.damaged_bytes, 'byte')} DAMAGED"
+        fields = {"batches": self.batches, "records": self.records, "damaged_bytes": self.damaged_bytes}
+        return Item("summary", text, dict(fields))
+
+    def _piece_at(self, position: int, end: int, expected: int, reason: str) -> Piece:
+        """The damaged stretch that begins at `position`: up to the next batch that is surely one of this log."""
+        if self._lost is None:
+            bounds = Bounds(position, end, expected, UNKNOWN_END, UNKNOWN_END, ())
+            self._lost = [piece for piece in Salvage(self.log, bounds).pieces if piece.reason]
+        found = next((piece for piece in self._lost if piece.position == position), None)
+        return found or Piece(position, end, 0, 0, reason)
+
+    def _batch(self, data: memoryview, position: int, header: BatchHeader) -> Items:
+        self.batches += 1
+        self.records += header.record_count
+        at = position + header.position
+        yield batch_item(header, at)
+        if not self.wanted.records or not header.record_count:
+            return
+        whole = data[header.position : header.position + header.size]
+        try:
+            yield from _control(whole, header) if header.is_control else self._records(whole)
+        except FoldlogError as error:
+            # Its CRC is right, so this is how it was written.
+            self.damaged_bytes += header.size
+            yield damage(at, at + header.size, getattr(error, "reason", str(error)))
+
+    def _records(self, batch: memoryview) -> Items:
+        found, _ = decode(batch, "", 0, start_offset=self.wanted.start, end_offset=self.wanted.stop)
+        for record in found:
+            yield record_item(record, None if self.wanted.is_wide else TEXT_MAX)
+
+
+def batch_item(header: BatchHeader, position: int) -> Item:
+    codec = Compression(header.compression).name.lower()
+    parts = [
+        f"offset {header.base_offset}" + (f" to {header.last_offset}" if header.last_offset_delta else ""),
+        counted(header.record_count, "record"),
+        counted(header.size, "byte"),
+        codec if header.compression else "not compressed",
+        f"epoch {header.leader_epoch}",
+        time_text(header.max_timestamp) + (" (append time)" if header.is_log_append_time else ""),
+    ]
+    if header.producer_id >= 0:
+        parts.append(f"producer {header.producer_id} epoch {header.producer_epoch} sequence {header.base_sequence}")
+    parts += [
+        word for word, holds in (("transactional", header.is_transactional), ("control", header.is_control)) if holds
+    ]
+    if header.has_delete_horizon:
+        parts.append(f"tombstones go after {time_text(header.base_timestamp)}")
+    fields: dict[str, object] = {
+        "position": position,
+        "size_bytes": header.size,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.record_count,
+        "codec": codec,
+        "leader_epoch": header.leader_epoch,
+        "base_timestamp": None if header.has_delete_horizon else header.base_timestamp,
+        "max_timestamp": header.max_timestamp,
+        "timestamp_type": TimestampType(header.is_log_append_time).name,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "is_transactional": header.is_transactional,
+        "is_control": header.is_control,
+        "delete_horizon_ms": header.base_timestamp if header.has_delete_horizon else None,
+        "crc": header.crc,
+    }
+    return Item("batch", f"  @{position}  {', '.join(parts)}", fields)
+
+
+def record_item(record: Record, most: int | None) -> Item:
+    headers = "".join(f"  {name}={bytes_text(value, most=most)}" for name, value in record.headers)
+    return Item(
+        "record",
+        f"    offset {record.offset}  {time_text(record.timestamp_ms)}  key {bytes_text(record.key, most=most)}"
+        f"  value {bytes_text(record.value, most=most)}{headers}",
+        {
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms,
+            "key": bytes_fields(record.key),
+            "value": bytes_fields(record.value),
+            "headers": [[name, bytes_fields(value)] for name, value in record.headers],
+        },
+    )
+
+
+def _control(batch: memoryview, header: BatchHeader) -> Iterator[Item]:
+    """Markers that no reader gets to see: the end of a transaction."""
+    inner = next(batches_in(batch))
+    body = open_body(batch, inner, DECOMPRESSED_BYTES_MAX)
+    for parsed in parse_records(body, inner):
+        key = record_field(body.data, parsed.key_at, parsed.key_bytes) or b""
+        kind = int.from_bytes(key[_CONTROL_TYPE_AT : _CONTROL_TYPE_AT + 2], "big")
+        name = _CONTROL_NAMES.get(kind, f"control type {kind}")
+        offset = header.base_offset + parsed.offset_delta
+        yield Item(
+            "control",
+            f"    offset {offset}  {time_text(header.base_timestamp + parsed.timestamp_delta)}  {name}",
+            {"offset": offset, "type": name},
+        )
