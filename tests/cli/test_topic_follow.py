@@ -145,7 +145,7 @@ def test_closed_from_the_start_input_is_a_sentence_and_output_nothing(places: di
         done = subprocess.run(
             [*COMMAND, "topic", verb, topic, *place.options],
             env=environment(), stderr=subprocess.PIPE, timeout=WAIT_S, check=False,
-            preexec_fn=partial(os.close, descriptor),  # noqa: PLW1509 the child closes it, and nothing else
+            preexec_fn=partial(os.close, descriptor),
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (code, said)
 
