@@ -293,7 +293,7 @@ def test_a_record_that_the_topic_does_not_take_names_its_line(place: RecordPlace
         (("produce", "T", "-p", "first"), "is neither a partition's number nor 'key'"),
         (("produce", "T", "-H", "web"), "is not a header, such as source=web"),
         (("produce", "T", "-z", "zst"), "did you mean 'zstd'?"),
-        (("consume", "T", "-o", "-6h"), "a time begins with @, as in '@-6h'"),
+        (("consume", "T", "-o", "-6h"), "a time begins with @, as in @-6h"),
         (("consume", "T", "-p", "a"), "is not a list of partitions"),
         (("consume", "T", "-n", "0"), "is not a whole number, 1 or more"),
         (("consume", "T", "-f", "%q"), "there are %t %p"),
@@ -322,7 +322,7 @@ def test_what_is_not_there_is_exit_code_3_and_one_sentence(place: RecordPlace, v
     assert done.code == 3
     assert "no topic 'nothing-of-that-name'" in done.err
     assert done.err.count("\n") == 1
-    if verb in ("consume", "tail"):
-        done = place.run(verb, place.topic(2), "-p", "0,7")
+    if verb in ("consume", "tail", "produce"):
+        done = place.run(verb, place.topic(2), "-p", "7" if verb == "produce" else "0,7", stdin=b"lost\n")
         assert done.code == 3
         assert "has no partition 7; it has 0 to 1" in done.err

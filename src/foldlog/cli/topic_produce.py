@@ -93,6 +93,7 @@ def run_produce(arguments: argparse.Namespace) -> int:
     from foldlog.cli.interrupts import Interrupts
     from foldlog.cli.record_input import STANDARD_INPUT, Line, Sending, input_lines, json_parser, text_parser
     from foldlog.cli.record_json import UnreadableLine
+    from foldlog.client.partitioners import checked_partition
 
     _check_options(arguments)
     headers = tuple(arguments.headers or ())
@@ -109,7 +110,9 @@ def run_produce(arguments: argparse.Namespace) -> int:
         )
     is_read = not (arguments.tombstone and arguments.key is not None)
     with open_place(arguments, write=True) as log, Interrupts() as interrupts:
-        log.topic(arguments.topic)
+        count = log.topic(arguments.topic).partition_count
+        if partition is not None:
+            checked_partition(arguments.topic, partition, count)
         if is_read and sys.stdin.isatty() and STANDARD_INPUT in (arguments.files or [STANDARD_INPUT]):
             remark("a record a line; Ctrl-D ends it")
         with log.producer(compression=arguments.compression) as producer:
@@ -123,7 +126,8 @@ def run_produce(arguments: argparse.Namespace) -> int:
                 sending.finish()
             except KeyboardInterrupt:
                 sending.finish()
-                remark(sending.written)
+                # Below the ^C that a terminal shows.
+                remark(f"\n{sending.written}" if sys.stderr.isatty() else sending.written)
                 raise
             except UnreadableLine:
                 raise  # its sentence says how far it came
