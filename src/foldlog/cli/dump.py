@@ -17,6 +17,7 @@ from foldlog.cli.dump_items import Item, Items
 from foldlog.cli.dump_segment import SegmentDump, Wanted
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.output import naming_output, say
+from foldlog.cli.tables import FORMATS
 from foldlog.cli.wording import counted
 from foldlog.errors import InvalidArgument, LogNotFound, UnknownPartition, UnknownTopic
 from foldlog.files.base import Files, read_file
@@ -50,9 +51,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="of directories also indexes, snapshots, epochs, checkpoint")
     parser.add_argument(
         "--format",
-        choices=("text", "wide", "json"),
+        metavar="FORMAT",
+        choices=FORMATS,
         default="text",
-        help="text (default), wide: long values whole, or json: one object a line",
+        help="text (the default), wide (long values whole) or json (one object a line)",
     )
     parser.set_defaults(run=run)
 
