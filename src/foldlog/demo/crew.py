@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -43,6 +43,11 @@ def free_port() -> int:
                 continue
             return port
     raise DemoFailed(f"every port below {lowest_given_out} of 127.0.0.1 is taken; end something that listens there")
+
+
+def environment() -> dict[str, str]:
+    """What processes are given: everything but FOLDLOG_* variables, which are meant for the demo itself."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("FOLDLOG_")}
 
 
 class Member:
@@ -124,7 +129,6 @@ class Crew:
         *,
         user: str | None = None,
         cwd: Path | None = None,
-        settings: Mapping[str, str] | None = None,
     ) -> Member:
         """Start a process. Its standard output is for `first_line`."""
         journal = self.directory / f"{name}.log"
@@ -135,7 +139,7 @@ class Crew:
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 cwd=cwd or self.directory,
-                env={**os.environ, **(settings or {})},
+                env=environment(),
                 user=user,
                 start_new_session=True,
                 text=True,
@@ -152,6 +156,7 @@ class Crew:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             cwd=cwd or self.directory,
+            env=environment(),
             user=user,
             start_new_session=True,
             text=True,

@@ -25,7 +25,7 @@ PER_MINUTE: Final = "per_minute"
 HISTORY: Final = "history"
 FOLDS: Final = (MIRROR, SEARCH, PER_MINUTE, HISTORY)
 
-_LOOK_AGAIN_S: Final = 0.1
+_LOOK_AGAIN_S: Final = 0.25
 
 _FILE: Final = Template('''\
 """The folds of the shop: functions from payments to views."""

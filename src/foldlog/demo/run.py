@@ -24,7 +24,7 @@ from foldlog.demo.preflight import Machine, look_around, missing_pieces
 from foldlog.demo.prices import Prices
 from foldlog.demo.readers import Reader
 from foldlog.demo.screen import Screen
-from foldlog.demo.stage import QUICK, SLOW, SLOW_PER_S, STOCK, Stage, Ticker, labels
+from foldlog.demo.stage import QUICK, SLOW, SLOW_PART, STOCK, Stage, Ticker, labels
 from foldlog.demo.story import tell
 from foldlog.demo.writer import Writer
 from foldlog.errors import FoldlogError
@@ -35,7 +35,7 @@ class Options:
     """`is_once`: end after the checklist, instead of staying open for the console. `rate` is payments a second."""
 
     is_once: bool = False
-    rate: int = 1500
+    rate: int = 1000
 
 
 def run_demo(options: Options, stream: TextIO) -> bool:
@@ -71,16 +71,17 @@ def _set_stage(options: Options, machine: Machine, crew: Crew, screen: Screen, c
         database = None if machine.postgres is None else start_postgres(crew, machine.postgres)
         writer = Writer(broker.bootstrap, options.rate)
         ending.callback(writer.stop)
+        slow_per_s = max(1, options.rate // SLOW_PART)
         readers = {
             QUICK: Reader(broker.bootstrap, QUICK, QUICK),
-            SLOW: Reader(broker.bootstrap, SLOW, SLOW, SLOW_PER_S),
+            SLOW: Reader(broker.bootstrap, SLOW, SLOW, slow_per_s),
             STOCK: Reader(broker.bootstrap, STOCK, None),
         }
         for reader in readers.values():
             ending.callback(reader.stop)
         pipeline = Pipeline(crew, write_file(crew.directory, database), broker.bootstrap)
         pipeline.start()
-        observer = Observer(broker.directory, writer, list(readers.values()), labels(database))
+        observer = Observer(broker.directory, writer, list(readers.values()), labels(database, slow_per_s))
         observer.pipeline_note = "starting"
         screen.serve_at(f"Kafka clients {broker.bootstrap} ── console {broker.console_url}")
         ending.callback(Ticker(observer, screen).stop)

@@ -23,8 +23,9 @@ from foldlog.errors import FoldlogError
 QUICK: Final = "fraud"
 SLOW: Final = "emails"
 STOCK: Final = "stock"
-SLOW_PER_S: Final = 150
-PATIENCE_S: Final = 180.0
+SLOW_PART: Final = 10
+"""The slow group reads so much less in a second than is written."""
+PATIENCE_S: Final = 300.0
 _REDRAW_S: Final = 0.25
 
 
@@ -88,7 +89,7 @@ class Ticker:
                 time.sleep(1)
 
 
-def labels(postgres_url: str | None) -> dict[str, str]:
+def labels(postgres_url: str | None, slow_per_s: int) -> dict[str, str]:
     """What each line of the table is."""
     return {
         MIRROR: "table in PostgreSQL" if postgres_url else "table in SQLite",
@@ -96,6 +97,6 @@ def labels(postgres_url: str | None) -> dict[str, str]:
         PER_MINUTE: "counters per minute",
         HISTORY: "Delta lake table",
         QUICK: "group, as fast as it can",
-        SLOW: f"group, {SLOW_PER_S} a second",
+        SLOW: f"group, {slow_per_s} a second",
         STOCK: client_name(),
     }

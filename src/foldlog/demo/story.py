@@ -9,7 +9,7 @@ from typing import Final
 
 from foldlog.demo.payments import POISON, REFUND, TOPIC
 from foldlog.demo.pipeline import FOLDS, MIRROR, PER_MINUTE
-from foldlog.demo.progress import answer_of, epoch, has_begun, is_near_the_end, total
+from foldlog.demo.progress import answer_of, are_near_the_end, epoch, have_all_begun, told_total, total
 from foldlog.demo.proof import prove
 from foldlog.demo.readers import read_whole_log
 from foldlog.demo.stage import QUICK, SLOW, Stage
@@ -31,7 +31,7 @@ def a_log_and_its_readers(stage: Stage) -> None:
     )
     stage.writer.resume()
     quick, slow = stage.readers[QUICK], stage.readers[SLOW]
-    stage.wait_for(lambda: quick.records > 2 * slow.records > 0, "both groups read")
+    stage.wait_for(lambda: quick.records > slow.records > 0, "both groups read")
     stage.screen.say(f"'{QUICK}' has read {quick.records:,}, '{SLOW}' {slow.records:,}: neither waits for the other.")
 
 
@@ -42,9 +42,9 @@ def four_views(stage: Stage) -> None:
         " takes some seconds to start; what is written meanwhile waits in the log."
     )
     stage.screen.command(f"foldlog fold run folds.py -b {stage.broker.bootstrap}")
-    took_s = stage.wait_for(lambda: all(has_begun(stage, fold) for fold in FOLDS), "the folds began")
+    took_s = stage.wait_for(lambda: have_all_begun(stage), "the folds began")
     stage.observer.pipeline_note = ""
-    took_s += stage.wait_for(lambda: is_near_the_end(stage), "the folds caught up")
+    took_s += stage.wait_for(lambda: are_near_the_end(stage), "the folds caught up")
     words = "gift coupon"
     found = stage.pipeline.find(words, 1)
     example = f"; the search index answers '{words}' with {found[0]['tx_id']}, “{found[0]['note']}”" if found else ""
@@ -93,9 +93,7 @@ def the_pipeline_is_killed(stage: Stage) -> None:
     pipeline.start()
     stage.observer.pipeline_note = "starting"
     a_late_reader(stage)
-    stage.wait_for(
-        lambda: all(total(pipeline.bookmark(fold)) > total(at_death[fold]) for fold in FOLDS), "the folds went on"
-    )
+    stage.wait_for(lambda: all(told_total(stage, fold) > total(at_death[fold]) for fold in FOLDS), "the folds went on")
     stage.observer.pipeline_note = ""
     skipped = sum(one.skipped for fold in FOLDS if (one := pipeline.bookmark(fold)) is not None)
     began_anew = [fold for fold in FOLDS if epoch(pipeline.bookmark(fold)) != epoch(at_death[fold])]
@@ -132,7 +130,7 @@ def one_fold_is_rewound(stage: Stage) -> None:
         f"The view '{MIRROR}' goes back to the start of the log. The pipeline notices, and reads all of it again;"
         " a table may be told the same thing twice."
     )
-    stage.wait_for(lambda: is_near_the_end(stage), "the folds caught up")
+    stage.wait_for(lambda: are_near_the_end(stage), "the folds caught up")
     stage.screen.command(f"foldlog fold rewind {MIRROR} --to start")
     before = stage.pipeline.bookmark(MIRROR)
     told = stage.pipeline.command("rewind", MIRROR, "--to", "start")
@@ -142,7 +140,7 @@ def one_fold_is_rewound(stage: Stage) -> None:
     stage.claim(
         "A fold was rewound while it ran, and read everything again",
         epoch(after) > epoch(before),
-        f"{total(before):,} records read again in {took_s:.1f} s; everybody else stayed where they were",
+        f"{told.rpartition(': ')[2]}, done in {took_s:.1f} s; everybody else stayed where they were",
     )
 
 
