@@ -273,15 +273,9 @@ def test_every_behaviour_test_stands_in_the_list() -> None:
 
 
 def test_every_sub_command_is_documented() -> None:
-    code = "import sys; from foldlog.cli.main import main; sys.exit(main(['--help']))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    choices = re.search(r"\{([a-z,-]+)\}", done.stdout)
-    assert choices is not None, f"--help lists no commands: {done.stdout}"
+    commands = importlib.import_module("foldlog.cli.commands").COMMANDS
     text = "\n".join(path.read_text(encoding="utf-8") for path in PAGES if path.exists())
-    undocumented = [name for name in choices[1].split(",") if f"foldlog {name}" not in text]
+    undocumented = [name for name in commands if f"foldlog {name}" not in text]
     assert not undocumented, f"say in the docs what 'foldlog {undocumented[0]}' does: {undocumented}"
 
 

@@ -19,12 +19,14 @@ from foldlog import errors
 from foldlog.errors import FoldlogError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from os import PathLike
 
     from foldlog.broker.bookmarks import OffsetAndMetadata
     from foldlog.client.consumer import Consumer
+    from foldlog.client.descriptions import ConfigEntry, GroupDescription, MemberDescription
     from foldlog.client.handle_types import RecordMetadata, SendFuture
+    from foldlog.client.kafka.log import KafkaLog
     from foldlog.client.log import Log
     from foldlog.client.positions import TopicPartition
     from foldlog.client.producer import Producer
@@ -35,8 +37,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ConfigEntry": ("foldlog.client.descriptions", "ConfigEntry"),
     "Consumer": ("foldlog.client.consumer", "Consumer"),
+    "GroupDescription": ("foldlog.client.descriptions", "GroupDescription"),
+    "KafkaLog": ("foldlog.client.kafka.log", "KafkaLog"),
     "Log": ("foldlog.client.log", "Log"),
+    "MemberDescription": ("foldlog.client.descriptions", "MemberDescription"),
     "OffsetAndMetadata": ("foldlog.broker.bookmarks", "OffsetAndMetadata"),
     "Producer": ("foldlog.client.producer", "Producer"),
     "Record": ("foldlog.records.loops", "Record"),
@@ -84,6 +90,27 @@ def open(  # noqa: A001 foldlog.open is the way in
     return log
 
 
+def connect(url: str, *, properties: Mapping[str, object] | None = None) -> KafkaLog:
+    """The log of a Kafka cluster, ours or any other: the methods, values and errors of `open`'s, over the network.
+
+    `url` is kafka://host:port,host2:port, and after a "?" librdkafka's properties, joined by "&" and percent-encoded:
+    kafka://kafka1:9093?security.protocol=SASL_SSL&sasl.mechanism=PLAIN&sasl.username=app. `properties` are more of
+    them, as they are: the place for passwords. Needs confluent-kafka: pip install 'foldlog[kafka]'.
+
+    BrokerUnreachable if no broker answers within seconds. docs/clusters.md says where a cluster cannot do what a
+    directory does.
+
+    >>> import foldlog
+    >>> from foldlog.testing import KafkaBroker
+    >>> with KafkaBroker.launch() as broker, foldlog.connect(f"kafka://{broker}") as log:
+    ...     log.topics()
+    []
+    """
+    from foldlog.client.kafka.log import connect_log
+
+    return connect_log(url, properties)
+
+
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
@@ -99,9 +126,13 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "ConfigEntry",
     "Consumer",
     "FoldlogError",
+    "GroupDescription",
+    "KafkaLog",
     "Log",
+    "MemberDescription",
     "OffsetAndMetadata",
     "Producer",
     "Record",
@@ -109,6 +140,7 @@ __all__ = [
     "SendFuture",
     "TopicPartition",
     "__version__",
+    "connect",
     "errors",
     "open",
 ]

@@ -217,6 +217,18 @@ MEMBER_JOIN_WAIT_MS = 5000
 CLUSTER_SEARCH_MS = 3000
 """How long opening looks for a broker where all addresses refuse: who typed a wrong one should not wait a minute."""
 
+KAFKA_CONNECT_MS = 10_000
+"""How long `foldlog.connect` waits for an answer where nobody refuses: a handshake over a slow line takes seconds."""
+
+KAFKA_CALL_MS = 30_000
+"""How long a cluster may take for one question: Kafka's request.timeout.ms, in which a leader can be elected."""
+
+KAFKA_DELIVERY_MS = 120_000
+"""How long a record may wait to be acknowledged by a cluster: Kafka's delivery.timeout.ms. A broker can restart."""
+
+EVICTION_TRIES_MAX = 10
+"""How often members are asked to leave a group before it is given up: each can be back before the commit is there."""
+
 CLUSTER_ANSWER_BYTES_MAX = 272 << 20
 """The largest answer of a foreign broker: one batch of DECOMPRESSED_BYTES_MAX and what stands around it. The first
 bytes of HTTP or TLS, read as a length, are more."""
@@ -294,3 +306,10 @@ REGISTRY_SCHEMAS_MAX = 10_000
 
 REGISTRY_REFERENCES_MAX = 100
 """Schemas that one schema may refer to, directly or not: a registry that names more is going in circles."""
+
+INPUT_LINE_BYTES_MAX = 64 << 20
+"""A line that the command line takes for a record: 64 times the default max.message.bytes, which refuses most of it."""
+
+CHECK_JOBS_MAX = 256
+"""How many segments `foldlog check` looks at at a time: each thread holds a megabyte or a batch, and more threads than
+that only wait for the disk."""

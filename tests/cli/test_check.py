@@ -77,7 +77,7 @@ def test_one_topic_alone_can_be_checked(directory: Path, capsys: pytest.CaptureF
     flip(directory / "orders-0" / FIRST, 100)
     assert main(["check", str(directory), "--topic", "users"]) == 0
     assert capsys.readouterr().out.startswith("users-0: ")
-    assert main(["check", str(directory), "--topic", "nothing"]) == 1
+    assert main(["check", str(directory), "--topic", "nothing"]) == 3
     assert capsys.readouterr().err == "foldlog: no topic 'nothing'; there are __consumer_offsets, orders, users\n"
 
 
@@ -100,7 +100,7 @@ def test_a_look_may_run_beside_the_writer_and_cutting_out_may_not(
     with Broker.open(str(directory), background=False) as broker:
         write(broker, "orders", 0, b"more")
         assert main(["check", str(directory)]) == 0
-        assert main(["check", str(directory), "--cut-out"]) == 1
+        assert main(["check", str(directory), "--cut-out"]) == 4
     err = capsys.readouterr().err
     assert "is being written by process" in err
     assert err.endswith("; stop it, then run this again\n")
@@ -226,6 +226,6 @@ def test_where_nothing_is_left_of_a_partition_the_loss_is_called_unknown(
 
 
 def test_no_log_is_said_without_telling_how_to_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(tmp_path)]) == 1
+    assert main(["check", str(tmp_path)]) == 3
     expected = f"foldlog: there is no log in {tmp_path}; name the directory that holds its catalog.json\n"
     assert capsys.readouterr().err == expected

@@ -15,12 +15,16 @@ import pytest
 import foldlog
 from cli.command import COMMAND, WAIT_S, environment, start
 from cli.command import foldlog as run
+from foldlog.cli import exit_codes
+from foldlog.cli.commands import COMMANDS
 
 
 def test_help_names_every_command() -> None:
     done = run("--help")
     assert done.returncode == 0
-    assert b"{check,fold,node,serve}" in done.stdout
+    for command, summary in COMMANDS.items():
+        assert f"{command} ".encode() in done.stdout
+        assert " ".join(summary.split()).encode() in b" ".join(done.stdout.split())
     for command in ("check", "node", "serve"):
         assert run(command, "--help").returncode == 0
 
@@ -63,11 +67,14 @@ def test_a_wrong_command_line_is_exit_code_2_and_says_what_is_wrong(arguments: t
     assert done.stdout == b""
 
 
-def test_what_cannot_be_done_is_exit_code_1_and_one_sentence(tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_one_sentence_and_an_exit_code_that_says_why(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    for arguments in (("check", str(tmp_path / "none")), ("node", "--dir", str(tmp_path / "file"))):
+    for code, arguments in (
+        (exit_codes.NOT_FOUND, ("check", str(tmp_path / "none"))),
+        (exit_codes.FAILED, ("node", "--dir", str(tmp_path / "file"))),
+    ):
         done = run(*arguments)
-        assert done.returncode == 1
+        assert done.returncode == code
         assert done.stderr.startswith(b"foldlog: ")
         assert done.stderr.count(b"\n") == 1
 
@@ -80,7 +87,7 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path: Path) ->
         first.stdin.flush()
         assert b"init_ok" in first.stdout.readline()
         done = run("node", "--dir", str(tmp_path))
-        assert done.returncode == 1
+        assert done.returncode == exit_codes.UNREACHABLE
         assert str(first.pid).encode() in done.stderr
         first.stdin.close()
         assert first.wait(WAIT_S) == 0

@@ -15,6 +15,7 @@ from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.config import LogConfig
 from foldlog.log.partition import Partition
 from foldlog.log.syncer import Syncable, Syncer
+from foldlog.records.batch import Compression
 from foldlog.records.loops import decode, pack
 from foldlog.testing.disk_image import DiskImage
 from foldlog.testing.history import Found, PartitionHistory, Sent
@@ -118,6 +119,10 @@ class OnePartition:
         # Forced, it seals the active segment first and goes through everything.
         self.history.compacting_below(self.partition.log_end_offset, tombstones_may_go=tombstones_may_go)
         self.partition.compact(force=True)
+
+    def recompress(self, codec: Compression) -> None:
+        # The history is told nothing: whatever a cut leaves, every record is where it was.
+        self.partition.recompress(codec)
 
     def close(self) -> None:
         self.partition.close()

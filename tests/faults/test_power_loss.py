@@ -25,6 +25,7 @@ from faults.one_partition import (
     recover_only,
 )
 from foldlog.log.config import LogConfig
+from foldlog.records.batch import Compression
 from foldlog.testing.power_cuts import PowerCuts
 from foldlog.testing.power_loss import PowerLossFiles
 from foldlog.testing.sim_clock import SimClock
@@ -96,6 +97,18 @@ def compaction(log: OnePartition, seed: int) -> None:
             log.append(records.some())
         log.compact()
         log.append(records.some())
+    log.close()
+
+
+def recompression(log: OnePartition, seed: int) -> None:
+    """Over the gaps that compaction left; some batches get smaller, some do not."""
+    records = Records(seed, keys=3)
+    for step in range(4):
+        log.append([replace(one, value=(one.value or b"") * 3) for one in records.some()])
+        if step == 1:
+            log.compact()
+    log.recompress(Compression.ZSTD)
+    log.append(records.some())
     log.close()
 
 
@@ -190,6 +203,7 @@ PLANS: dict[str, Plan] = {
     "retention": Plan(retention, replace(ROLLING, retention_bytes=2048, retention_ms=-1), 4, (1, 2), 6_900),
     "expiry": Plan(expiry, replace(ROLLING, retention_ms=5_000_000), 4, (1, 2), 4_600),
     "compaction": Plan(compaction, COMPACTED, 4, (1,), 5_800),
+    "recompression": Plan(recompression, COMPACTED, 3, (1,), 1_500),
     "expiring_tombstones": Plan(expiring_tombstones, replace(COMPACTED, delete_retention_ms=500), 4, (1,), 7_600),
     "compaction_and_retention": Plan(
         compaction_and_retention, replace(COMPACTED, delete=True, retention_bytes=3000, retention_ms=-1), 4, (1,), 7_800

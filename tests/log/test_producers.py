@@ -98,6 +98,15 @@ def test_a_damaged_snapshot_is_made_again_from_the_log() -> None:
     assert send(small, 7, b"x").is_duplicate
 
 
+def test_a_log_that_lost_its_checkpoint_still_knows_what_was_sent() -> None:
+    small = SmallPartition()
+    send(small, 0, b"a")
+    small.close()
+    small.files.unlink("data/checkpoint")
+    small.reopen()
+    assert send(small, 0, b"a").is_duplicate
+
+
 def test_snapshots_are_kafkas_format_and_only_the_newest_are_kept() -> None:
     small = SmallPartition(segment_records=2)
     for sequence in range(10):

@@ -43,7 +43,9 @@ from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.partition import Partition
+from foldlog.log.recompression import RecompressionReport
 from foldlog.log.syncer import OnSynced
+from foldlog.records.batch import Compression
 
 MEMORY_PATH: Final = ":memory:"
 
@@ -321,6 +323,14 @@ class Broker(GroupCalls):
         else:
             keys = plan_compaction(storage.catalog().topics.values())
         return _for_each(keys, lambda key: storage.writable_partition(key).compact(force=force))
+
+    def recompress(self, topic: str, codec: str) -> dict[TopicPartition, RecompressionReport]:
+        """The records of a topic in another codec, now. InvalidArgument if there is none of that name.
+
+        A damaged partition does not keep the others from it: what it raises is raised once they are done.
+        """
+        storage, wanted = self._writable(), Compression.named(codec)
+        return _for_each(keys_of(storage.topic(topic)), lambda key: storage.writable_partition(key).recompress(wanted))
 
     def check_open(self) -> None:
         """LogClosed once it is closed."""

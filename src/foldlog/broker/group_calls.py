@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition, check_offsets
-from foldlog.broker.group_messages import GroupDescription, GroupListing
+from foldlog.broker.group_messages import GroupDescription, GroupListing, MemberIdentity
 from foldlog.broker.group_store import Acknowledged, GroupStore
 from foldlog.broker.groups import GroupCoordinator
 
@@ -104,6 +104,12 @@ class GroupCalls(ABC):
         """State, protocol and members. A group of which nothing is known is Dead."""
         self._refuse_unusable()
         return self._groups.describe_group(group)
+
+    def evict_members(self, group: str) -> None:
+        """Have everybody leave who is in the group now, as Kafka's admin client removes members. They may come back."""
+        with self.coordinator() as coordinator:
+            members = coordinator.describe(group).members
+            coordinator.leave(group, [MemberIdentity(one.member_id, one.group_instance_id) for one in members])
 
     def delete_group(self, group: str) -> None:
         """Forget a group without members, and its offsets. Durable on return; UnknownGroup, GroupNotEmpty."""

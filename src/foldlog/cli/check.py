@@ -1,31 +1,46 @@
-"""`foldlog check`: verify a data directory; with --cut-out, set aside what is damaged."""
+"""`foldlog check`: verify a log, or files of one; rebuild what is derived; set aside what is damaged."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
-from foldlog.broker.catalog import Catalog, Topic
-from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_reading, open_for_writing
+from foldlog.broker.catalog import Catalog
+from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_writing
 from foldlog.broker.topic_directories import plan_settlement
-from foldlog.broker.topic_names import partition_directory
+from foldlog.cli.check_report import Finding, Report
+from foldlog.cli.check_targets import Target, Targets, find_targets
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.output import say
-from foldlog.cli.wording import counted, damage_text
-from foldlog.errors import CorruptLog, FoldlogError, LogNotFound, UnknownTopic
+from foldlog.cli.progress_bar import ProgressBar
+from foldlog.cli.tables import add_format_option, show_json
+from foldlog.cli.watched_files import WatchedFiles
+from foldlog.clock import SystemClock
+from foldlog.errors import CorruptLog, FoldlogError, InvalidArgument
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
+from foldlog.limits import CHECK_JOBS_MAX
 from foldlog.log.checkpoint import Checkpoint
-from foldlog.log.inspection import Damage, Inspection, inspect, inspect_live
-from foldlog.log.layout import CUT_SUFFIX
-from foldlog.log.repair import RepairReport, cut_out
+from foldlog.log.inspection import inspect, inspect_alone, inspect_live
+from foldlog.log.layout import CUT_SUFFIX, read_layout
+from foldlog.log.rebuilding import rebuild
+from foldlog.log.repair import cut_out
+from foldlog.log.segment_scan import ForEach
 
 DESCRIPTION: Final = """\
 Reads every byte of a log and verifies it: the catalog, the CRC, offsets, leader epoch and records of every batch, and
 the indexes. Prints one line a partition; the exit code is 1 if something is damaged, and the file, the byte and the
 reason are named. Changes nothing, takes no lock, and may run beside the log's writer.
+
+PATH is a log's directory, one partition of it, or one segment. Directories that Apache Kafka wrote are read as well.
+
+With --repair, which needs the log to be closed, what is derived from the batches and wrong or missing is made anew:
+indexes, producer snapshots, leader epochs, the checkpoint. It takes no byte out of a segment.
 
 With --cut-out, which needs the log to be closed, damaged bytes are moved into .cut files beside the segment, never
 deleted; a batch without records takes their place, so that every other record keeps its offset and can be read."""
@@ -33,99 +48,178 @@ deleted; a batch without records takes their place, so that every other record k
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    parser.add_argument("dir", metavar="DIR", help="the log's directory")
+    parser.add_argument("path", metavar="PATH", help="the log's directory; or a partition's, or a segment")
     parser.add_argument("--topic", metavar="T", help="only this topic")
-    parser.add_argument("--cut-out", action="store_true", help="set damaged bytes aside, so that the rest can be used")
+    change = parser.add_mutually_exclusive_group()
+    change.add_argument("--repair", action="store_true", help="make indexes and the like anew where they are wrong")
+    change.add_argument("--cut-out", action="store_true", help="set damaged bytes aside, so that the rest can be used")
+    parser.add_argument(
+        "-j",
+        "--jobs",
+        metavar="N",
+        type=int,
+        default=_cores(),
+        help="segments looked at at a time (default: %(default)s)",
+    )
+    add_format_option(parser)
     parser.set_defaults(run=run)
 
 
+def _cores() -> int:
+    return min(CHECK_JOBS_MAX, max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1))
+
+
 def run(arguments: argparse.Namespace) -> int:
-    files, path = PosixFiles(), arguments.dir.rstrip("/") or "/"
-    try:
-        catalog = open_for_reading(files, path)
-    except LogNotFound:
-        raise LogNotFound(f"there is no log in {path}; name the directory that holds its catalog.json") from None
-    topics = _chosen(catalog, arguments.topic)
-    is_whole = repair(files, path, topics) if arguments.cut_out else verify(files, path, topics)
-    if arguments.topic is None:
-        is_whole = _report_directories(files, path, catalog) and is_whole
-    return DONE if is_whole else FAILED
+    jobs = _cores() if arguments.jobs is None else arguments.jobs
+    if not 1 <= jobs <= CHECK_JOBS_MAX:
+        raise InvalidArgument(f"--jobs is from 1 to {CHECK_JOBS_MAX}, not {jobs}")
+    files = PosixFiles()
+    targets = find_targets(files, arguments.path.rstrip("/") or "/", arguments.topic)
+    report = Report(targets.path, is_wide=arguments.format == "wide")
+    is_json = arguments.format == "json"
+    if arguments.repair or arguments.cut_out:
+        lines = _change(files, targets, report, _rebuild if arguments.repair else _cut_out)
+    else:
+        lines = _verify(targets, report, jobs)
+    for line in lines:
+        if not is_json:
+            say(line)
+    if targets.is_all and targets.catalog is not None:
+        for line in _report_directories(files, targets.path, targets.catalog, report):
+            if not is_json:
+                say(line)
+    if is_json:
+        show_json(report.document())
+    return DONE if report.is_whole else FAILED
 
 
-def _chosen(catalog: Catalog, name: str | None) -> list[Topic]:
-    if name is None:
-        return [catalog.topics[known] for known in sorted(catalog.topics)]
-    if name not in catalog.topics:
-        raise UnknownTopic(name, list(catalog.topics))
-    return [catalog.topics[name]]
+# Looking
 
 
-def verify(files: Files, path: str, topics: list[Topic]) -> bool:
-    """Look at every partition, as a reader beside the writer; whether all are whole."""
-    is_whole = True
+def _verify(targets: Targets, report: Report, jobs: int) -> Iterator[str]:
+    """Look at every partition, as a reader beside the writer; several segments at a time, told in order."""
+    plain = PosixFiles()
     checkpoint: Checkpoint | None = None
+    if targets.catalog is not None:
+        place = f"{targets.path}/{CHECKPOINT_NAME}"
+        try:
+            checkpoint = Checkpoint.open(plain, place, write=False)
+        except FileNotFoundError:
+            yield from report.note(f"{place} is missing; the next open verifies every partition instead")
+        except CorruptLog as error:
+            yield from report.damage(error)
+    bar = ProgressBar(sys.stderr, "checking", sum(_size_bytes(plain, target) for target in targets.chosen))
+    files = WatchedFiles(bar.advance)
+    # Two pools: those who wait for their segments must not keep a thread from them.
+    with ThreadPoolExecutor(jobs) as partitions, ThreadPoolExecutor(jobs) as segments:
+        try:
+            looks = [partitions.submit(_look, files, one, checkpoint, segments.map) for one in targets.chosen]
+            for look in looks:
+                finding = look.result()
+                bar.hide()
+                yield from report.add(finding)
+        except BaseException:
+            files.stop()
+            partitions.shutdown(wait=False, cancel_futures=True)
+            segments.shutdown(wait=False, cancel_futures=True)
+            raise
+        finally:
+            bar.hide()
+
+
+def _look(files: Files, target: Target, checkpoint: Checkpoint | None, each: ForEach) -> Finding:
     try:
-        checkpoint = Checkpoint.open(files, f"{path}/{CHECKPOINT_NAME}", write=False)
-    except FileNotFoundError:
-        say(f"note: {path}/{CHECKPOINT_NAME} is missing; the next open verifies every partition instead")
-    except CorruptLog as error:
-        is_whole = False
-        say(f"{error.path}: DAMAGED: byte {error.position}: {error.reason}")
-    for topic in topics:
-        for number, slot in enumerate(topic.slots):
-            name = partition_directory(topic.name, number)
+        if target.topic is None:
+            return Finding(target.name, inspect_alone(files, target.directory, only=target.only, each=each))
+        interval_bytes = target.topic.config.log.index_interval_bytes
+        if checkpoint is None:
+            found = inspect(files, target.directory, None, index_interval_bytes=interval_bytes, each=each)
+        else:
+            slot = checkpoint.slot(target.topic.slots[target.number])
+            found = inspect_live(files, target.directory, slot, index_interval_bytes=interval_bytes, each=each)
+    except (FoldlogError, OSError) as error:
+        return Finding(target.name, problem=error)
+    return Finding(target.name, found)
+
+
+def _size_bytes(files: Files, target: Target) -> int:
+    """How much there is to read, as far as anybody can tell."""
+    try:
+        sizes = read_layout(files.entries(target.directory)).logs
+    except OSError:
+        return 0
+    return sum(sizes.values()) if target.only is None else sizes.get(target.only, 0)
+
+
+def _report_directories(files: Files, path: str, catalog: Catalog, report: Report) -> Iterator[str]:
+    settlement = plan_settlement(files.entries(path), catalog)
+    for name in settlement.unknown:
+        yield from report.note(f"{path}/{name} is not in the catalog; it is left as it is")
+    report.is_whole = report.is_whole and not settlement.missing
+
+
+# Changing
+
+Change = Callable[[Files, Target, Checkpoint], Finding]
+
+
+def _change(files: Files, targets: Targets, report: Report, change: Change) -> Iterator[str]:
+    """Go through every partition as the directory's writer."""
+    if targets.catalog is None:
+        raise InvalidArgument(
+            f"{targets.path} stands alone and can only be looked at;"
+            " to change something, name the directory that holds catalog.json"
+        )
+    with _as_writer(files, targets.path) as (checkpoint, remarks):
+        for remark in remarks:
+            report.notes.append(remark)
+            yield remark
+        for target in targets.chosen:
             try:
-                if checkpoint is None:
-                    found = inspect(files, f"{path}/{name}", None)
-                else:
-                    found = inspect_live(files, f"{path}/{name}", checkpoint.slot(slot))
+                finding = change(files, target, checkpoint)
             except (FoldlogError, OSError) as error:
-                is_whole = False
-                say(f"{name}: DAMAGED: {damage_text(error)}")
-                continue
-            is_whole = is_whole and not found.damages
-            _print_inspection(name, found)
-    return is_whole
+                finding = Finding(target.name, problem=error)
+            yield from report.add(finding)
 
 
-def repair(files: Files, path: str, topics: list[Topic]) -> bool:
-    """Set damage aside in every partition, as the directory's writer; whether all are whole then."""
-    is_whole = True
-    with _as_writer(files, path) as checkpoint:
-        for topic in topics:
-            for number, slot_number in enumerate(topic.slots):
-                name = partition_directory(topic.name, number)
-                slot = checkpoint.slot(slot_number)
-                try:
-                    report = cut_out(files, f"{path}/{name}", slot, topic_id=topic.topic_id)
-                    after = inspect(files, f"{path}/{name}", slot.load())
-                except (FoldlogError, OSError) as error:
-                    is_whole = False
-                    say(f"{name}: DAMAGED: {damage_text(error)}")
-                    continue
-                is_whole = is_whole and not after.damages
-                _print_repair(name, report)
-                _print_inspection(name, after)
-    return is_whole
+def _cut_out(files: Files, target: Target, checkpoint: Checkpoint) -> Finding:
+    if target.topic is None:
+        raise InvalidArgument(f"{target.directory} is no partition of this log")
+    slot = checkpoint.slot(target.topic.slots[target.number])
+    repaired = cut_out(files, target.directory, slot, topic_id=target.topic.topic_id)
+    return Finding(target.name, inspect(files, target.directory, slot.load()), repaired=repaired)
+
+
+def _rebuild(files: Files, target: Target, checkpoint: Checkpoint) -> Finding:
+    if target.topic is None:
+        raise InvalidArgument(f"{target.directory} is no partition of this log")
+    slot = checkpoint.slot(target.topic.slots[target.number])
+    config, label = target.topic.config.log, (target.topic.name, target.number)
+    found, made = rebuild(files, target.directory, slot, config, clock=SystemClock(), label=label)
+    if made:
+        interval_bytes = config.index_interval_bytes
+        found = inspect(files, target.directory, slot.load(), index_interval_bytes=interval_bytes)
+    return Finding(target.name, found, rebuilt=tuple(made))
 
 
 @contextmanager
-def _as_writer(files: Files, path: str) -> Iterator[Checkpoint]:
-    """The checkpoint, to be written; nobody else has the log open for writing meanwhile."""
+def _as_writer(files: Files, path: str) -> Iterator[tuple[Checkpoint, Iterable[str]]]:
+    """The checkpoint, to be written, and what there is to say of it; nobody else has the log open for writing."""
     opened = open_for_writing(files, path)
     try:
         place = f"{path}/{CHECKPOINT_NAME}"
+        remarks = []
         try:
             checkpoint = Checkpoint.open(files, place, write=True)
         except CorruptLog as error:
             # Without it every partition is verified whole at the next open: slower, and nothing is lost.
             beside = _free_name(files, place)
-            say(f"{place}: {error.reason}; moved to {beside}")
+            remarks.append(f"{place}: {error.reason}; moved to {beside}")
             files.rename(place, beside)
             files.sync_directory(path)
             checkpoint = Checkpoint.open(files, place, write=True)
         try:
-            yield checkpoint
+            yield checkpoint, remarks
         finally:
             checkpoint.close()
     finally:
@@ -138,41 +232,3 @@ def _free_name(files: Files, place: str) -> str:
     while files.exists(name):
         name, number = f"{place}-{number}{CUT_SUFFIX}", number + 1
     return name
-
-
-def _report_directories(files: Files, path: str, catalog: Catalog) -> bool:
-    settlement = plan_settlement(files.entries(path), catalog)
-    for name in settlement.unknown:
-        say(f"note: {path}/{name} is not in the catalog; it is left as it is")
-    return not settlement.missing
-
-
-def _print_inspection(name: str, found: Inspection) -> None:
-    say(
-        f"{name}: offsets {found.state.log_start_offset} to {found.end_offset}, {counted(found.records, 'record')},"
-        f" {counted(len(found.segments), 'segment')}, {counted(found.size_bytes, 'byte')}:"
-        f" {'DAMAGED' if found.damages else 'whole'}"
-    )
-    for damage in found.damages:
-        say(f"  {_describe(damage)}")
-    for note in found.notes:
-        say(f"  note: {note}")
-
-
-def _print_repair(name: str, report: RepairReport) -> None:
-    for damage in report.damages:
-        say(f"{name}: cut out {_describe(damage)}")
-    for path in report.kept_aside:
-        say(f"{name}: kept in {path}")
-
-
-def _describe(damage: Damage) -> str:
-    if damage.is_mendable:
-        loss = "no record is lost by it"
-    elif damage.is_loss_unknown:
-        loss = "which offsets are lost is not known"
-    elif damage.lost_offsets:
-        loss = f"offsets {damage.first_offset} to {damage.next_offset} (exclusive) are lost"
-    else:
-        loss = "no offset is lost by it"
-    return f"{damage.path}: byte {damage.position}: {damage.reason}; {loss}"

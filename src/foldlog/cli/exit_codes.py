@@ -4,11 +4,48 @@ from __future__ import annotations
 
 from typing import Final
 
+from foldlog.errors import (
+    BrokerUnreachable,
+    CallerError,
+    CoordinatorUnavailable,
+    DirectoryLocked,
+    GroupNotEmpty,
+    LogNotFound,
+    TopicExists,
+    UnknownGroup,
+    UnknownPartition,
+    UnknownTopic,
+    WaitTimeout,
+    WriterUnreachable,
+)
+
 DONE: Final = 0
 FAILED: Final = 1
-"""It could not be done, or something is damaged."""
+"""It could not be done, or something is damaged, or somebody at the terminal said no."""
 USAGE: Final = 2
 """The command line is wrong."""
+NOT_FOUND: Final = 3
+"""There is no such log, topic, partition or group."""
+UNREACHABLE: Final = 4
+"""Nobody answers, or another process is in the way: the same command may work later."""
+IN_THE_WAY: Final = 5
+"""Not as things stand: the topic exists, the group has members."""
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 """Nobody reads the output any more."""
+
+_CODES: Final[tuple[tuple[tuple[type[Exception], ...], int], ...]] = (
+    ((CallerError,), USAGE),
+    ((LogNotFound, UnknownGroup, UnknownPartition, UnknownTopic), NOT_FOUND),
+    ((BrokerUnreachable, CoordinatorUnavailable, DirectoryLocked, WaitTimeout, WriterUnreachable), UNREACHABLE),
+    ((GroupNotEmpty, TopicExists), IN_THE_WAY),
+)
+
+
+def code_of(error: Exception) -> int:
+    """The exit code that tells a script what kind of error it was.
+
+    >>> code_of(TopicExists("orders")), code_of(OSError())
+    (5, 1)
+    """
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), FAILED)

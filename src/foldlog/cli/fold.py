@@ -17,7 +17,8 @@ from foldlog.cli.fold_progress import Progress, progress_for
 from foldlog.cli.fold_signals import StopOnSignals
 from foldlog.cli.fold_status import status_json, status_lines
 from foldlog.cli.output import say
-from foldlog.cli.wording import ParagraphFormatter, counted
+from foldlog.cli.parsing import Verbs, add_verb, add_verbs
+from foldlog.cli.wording import counted
 from foldlog.errors import FoldError, InvalidArgument, MissingDependency
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ DESCRIPTION: Final = """\
 A pipeline is a Python file that declares folds: functions from a topic's rows to a view of them, such as a table, a
 search index or counters. Every view keeps its own bookmark, so a fold can be stopped, rewound, rebuilt and proven.
 
-The log is a directory, or a broker: --source data/, --source kafka://127.0.0.1:9092, or FOLDLOG_SOURCE."""
+The log is a directory, -d data/, or a broker, -b 127.0.0.1:9092; --source and FOLDLOG_SOURCE take either."""
 
 _INTERVAL: Final = re.compile(r"(?P<count>\d+(\.\d+)?)(?P<unit>ms|s|m)?")
 _AGO: Final = re.compile(r"-\d.*")
@@ -38,7 +39,7 @@ _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    verbs = parser.add_subparsers(title="verbs", required=True, dest="verb")
+    verbs = add_verbs(parser)
 
     run = _verb(verbs, "run", "read on from each view's bookmark, and keep the views up to date", run_folds)
     run.add_argument(
@@ -96,20 +97,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    told: str,
-    action: Callable[[argparse.Namespace], int],
+    verbs: Verbs, name: str, summary: str, action: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(
-        name, help=told, description=told[0].upper() + told[1:] + ".", formatter_class=ParagraphFormatter
-    )
-    parser.add_argument(
+    parser = add_verb(verbs, name, summary, action)
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument(
         "--source", metavar="LOG", help="the log: a directory, host:port, or kafka://host:port (or FOLDLOG_SOURCE)"
     )
-    parser.add_argument("-d", dest="directory", metavar="DIR", help="the log's directory")
-    parser.add_argument("-b", "--bootstrap-server", dest="bootstrap", metavar="HOST:PORT", help="a broker of the log")
-    parser.set_defaults(run=action)
+    place.add_argument("-d", "--dir", dest="directory", metavar="DIR", help="the log's directory (or FOLDLOG_DIR)")
+    place.add_argument(
+        "-b",
+        "--bootstrap-server",
+        dest="bootstrap",
+        metavar="HOST:PORT",
+        help="a broker of the log (or FOLDLOG_BOOTSTRAP_SERVER)",
+    )
     return parser
 
 
@@ -292,12 +294,11 @@ def _running(arguments: argparse.Namespace, names: list[str]) -> Iterator[_Under
 
 
 def _source(arguments: argparse.Namespace) -> str:
-    given = [one for one in (arguments.source, arguments.directory, arguments.bootstrap) if one]
-    if len(given) > 1:
-        raise InvalidArgument("say where the log is once: with --source, -d or -b")
-    source = given[0] if given else os.environ.get("FOLDLOG_SOURCE", "")
+    source = arguments.source or arguments.directory or arguments.bootstrap
     if not source:
-        raise InvalidArgument("say where the log is: --source data/, or --source kafka://host:port, or FOLDLOG_SOURCE")
+        raise InvalidArgument(
+            "say where the log is: -d data/ or -b host:port, or FOLDLOG_DIR, FOLDLOG_BOOTSTRAP_SERVER or FOLDLOG_SOURCE"
+        )
     return str(source)
 
 

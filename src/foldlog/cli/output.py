@@ -20,6 +20,11 @@ def say(line: str) -> None:
         print(line, flush=True)
 
 
+def remark(line: str) -> None:
+    """Tell the person at the terminal, on standard error: what a program reads goes to `say`."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def flush() -> None:
     if sys.stdout is not None:  # it can be closed from the start
         with naming_output():

@@ -15,6 +15,7 @@ from foldlog.broker.catalog import CATALOG_NAME
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.output import say
 from foldlog.cli.signals import LeaveSignals
+from foldlog.cli.variables import GENERAL
 from foldlog.cli.wording import counted
 from foldlog.errors import InvalidConfig
 from foldlog.files.posix import raise_descriptor_limit
@@ -78,7 +79,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    configuration = gather(flags_of(arguments), os.environ, arguments.config)
+    environment = {name: text for name, text in os.environ.items() if name not in GENERAL}
+    configuration = gather(flags_of(arguments), environment, arguments.config)
     settings = configuration.settings()
     logs.configure(settings.log_format, settings.log_level)
     _warn(configuration, settings)

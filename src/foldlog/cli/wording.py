@@ -1,8 +1,7 @@
-"""How the commands word what they say: errors with advice that fits a command line, counts, and help texts."""
+"""How the commands word what they say: errors with advice that fits a command line, and counts."""
 
 from __future__ import annotations
 
-import argparse
 from typing import Final
 
 from foldlog.errors import (
@@ -16,14 +15,6 @@ from foldlog.errors import (
 )
 
 NOT_A_LOG: Final = "; name the directory that holds its catalog.json"
-
-
-class ParagraphFormatter(argparse.HelpFormatter):
-    """Wraps a description to the terminal, as argparse does, but keeps its paragraphs apart."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        fill = super()._fill_text
-        return "\n\n".join(fill(paragraph, width, indent) for paragraph in text.split("\n\n"))
 
 
 def counted(number: int, noun: str) -> str:

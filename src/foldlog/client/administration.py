@@ -9,10 +9,13 @@ from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
 from foldlog.broker.group_messages import check_group_name
 from foldlog.client.backend import Backend
+from foldlog.client.descriptions import ConfigEntry, GroupDescription, config_entries, described_group, not_empty
 from foldlog.client.lanes import writable_partition
 from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
-from foldlog.errors import GroupNotEmpty, InvalidArgument, UnknownMember, brief_repr
+from foldlog.errors import IllegalGeneration, InvalidArgument, UnknownMember, brief_repr
+from foldlog.limits import EVICTION_TRIES_MAX
 from foldlog.log.compaction import CompactionReport
+from foldlog.log.recompression import RecompressionReport
 from foldlog.records.batch import MAX_INT64
 
 
@@ -122,6 +125,17 @@ class Administration:
         """
         return self._broker.topic(name)
 
+    def topic_config(self, name: str) -> dict[str, ConfigEntry]:
+        """Every setting in force, by Kafka's name, and whether the topic itself sets it.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", config={"retention.ms": 1000})
+        ...     log.topic_config("orders")["retention.ms"], log.topic_config("orders")["segment.ms"]
+        (ConfigEntry(value='1000', is_default=False), ConfigEntry(value='604800000', is_default=True))
+        """
+        return config_entries(self._broker.topic(name).config)
+
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Per partition the log start offset and the high watermark: what can be read is [start, end).
 
@@ -196,6 +210,24 @@ class Administration:
         reports = self._broker.compact(topic)
         return {TopicPartition(*partition): report for partition, report in reports.items()}
 
+    def recompress(self, topic: str, codec: str) -> dict[TopicPartition, RecompressionReport]:
+        """Store what a topic holds now in another codec, batch by batch, where that makes a batch smaller.
+
+        `codec` as compression.type spells it: gzip, snappy, lz4, zstd, or none. Records, offsets and what producers
+        are known by stay what they were; a crash leaves each segment as it was or as it is to be. Compressed is what
+        is there; what comes is compressed by who sends it, or by the topic's compression.type.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = log.append("orders", "paid " * 1000)
+        ...     report = log.recompress("orders", "zstd")["orders", 0]
+        ...     report.batches_rewritten, report.bytes_after < report.bytes_before / 10
+        (1, True)
+        """
+        reports = self._broker.recompress(topic, codec)
+        return {TopicPartition(*partition): report for partition, report in reports.items()}
+
     def enforce_retention(self, topic: str | None = None) -> int:
         """Remove segments beyond retention.bytes or retention.ms now, in one topic or in all; returns how many.
 
@@ -233,6 +265,18 @@ class Administration:
         """
         return self._broker.group_names()
 
+    def describe_group(self, group: str) -> GroupDescription:
+        """State, protocol and members; UnknownGroup if it has neither members nor committed offsets.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     with log.consumer(["orders"], group="fraud"):
+        ...         log.describe_group("fraud").members[0].assignment
+        (TopicPartition(topic='orders', partition=0),)
+        """
+        return described_group(self._broker.describe_group(check_group_name(group)))
+
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed, durably. Works in reading processes too.
 
@@ -262,7 +306,7 @@ class Administration:
     def reset_group(self, group: str, offsets: Mapping[tuple[str, int], Place]) -> None:
         """Move a group without members: the next that joins reads on from these offsets. Durable on return.
 
-        GroupNotEmpty while it has members: they would overwrite it with their own next commit.
+        GroupNotEmpty, which names them, while it has members: they would overwrite it with their own next commit.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -272,19 +316,48 @@ class Administration:
         ...     log.committed("fraud")["orders", 0].offset
         1
         """
+        self.move_group(group, offsets)
+
+    def move_group(self, group: str, offsets: Mapping[tuple[str, int], Place], *, evict: bool = False) -> None:
+        """Move a group; with `evict` also one that has members, who are made to leave and come back at these offsets.
+
+        Durable on return. Without `evict`, GroupNotEmpty names the members. With it they lose their places, notice at
+        their next poll or heartbeat, join again and read on from here; what they then commit of their old places is
+        refused. GroupNotEmpty after all, if they come back before the commit again and again.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = [log.append("orders", str(n)) for n in range(3)]
+        ...     with log.consumer(["orders"], group="fraud") as consumer:
+        ...         log.move_group("fraud", {("orders", 0): 1}, evict=True)
+        ...         [record.value for record in consumer.poll(timeout_ms=10_000)]
+        [b'1', b'2']
+        """
+        places = self._resolved(group, offsets)
+        for tries in range(EVICTION_TRIES_MAX + 1):
+            try:
+                self._broker.commit_offsets(group, places)
+            except (UnknownMember, IllegalGeneration) as error:
+                if not evict or tries == EVICTION_TRIES_MAX:
+                    raise not_empty(group, self.describe_group(group).members) from error
+                self._broker.evict_members(group)
+            else:
+                return
+
+    def _resolved(
+        self, group: str, offsets: Mapping[tuple[str, int], Place]
+    ) -> dict[tuple[str, int], OffsetAndMetadata]:
         check_group_name(group)
         if not isinstance(offsets, Mapping):
             raise InvalidArgument(
-                f"reset_group() takes a dict such as {{('orders', 0): 'start'}}, not {brief_repr(offsets)}"
+                f"a group is moved to a dict such as {{('orders', 0): 'start'}}, not to {brief_repr(offsets)}"
             )
         places: dict[tuple[str, int], OffsetAndMetadata] = {}
         for partition in checked_partitions(offsets):
             log = self._broker.partition(*partition)
             places[partition] = OffsetAndMetadata(resolve_place(log, offsets[partition], "offset"), log.leader_epoch)
-        try:
-            self._broker.commit_offsets(group, places)
-        except UnknownMember as error:
-            raise GroupNotEmpty(f"group {group!r} has members; close them before moving its offsets") from error
+        return places
 
     def delete_group(self, group: str) -> None:
         """Forget a group without members, and all it committed. Durable on return; UnknownGroup, GroupNotEmpty.

@@ -16,12 +16,14 @@ from foldlog.log.waiting import OnAcknowledged
 if TYPE_CHECKING:
     from foldlog.broker.bookmarks import OffsetAndMetadata
     from foldlog.broker.catalog import Topic
+    from foldlog.broker.group_messages import GroupDescription
     from foldlog.client.arrivals import AnyPartition
     from foldlog.client.assignments import Member
     from foldlog.client.positions import TopicPartition
     from foldlog.clock import Clock
     from foldlog.errors import FoldlogError
     from foldlog.log.compaction import CompactionReport
+    from foldlog.log.recompression import RecompressionReport
 
 OnAppended = Callable[[Appended | None, "FoldlogError | None"], None]
 """Called once: with where the batch went, durably, or with what went wrong."""
@@ -95,6 +97,8 @@ class Backend(Protocol):
 
     def compact(self, topic: str | None = None) -> dict[tuple[str, int], CompactionReport]: ...
 
+    def recompress(self, topic: str, codec: str) -> dict[tuple[str, int], RecompressionReport]: ...
+
     def enforce_retention(self, topic: str | None = None) -> int: ...
 
     def warnings(self) -> list[str]: ...
@@ -114,6 +118,10 @@ class Backend(Protocol):
     ) -> dict[tuple[str, int], OffsetAndMetadata]: ...
 
     def group_names(self) -> list[str]: ...
+
+    def describe_group(self, group: str) -> GroupDescription: ...
+
+    def evict_members(self, group: str) -> None: ...
 
     def delete_group(self, group: str) -> None: ...
 

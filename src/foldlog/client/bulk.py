@@ -74,7 +74,7 @@ def _read_threads() -> int:
 
 def read_table(ranges: Sequence[Range], columns: Sequence[str]) -> pa.Table:
     """One table of all ranges, in their order."""
-    pa = _pyarrow_for("read_arrow()")
+    pa = pyarrow_for("read_arrow()")
     from foldlog.records.arrow import schema
 
     wanted = schema(columns)
@@ -89,7 +89,7 @@ def read_table(ranges: Sequence[Range], columns: Sequence[str]) -> pa.Table:
     return pa.Table.from_batches(batches, schema=wanted)
 
 
-def _pyarrow_for(call: str) -> Any:
+def pyarrow_for(call: str) -> Any:
     """The module; MissingDependency where it is not installed, since the log is used without it as well."""
     try:
         import pyarrow as pa
@@ -164,7 +164,7 @@ class TableAppender:
 
     def append(self, table: pa.Table | pa.RecordBatch) -> dict[int, tuple[int, int]]:
         """Durable on return: per partition the first offset, and one past the last."""
-        self._check(table)
+        check_table(table, self._topic.name, is_compacted=self._topic.config.log.compact)
         with ThreadPoolExecutor(1, thread_name_prefix="foldlog-pack") as packer:
             for number, groups in _one_ahead(packer, self._packed(table)):
                 log = self._partition(number)
@@ -219,25 +219,26 @@ class TableAppender:
             self._keyless = (self._keyless + 1) % count
         return self._keyless
 
-    def _check(self, table: pa.Table | pa.RecordBatch) -> None:
-        pa = _pyarrow_for("append_arrow()")
-        if not isinstance(table, pa.Table | pa.RecordBatch):
-            raise InvalidArgument(
-                f"append_arrow() takes a pyarrow Table or RecordBatch, not a {type(table).__name__};"
-                " make one with pyarrow.table()"
-            )
-        names = table.schema.names
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise SerializationError(f"there are {names.count(twice[0])} columns {twice[0]!r}; drop all but one")
-        unknown = [name for name in table.schema.names if name not in _USED and name not in _IGNORED]
-        if unknown:
-            raise SerializationError(
-                f"column {unknown[0]!r} would be lost: a record has {', '.join(_USED)};"
-                " put it into the value, or drop it"
-            )
-        if self._topic.config.log.compact and ("key" not in table.schema.names or table.column("key").null_count):
-            raise InvalidArgument(f"topic {self._topic.name!r} is compacted: every row needs a key")
+
+def check_table(table: pa.Table | pa.RecordBatch, topic: str, *, is_compacted: bool) -> None:
+    """Raises unless every column of the table has its place in a record."""
+    pa = pyarrow_for("append_arrow()")
+    if not isinstance(table, pa.Table | pa.RecordBatch):
+        raise InvalidArgument(
+            f"append_arrow() takes a pyarrow Table or RecordBatch, not a {type(table).__name__};"
+            " make one with pyarrow.table()"
+        )
+    names = table.schema.names
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise SerializationError(f"there are {names.count(twice[0])} columns {twice[0]!r}; drop all but one")
+    unknown = [name for name in table.schema.names if name not in _USED and name not in _IGNORED]
+    if unknown:
+        raise SerializationError(
+            f"column {unknown[0]!r} would be lost: a record has {', '.join(_USED)}; put it into the value, or drop it"
+        )
+    if is_compacted and ("key" not in table.schema.names or table.column("key").null_count):
+        raise InvalidArgument(f"topic {topic!r} is compacted: every row needs a key")
 
 
 def _grouped(batches: Iterable[bytearray], limit_bytes: int) -> Iterator[list[bytearray]]:

@@ -53,7 +53,9 @@ LATEST: Final = -1
 
 _TOPIC_RESOURCE: Final = 2
 _GROUP_KEY: Final = 0
-_COMMIT_BY_NAME: Final = 9
+COMMIT_BY_NAME: Final = 9
+"""The last version of OffsetCommit that names topics; later ones have their ids."""
+
 _NO_MEMBER: Final = ""
 _NO_GENERATION: Final = -1
 _BROKERS_DEFAULT: Final = -1
@@ -209,8 +211,8 @@ def commit(links: ClusterLinks, group: str, topic: str, offsets: Mapping[int, in
     def attempt() -> None:
         described = links.topic(topic)
         request = _commit_request(group, described, offsets)
-        limit = described.version_limit(_COMMIT_BY_NAME)
-        answer = links.call(_coordinator(links, group), request, OffsetCommitResponse, limit)
+        limit = described.version_limit(COMMIT_BY_NAME)
+        answer = links.call(coordinator(links, group), request, OffsetCommitResponse, limit)
         results = {one.partition_index: one for one in _only(answer.topics, "OffsetCommit").partitions}
         for number in offsets:
             _check_group(_of(results, number, "OffsetCommit").error_code, group, topic, number)
@@ -237,13 +239,14 @@ def delete_group(links: ClusterLinks, group: str) -> None:
 
     def attempt() -> None:
         request = DeleteGroupsRequest(groups_names=[group])
-        answer = links.call(_coordinator(links, group), request, DeleteGroupsResponse)
+        answer = links.call(coordinator(links, group), request, DeleteGroupsResponse)
         _check_group(_only(answer.results, "DeleteGroups").error_code, group)
 
     links.retried(attempt)
 
 
-def _coordinator(links: ClusterLinks, group: str) -> Address:
+def coordinator(links: ClusterLinks, group: str) -> Address:
+    """Which broker looks after the group, as of now."""
     request = FindCoordinatorRequest(key=group, key_type=_GROUP_KEY, coordinator_keys=[group])
     answer = links.call_any(request, FindCoordinatorResponse)
     if not answer.coordinators:  # up to version 3 there is one, in the answer itself

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
-from foldlog.client.arrivals import AnyPartition
 from foldlog.errors import InvalidArgument, OffsetOutOfRange, brief_repr
 from foldlog.records.batch import MAX_INT64
 
@@ -28,6 +27,19 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+class Bounded(Protocol):
+    """A partition as far as it is asked where it begins and ends."""
+
+    @property
+    def label(self) -> tuple[str, int]: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
 
 
 def checked_partitions(partitions: Iterable[object]) -> list[TopicPartition]:
@@ -92,7 +104,7 @@ def _checked_timeout(timeout: object, what: str, unit: str, longest: float) -> f
     raise InvalidArgument(f"{what}={brief_repr(timeout)} is not a time: {unit} of 0 or more, or None for no limit")
 
 
-def resolve_place(log: AnyPartition, place: object, what: str) -> int:
+def resolve_place(log: Bounded, place: object, what: str) -> int:
     """The offset that `place` means in this partition now; OffsetOutOfRange if the log does not hold it."""
     if place == "start":
         return log.log_start_offset

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from foldlog.client.arrivals import AnyPartition, Arrivals
 from foldlog.client.backend import Backend
-from foldlog.client.positions import resolve_place
+from foldlog.client.positions import Bounded, resolve_place
 from foldlog.client.serializers import Deserializer, deserialized
 from foldlog.clock import Clock
 from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, OffsetOutOfRange, UnknownTopic
@@ -160,7 +160,7 @@ class Slice:
         return records, min(next_offset, stop) if next_offset > offset else stop
 
 
-def resolve_stop(log: AnyPartition, stop: object) -> int:
+def resolve_stop(log: Bounded, stop: object) -> int:
     """Where to stop, exclusive: an offset, which may lie beyond the end, or "end" as of now."""
     if stop == "end":
         return log.high_watermark

@@ -17,7 +17,7 @@ from foldlog.broker.bookmarks import OffsetAndMetadata, check_offsets
 from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
 from foldlog.broker.data_directory import writer_of
-from foldlog.broker.group_messages import check_group_name
+from foldlog.broker.group_messages import GroupDescription, check_group_name
 from foldlog.broker.topic_changes import check_partition_count
 from foldlog.broker.topic_config import TopicConfig
 from foldlog.broker.topic_names import check_user_topic_name
@@ -38,6 +38,7 @@ from foldlog.files.holder import WriterInfo
 from foldlog.files.posix import PosixFiles
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.follower import PartitionReader
+from foldlog.log.recompression import RecompressionReport
 from foldlog.wire.schema import Response
 
 _log = logging.getLogger("foldlog")
@@ -221,6 +222,14 @@ class RemoteBroker:
         except StorageError:
             return self._followed.group_names()
 
+    def describe_group(self, group: str) -> GroupDescription:
+        return self._carry_out(requests.describe_group(group), lambda broker: broker.describe_group(group))
+
+    def evict_members(self, group: str) -> None:
+        members = self.describe_group(group).members
+        if members:
+            self._change(requests.evict_members(group, members), lambda broker: broker.evict_members(group))
+
     def delete_group(self, group: str) -> None:
         self._change(requests.delete_group(group), lambda broker: broker.delete_group(group))
 
@@ -232,6 +241,11 @@ class RemoteBroker:
 
     def compact(self, topic: str | None = None) -> dict[tuple[str, int], CompactionReport]:
         return self._only_here("compaction", lambda broker: broker.compact(topic))
+
+    def recompress(self, topic: str, codec: str) -> dict[tuple[str, int], RecompressionReport]:
+        return self._only_here(
+            "recompression", lambda broker: broker.recompress(topic, codec), advice="; stop it, then ask again"
+        )
 
     def enforce_retention(self, topic: str | None = None) -> int:
         return self._only_here("retention", lambda broker: broker.enforce_retention(topic))
@@ -308,7 +322,7 @@ class RemoteBroker:
 
         self._carry_out(question, do)
 
-    def _only_here(self, what: str, by_hand: Callable[[Broker], Done]) -> Done:
+    def _only_here(self, what: str, by_hand: Callable[[Broker], Done], *, advice: str = ", when it is due") -> Done:
         """What only the writer can do, and nobody can ask it for."""
         self._check_usable()
         holder = writer_of(self._files, self.path)
@@ -317,7 +331,7 @@ class RemoteBroker:
                 if broker is not None:
                     return by_hand(broker)
         pid = "another process" if holder is None or holder.pid is None else f"process {holder.pid}"
-        raise ReadOnly(f"{what} of {self.path} is done by {pid}, which writes it, when it is due")
+        raise ReadOnly(f"{what} of {self.path} is done by {pid}, which writes it{advice}")
 
     def _change_topics(self, question: Question[Answer, None], by_hand: Callable[[Broker], object]) -> None:
         try:

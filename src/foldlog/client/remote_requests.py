@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.group_messages import GroupDescription, MemberDescription
+from foldlog.client import group_questions
 from foldlog.client.remote_calls import group_error, topic_error
 from foldlog.errors import FoldlogError, MalformedBytes, MetadataTooLarge
 from foldlog.limits import OFFSET_METADATA_BYTES_MAX, WRITER_ANSWER_MS
@@ -38,6 +40,7 @@ from foldlog.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from foldlog.wire.messages.describe_groups import DescribeGroupsResponse
 from foldlog.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -50,6 +53,7 @@ from foldlog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from foldlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from foldlog.wire.messages.leave_group import LeaveGroupResponse
 from foldlog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from foldlog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from foldlog.wire.messages.offset_commit import (
@@ -282,6 +286,21 @@ def list_groups() -> Question[ListGroupsResponse, list[str]]:
         return sorted(one.group_id for one in answer.groups)
 
     return Question(ListGroupsRequest(), ListGroupsResponse, read, repeatable=True)
+
+
+def describe_group(group: str) -> Question[DescribeGroupsResponse, GroupDescription]:
+    request = group_questions.describe_request(group)
+    return Question(
+        request, DescribeGroupsResponse, lambda answer: group_questions.read_description(answer, group), repeatable=True
+    )
+
+
+def evict_members(group: str, members: Sequence[MemberDescription]) -> Question[LeaveGroupResponse, None]:
+    """Repeatable: who has left is not asked twice."""
+    request = group_questions.leave_request(group, members)
+    return Question(
+        request, LeaveGroupResponse, lambda answer: group_questions.check_left(answer, group), repeatable=True
+    )
 
 
 def delete_group(group: str) -> Question[DeleteGroupsResponse, None]:

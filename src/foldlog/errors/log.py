@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 REPR_CHARS_MAX = 80
 
 
@@ -304,7 +306,11 @@ class GroupFull(GroupError):
 
 
 class GroupNotEmpty(GroupError):
-    """The group has members; stop them before deleting it or moving its offsets."""
+    """The group has members; stop them before deleting it or moving its offsets. `members` names them, if known."""
+
+    def __init__(self, sentence: str, members: Iterable[str] = ()) -> None:
+        super().__init__(sentence)
+        self.members = list(members)
 
 
 class UnknownGroup(GroupError):

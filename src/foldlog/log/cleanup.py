@@ -1,4 +1,5 @@
-"""Retention, deletion of a head and compaction, carried out: plans come from retention.py and compaction.py.
+"""Retention, deletion of a head, compaction and recompression, carried out: what to do comes from the modules of
+those names.
 
 All of it runs under one lock per partition, beside appends and reads, which it never holds up for long.
 """
@@ -10,13 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from foldlog.files.base import storage_error
-from foldlog.log import compaction
+from foldlog.log import compaction, recompression
 from foldlog.log.checkpoint import StartReason
 from foldlog.log.compaction import CleanTime, CompactionReport
 from foldlog.log.core import PartitionCore, out_of_range
 from foldlog.log.layout import CLEANED_SUFFIX, SWAP_SUFFIX, swap_in
+from foldlog.log.recompression import RecompressionReport
 from foldlog.log.retention import RetentionPlan, SegmentAge, plan_retention
 from foldlog.log.segment import Segment
+from foldlog.records.batch import Compression
 from foldlog.records.loops import KeyMap
 
 
@@ -147,23 +150,55 @@ class Cleanup:
             core.change(firmly=True, gaps_below=end)
         end_of_sealed = core.segments[len(sealed)].base_offset
         for group in compaction.group_segments(sealed, end_of_sealed, core.config.segment_bytes):
-            cleaned = group[0].stem + CLEANED_SUFFIX
-            try:
+            with self._removing_draft(group[0]):
                 size, counts = compaction.rewrite(core.files, core.path, group, keys, mapped_end, time, keep)
-            except BaseException:
-                with suppress(OSError):  # else the next pass, or the next open, does it
-                    core.files.unlink(cleaned)  # a full disk needs the space
-                raise
             report = report.plus(counts)
             if (
                 counts.bytes_after == counts.bytes_before
                 and counts.records_before == counts.records_after
                 and len(group) == 1
             ):
-                core.files.unlink(cleaned)
+                core.files.unlink(group[0].stem + CLEANED_SUFFIX)
             else:
                 self._swap(group, size)
         return report
+
+    # Recompression
+
+    def recompress(self, codec: Compression) -> RecompressionReport:
+        """Every segment there is now in that codec, the active one sealed first, where it gets smaller by it."""
+        with self.lock, self._our_errors():
+            core = self._core
+            core.refuse_if_closed()
+            if core.segments[-1].size:
+                self._roll()
+            report = RecompressionReport()
+            for segment in core.segments[:-1]:
+                counts = recompression.untouched(segment, codec)
+                report = report.plus(counts or self._recompress_one(segment, codec))
+            return report
+
+    def _recompress_one(self, segment: Segment, codec: Compression) -> RecompressionReport:
+        core = self._core
+        with self._removing_draft(segment):
+            counts = recompression.rewrite(core.files, core.path, segment, codec)
+        if counts.batches_rewritten:
+            self._swap([segment], counts.bytes_after)
+        else:
+            core.files.unlink(segment.stem + CLEANED_SUFFIX)
+        return counts
+
+    # What the two share
+
+    @contextmanager
+    def _removing_draft(self, segment: Segment) -> Iterator[None]:
+        """What is written beside a segment goes again where that fails."""
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):  # else the next pass, or the next open, does it
+                self._core.files.unlink(segment.stem + CLEANED_SUFFIX)  # a full disk needs the space
+            raise
 
     def _swap(self, group: Sequence[Segment], size: int) -> None:
         core = self._core
@@ -179,7 +214,7 @@ class Cleanup:
                 # and reading processes are told to wait for that.
                 core.names_are_unsettled = True
                 self._poison(error)
-                raise storage_error(f"{core.path}: compaction could not be finished", error) from error
+                raise storage_error(f"{core.path}: a rewritten segment could not take its place", error) from error
             with self._append_lock:
                 first = core.segments.index(group[0])
                 core.segments = (*core.segments[:first], fresh, *core.segments[first + len(group) :])

@@ -1,4 +1,4 @@
-"""Making an empty partition, and an empty segment in one: files before anything is in them."""
+"""Making an empty partition, and an empty segment in one: files before anything is in them; and when one was begun."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from foldlog.files.base import Files
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import format_epochs
 from foldlog.log.layout import METADATA_NAME
-from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_stem
+from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_stem
 
 
 def create_partition(files: Files, path: str, *, topic_id: str) -> None:
@@ -34,3 +34,9 @@ def create_segment(files: Files, directory: str, base_offset: int) -> None:
             file.truncate(0)
             file.sync()
         file.close()
+
+
+def begun_ms(segment: Segment, now_ms: int) -> int:
+    """When an active segment found at open was begun, by its first batch."""
+    found = segment.find(segment.base_offset)
+    return min(found[1].max_timestamp, now_ms) if found and found[1].max_timestamp >= 0 else now_ms

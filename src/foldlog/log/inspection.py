@@ -7,60 +7,34 @@ bytes above the checkpoint, a change that a crash interrupted.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from foldlog.errors import CorruptLog, StorageError
+from foldlog.errors import CorruptLog, LogNotFound, StorageError
 from foldlog.files.base import Files, read_file
 from foldlog.log.checkpoint import Slot, SlotState
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import Epochs
 from foldlog.log.layout import Layout, read_layout
-from foldlog.log.offset_index import OffsetIndex
 from foldlog.log.producer_state import ProducerState
-from foldlog.log.salvage import UNKNOWN_END, Bounds, EpochRun, Piece, Salvage
-from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, segment_stem
+from foldlog.log.salvage import UNKNOWN_END, EpochRun
+from foldlog.log.segment import SNAPSHOT_SUFFIX, segment_stem
+from foldlog.log.segment_scan import (
+    UNKNOWN_INTERVAL,
+    USUAL_INTERVAL_BYTES,
+    Damage,
+    ForEach,
+    SegmentScan,
+    SegmentScanner,
+    Stretch,
+    one_by_one,
+)
 
 _LIVE_TRIES = 100  # each follows a roll, a retention or a compaction by the writer
 _LIVE_PAUSE_S = 0.01
 
 EpochPairs = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A place in a file that is not what was written, and the offsets [first_offset, next_offset) lost with it.
-
-    Nothing is lost where only what the CRC does not cover is damaged: `is_mendable`. `is_loss_unknown`: neither a file
-    nor a checkpoint is left that could say which offsets there were.
-    """
-
-    path: str
-    position: int
-    reason: str
-    first_offset: int
-    next_offset: int
-    is_mendable: bool
-    is_loss_unknown: bool = False
-
-    @property
-    def lost_offsets(self) -> int:
-        return 0 if self.is_mendable else self.next_offset - self.first_offset
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentScan:
-    """One segment up to where the checkpoint vouches for it. A missing one has no size and one lost piece."""
-
-    base_offset: int
-    size: int
-    end_offset: int
-    pieces: tuple[Piece, ...]
-
-    @property
-    def is_damaged(self) -> bool:
-        return any(piece.reason for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +49,7 @@ class Inspection:
     epoch_starts: EpochPairs
     epochs_are_damaged: bool
     records: int
+    wrong_hints: tuple[str, ...] = ()  # files that say something else than the batches they are made from
 
     @property
     def end_offset(self) -> int:
@@ -89,7 +64,14 @@ class Inspection:
         return sum(segment.size for segment in self.segments)
 
 
-def inspect_live(files: Files, directory: str, slot: Slot) -> Inspection:
+def inspect_live(
+    files: Files,
+    directory: str,
+    slot: Slot,
+    *,
+    index_interval_bytes: int = USUAL_INTERVAL_BYTES,
+    each: ForEach = one_by_one,
+) -> Inspection:
     """Inspect beside whoever writes. Takes no lock and changes nothing.
 
     A finding counts only if the names did not change meanwhile: between two equal, even generations.
@@ -101,7 +83,7 @@ def inspect_live(files: Files, directory: str, slot: Slot) -> Inspection:
         generation = _generation(state)
         inspection = None
         try:
-            inspection = inspect(files, directory, state)
+            inspection = inspect(files, directory, state, index_interval_bytes=index_interval_bytes, each=each)
         except FileNotFoundError as error:
             if not files.exists(directory):
                 raise CorruptLog(directory, 0, "the directory is missing") from None
@@ -130,34 +112,74 @@ def _generation(state: SlotState | None) -> int:
     return 0 if state is None else state.generation
 
 
-def inspect(files: Files, directory: str, known: SlotState | None) -> Inspection:
-    """Every batch, record, epoch and hint of a partition whose names nobody changes meanwhile."""
+def inspect(
+    files: Files,
+    directory: str,
+    known: SlotState | None,
+    *,
+    index_interval_bytes: int = USUAL_INTERVAL_BYTES,
+    each: ForEach = one_by_one,
+) -> Inspection:
+    """Every batch, record, epoch and hint of a partition whose names nobody changes meanwhile.
+
+    `each` goes through the segments: several at a time, if it can.
+    """
     layout = read_layout(files.entries(directory))
     state = known or state_without_checkpoint(layout)
-    starts, epochs_fault = _load_epochs(files, directory)
-    segments, runs, records, notes = _scan_all(files, directory, layout, state, starts, known is not None)
+    stretches = _stretches(layout, state, has_slot=known is not None)
+    scanner = SegmentScanner(files, directory, state.gaps_below, index_interval_bytes, each)
+    starts, epochs_fault = load_epochs(files, directory)
+    scanned = scanner.scan(stretches, starts)
     damaged_epochs = False
-    if epochs_fault or _disagreements(runs, starts):
-        damaged_epochs = not epochs_fault and _most_disagree(runs, starts)
+    if epochs_fault or _disagreements(scanned.epoch_runs, starts):
+        damaged_epochs = not epochs_fault and _most_disagree(scanned.epoch_runs, starts)
         if epochs_fault or damaged_epochs:
-            starts = rebuild_epochs(runs, segments[0].base_offset if segments else 0)
+            starts = rebuild_epochs(scanned.epoch_runs, stretches[0].base_offset)
         # Once more, now that it is known which epoch each batch has to carry.
-        segments, _, records, notes = _scan_all(files, directory, layout, state, starts, known is not None)
+        scanned = scanner.scan(stretches, starts)
+    notes, hints = list(scanned.notes), list(scanned.wrong_hints)
     if epochs_fault:
         notes.append(f"{directory}/{EPOCHS_NAME}: {epochs_fault}; it is made anew from the batches")
-    damages = [
-        Damage(
-            segment_stem(directory, segment.base_offset) + LOG_SUFFIX, piece.position, piece.reason,
-            piece.first_offset, piece.next_offset, piece.mended is not None,
-            piece.is_lost and segment.end_offset == UNKNOWN_END and piece is segment.pieces[-1],
-        )
-        for segment in segments for piece in segment.pieces if piece.reason
-    ]  # fmt: skip
+        hints.append(f"{directory}/{EPOCHS_NAME}")
+    damages = scanned.damages(directory)
     if damaged_epochs:
         reason = "it contradicts the leader epochs of most batches"
         damages.append(Damage(f"{directory}/{EPOCHS_NAME}", 0, reason, 0, 0, True))
-    notes += _notes(files, directory, layout, state, known)
-    return Inspection(directory, state, tuple(segments), tuple(damages), tuple(notes), starts, damaged_epochs, records)
+    bad_snapshots = unsound_snapshots(files, directory, layout)
+    notes += _notes(directory, layout, state, known)
+    notes += [f"{path}: not a producer snapshot; the state is read from the log instead" for path in bad_snapshots]
+    return Inspection(
+        directory, state, scanned.segments, tuple(damages), tuple(notes), starts, damaged_epochs, scanned.records,
+        (*hints, *bad_snapshots),
+    )  # fmt: skip
+
+
+def inspect_alone(files: Files, directory: str, *, only: int | None = None, each: ForEach = one_by_one) -> Inspection:
+    """A partition's directory without a log around it, such as one that Kafka wrote; or one segment of it, `only`.
+
+    Nobody vouches for where it ends, offsets may be missing anywhere, and a segment may end before the next begins: so
+    batches that are gone without a trace are not missed. Only batches of magic 2 are read.
+    """
+    layout = read_layout(files.entries(directory))
+    bases = sorted(layout.logs) if only is None else [only]
+    if not bases:
+        raise LogNotFound(f"there is no segment in {directory}; name a directory that holds .log files")
+    stretches = [Stretch(base, layout.logs.get(base), None, following, True) for base, following in pairwise(bases)]
+    stretches.append(Stretch(bases[-1], layout.logs.get(bases[-1]), None, UNKNOWN_END))
+    state = SlotState(log_start_offset=bases[0], active_base_offset=bases[-1], segment_count=len(bases))
+    scanner = SegmentScanner(files, directory, UNKNOWN_END, UNKNOWN_INTERVAL, each)
+    starts, epochs_fault = load_epochs(files, directory)
+    scanned = scanner.scan(stretches, starts)
+    notes, hints = list(scanned.notes), list(scanned.wrong_hints)
+    if only is None:
+        bad_snapshots = unsound_snapshots(files, directory, layout)
+        notes += [f"{directory}/{EPOCHS_NAME}: {epochs_fault}"] if epochs_fault else []
+        notes += [f"{path}: not a producer snapshot" for path in bad_snapshots]
+        hints += bad_snapshots
+    return Inspection(
+        directory, state, scanned.segments, tuple(scanned.damages(directory)), tuple(notes), starts, False,
+        scanned.records, tuple(hints),
+    )  # fmt: skip
 
 
 def state_without_checkpoint(layout: Layout) -> SlotState:
@@ -170,75 +192,26 @@ def state_without_checkpoint(layout: Layout) -> SlotState:
     )  # fmt: skip
 
 
-def _stretches(layout: Layout, state: SlotState, *, has_slot: bool) -> list[tuple[int, int, int, int]]:
-    """(base offset, size, bytes vouched for, end offset) of every segment there has to be."""
+def _stretches(layout: Layout, state: SlotState, *, has_slot: bool) -> list[Stretch]:
+    """Every segment there has to be."""
     bases = sorted(base for base in layout.logs if base <= state.active_base_offset)
     while len(bases) > 1 and bases[1] <= state.log_start_offset:
         bases = bases[1:]  # expired: an interrupted retention is finished at the next open
     if state.active_base_offset not in bases:
         bases.append(state.active_base_offset)
-    found = [
-        (base, layout.logs.get(base, 0), layout.logs.get(base, 0), following) for base, following in pairwise(bases)
-    ]
+    found = [Stretch(base, layout.logs.get(base), None, following) for base, following in pairwise(bases)]
     active = bases[-1]
-    size = layout.logs.get(active, 0)
     if has_slot:
-        found.append((active, size, state.active_position, state.durable_offset))
+        found.append(Stretch(active, layout.logs.get(active), state.active_position, state.durable_offset))
     else:
-        found.append((active, size, size, UNKNOWN_END))
+        found.append(Stretch(active, layout.logs.get(active), None, UNKNOWN_END))
     return found
-
-
-def _scan_all(
-    files: Files, directory: str, layout: Layout, state: SlotState, starts: EpochPairs, has_slot: bool
-) -> tuple[list[SegmentScan], list[EpochRun], int, list[str]]:
-    segments: list[SegmentScan] = []
-    runs: list[EpochRun] = []
-    records, notes = 0, []
-    for base, size, vouched, end_offset in _stretches(layout, state, has_slot=has_slot):
-        bounds = Bounds(0, vouched, base, end_offset, state.gaps_below, starts)
-        path = segment_stem(directory, base) + LOG_SUFFIX
-        if base not in layout.logs:
-            # Where nobody knows the end, nobody knows what is lost: no stand-in can take its place.
-            known_end = base if end_offset == UNKNOWN_END else end_offset
-            lost = Piece(0, 0, base, known_end, "the file is missing")
-            segments.append(SegmentScan(base, 0, end_offset, (lost,)))
-            continue
-        entries = _index_of(files, directory, base, vouched)
-        file = files.open(path)
-        try:
-            found = Salvage(file, bounds, entries)
-        finally:
-            file.close()
-        pieces = found.pieces
-        if end_offset == UNKNOWN_END and pieces and pieces[-1].is_lost:
-            # Nobody vouched for these bytes: a torn write, which recovery cuts.
-            notes.append(f"{path}: {pieces[-1].reason} at byte {pieces[-1].position}; the next open sets that aside")
-            pieces = pieces[:-1]
-        if found.confirmed_entries < len(entries):
-            notes.append(
-                f"{segment_stem(directory, base)}{INDEX_SUFFIX}: some entries lead elsewhere; it is rebuilt on use"
-            )
-        segments.append(SegmentScan(base, size, end_offset, tuple(pieces)))
-        runs += found.epoch_runs
-        records += found.records
-    return segments, runs, records, notes
-
-
-def _index_of(files: Files, directory: str, base_offset: int, below: int) -> dict[int, int]:
-    """Position → last offset of the batches that the index knows below a position."""
-    try:
-        index = OffsetIndex.parse(read_file(files, segment_stem(directory, base_offset) + INDEX_SUFFIX))
-    except FileNotFoundError:
-        return {}
-    entries = (index[at] for at in range(len(index)))
-    return {position: base_offset + relative for relative, position in entries if position < below}
 
 
 # Epochs
 
 
-def _load_epochs(files: Files, directory: str) -> tuple[EpochPairs, str]:
+def load_epochs(files: Files, directory: str) -> tuple[EpochPairs, str]:
     try:
         return Epochs.load(files, directory).starts, ""
     except CorruptLog as error:
@@ -254,7 +227,7 @@ def _agrees(run: EpochRun, starts: EpochPairs) -> bool:
     return not known or known[-1] == run.epoch
 
 
-def _most_disagree(runs: list[EpochRun], starts: EpochPairs) -> bool:
+def _most_disagree(runs: Sequence[EpochRun], starts: EpochPairs) -> bool:
     return 2 * _disagreements(runs, starts) > sum(run.batches for run in runs)
 
 
@@ -270,7 +243,7 @@ def rebuild_epochs(runs: Iterable[EpochRun], first_offset: int) -> EpochPairs:
 # Notes
 
 
-def _notes(files: Files, directory: str, layout: Layout, state: SlotState, known: SlotState | None) -> list[str]:
+def _notes(directory: str, layout: Layout, state: SlotState, known: SlotState | None) -> list[str]:
     notes = []
     if known is None:
         notes.append(f"{directory} has no slot in the checkpoint; the next open verifies all of it")
@@ -285,12 +258,17 @@ def _notes(files: Files, directory: str, layout: Layout, state: SlotState, known
     first = min(layout.logs, default=state.durable_offset)
     if first > state.log_start_offset:
         notes.append(f"{directory}: segments before offset {first} were removed by hand; the log starts there")
-    for offset in sorted(layout.snapshots):
-        path = segment_stem(directory, offset) + SNAPSHOT_SUFFIX
-        try:
-            is_sound = ProducerState.from_snapshot(read_file(files, path)) is not None
-        except FileNotFoundError:
-            continue
-        if not is_sound:
-            notes.append(f"{path}: not a producer snapshot; the state is read from the log instead")
     return notes
+
+
+def unsound_snapshots(files: Files, directory: str, layout: Layout) -> list[str]:
+    """The producer snapshots that are none."""
+    paths = [segment_stem(directory, offset) + SNAPSHOT_SUFFIX for offset in sorted(layout.snapshots)]
+    found = []
+    for path in paths:
+        try:
+            if ProducerState.from_snapshot(read_file(files, path)) is None:
+                found.append(path)
+        except FileNotFoundError:
+            continue  # a newer one has taken its place
+    return found

@@ -23,17 +23,18 @@ from foldlog.log.cleanup import Cleanup
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.config import LogConfig
 from foldlog.log.core import PartitionCore, name_added
-from foldlog.log.creation import create_partition, create_segment
+from foldlog.log.creation import begun_ms, create_partition, create_segment
 from foldlog.log.durability import Durability, Tail
 from foldlog.log.epochs import Epochs
 from foldlog.log.latest import latest_record
 from foldlog.log.producer_state import ProducerInfo, ProducerState
 from foldlog.log.producers import Producers
 from foldlog.log.reading import Slice, first_at_time, read_batches
+from foldlog.log.recompression import RecompressionReport
 from foldlog.log.recovery import recover
-from foldlog.log.segment import Segment
 from foldlog.log.syncer import Syncer
 from foldlog.log.waiting import OnAcknowledged
+from foldlog.records.batch import Compression
 from foldlog.records.loops import BatchHeader, assign_offsets
 
 logger = logging.getLogger("foldlog.log")
@@ -275,7 +276,7 @@ class Partition:
                 tail.segment.pin()
                 self._appending = True
             if self._active_since_ms is None:
-                self._active_since_ms = now_ms if tail.position == 0 else _first_timestamp(tail.segment, now_ms)
+                self._active_since_ms = now_ms if tail.position == 0 else begun_ms(tail.segment, now_ms)
             if self._core.epochs.latest != self.leader_epoch:
                 # Durable before the first batch of the epoch: readers compare the two.
                 self._core.epochs.begin(self.leader_epoch, tail.end_offset)
@@ -426,6 +427,10 @@ class Partition:
         when = self._clock.now_ms() if now_ms is None else now_ms
         return self._cleanup.compact(when, force, self._last_batches)
 
+    def recompress(self, codec: Compression) -> RecompressionReport:
+        """The same records in that codec, up to now, where they get smaller by it."""
+        return self._cleanup.recompress(codec)
+
     def _last_batches(self) -> frozenset[int]:
         return self._look_at_producers(lambda producers: producers.last_batches(), frozenset())
 
@@ -442,9 +447,3 @@ class Partition:
         with self._append_lock:
             self._core.refuse_if_closed()
             return look(self._producers.load(self._durability.tail.end_offset))
-
-
-def _first_timestamp(segment: Segment, now_ms: int) -> int:
-    """When an active segment found at open was begun, by its first batch."""
-    found = segment.find(segment.base_offset)
-    return min(found[1].max_timestamp, now_ms) if found and found[1].max_timestamp >= 0 else now_ms

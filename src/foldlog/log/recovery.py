@@ -82,6 +82,9 @@ def recover(files: Files, directory: str, known: SlotState | None, index_interva
     kept = _carry_out(files, directory, segments, state, scan)
     settled = _settled(state, scan, kept)
     is_new = known is None and settled.durable_offset == 0 and scan.cut is None
+    if known is None and not is_new:
+        # Nobody knows: the log itself is asked before an idempotent producer may append, or it could append twice.
+        settled = replace(settled, has_producers=True)
     return Recovered(tuple(kept), settled, unclean=not is_new)
 
 

@@ -21,7 +21,7 @@ from foldlog.limits import POSITION_MAX, READ_CHUNK_BYTES
 from foldlog.log.checkpoint import Slot, SlotState, StartReason
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import format_epochs
-from foldlog.log.inspection import Damage, EpochPairs, Inspection, inspect
+from foldlog.log.inspection import EpochPairs, Inspection, inspect
 from foldlog.log.layout import (
     CLEANED_SUFFIX,
     METADATA_NAME,
@@ -33,6 +33,7 @@ from foldlog.log.layout import (
 )
 from foldlog.log.salvage import UNKNOWN_END, Bounds, Piece, Salvage, epoch_at
 from foldlog.log.segment import LOG_SUFFIX, segment_stem
+from foldlog.log.segment_scan import Damage
 from foldlog.records import batch as fmt
 from foldlog.records.loops import BatchHeader, empty_batch
 

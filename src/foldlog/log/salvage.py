@@ -71,15 +71,23 @@ class Salvage:
     """One pass over a stretch of a segment; `pieces` is the result. One thread.
 
     `index` (position → last offset of the batch there) is used as a witness: it is made from nothing but the
-    positions of batches, so what it confirms is a batch of this log, and not one inside a record's value.
+    positions of batches, so what it confirms is a batch of this log, and not one inside a record's value. Of it and of
+    `times` (last offset of a batch → its largest timestamp) it is counted how many entries the batches confirm.
     What cannot be told apart: a batch that somebody stored as a value, in a batch whose length is damaged, right
     before the segment's end.
     """
 
-    def __init__(self, log: File, bounds: Bounds, index: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        log: File,
+        bounds: Bounds,
+        index: Mapping[int, int] | None = None,
+        times: Mapping[int, int] | None = None,
+    ) -> None:
         self._log = log
         self._bounds = bounds
         self._index = index or {}
+        self._times = times or {}
         self._end = min(bounds.end, log.size())
         # Relative offsets fit in 31 bits, so even an unknown end is not that far away.
         self._limit = min(bounds.end_offset, bounds.first_offset + POSITION_MAX)
@@ -87,6 +95,9 @@ class Salvage:
         self.epoch_runs: list[EpochRun] = []
         self.records = 0
         self.confirmed_entries = 0
+        self.confirmed_times = 0
+        self.unindexed_bytes = 0  # the longest way from an entry of the index over whole batches to the next
+        self._since_entry = (0, 0)
         self._scan()
 
     # Forward, as far as batches are sound
@@ -155,8 +166,18 @@ class Salvage:
             if not self.epoch_runs or self.epoch_runs[-1].epoch != header.leader_epoch:
                 self.epoch_runs.append(EpochRun(header.leader_epoch, header.base_offset, 0))
             self.epoch_runs[-1].batches += 1
-        if self._index:
-            self.confirmed_entries += sum(self._is_confirmed(header, position) for header in headers)
+            self._compare_with_indexes(header, position)
+
+    def _compare_with_indexes(self, header: BatchHeader, position: int) -> None:
+        size, batches = self._since_entry
+        if self._index and self._is_confirmed(header, position):
+            self.confirmed_entries += 1
+            size, batches = 0, 0
+        self._since_entry = (size + header.size, batches + 1)
+        if batches > 1:  # one batch a look-up may walk, however large it is
+            self.unindexed_bytes = max(self.unindexed_bytes, size + header.size)
+        if self._times and self._times.get(header.last_offset) == header.max_timestamp:
+            self.confirmed_times += 1
 
     def _keep(self, piece: Piece) -> None:
         if self.pieces and not self.pieces[-1].reason and self.pieces[-1].end == piece.position:

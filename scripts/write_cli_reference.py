@@ -1,0 +1,57 @@
+"""Writes docs/reference/cli.md: the help of every command and verb, from the parsers themselves.
+
+    python scripts/write_cli_reference.py            # write it
+    python scripts/write_cli_reference.py --check    # exit with 1 if it is not what would be written
+
+The text is as wide as a page, whatever the terminal. A test runs the check, so the page cannot be stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+from foldlog.cli.commands import COMMANDS, parser_with
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
+WIDTH = 100
+HEADING = """\
+# The command line: every command and option
+
+What each command says for itself with `--help`. [The command line](../command_line.md) tells how they work together.
+Written by `scripts/write_cli_reference.py`.
+"""
+
+
+def reference() -> str:
+    """The page. Terminal and environment have no say in it."""
+    with mock.patch.dict(os.environ, {"COLUMNS": str(WIDTH)}):
+        parser = parser_with(list(COMMANDS))
+        return "\n".join([HEADING, *_sections(parser, 2)])
+
+
+def _sections(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {parser.prog}\n\n```text\n{parser.format_help().rstrip()}\n```\n"
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from _sections(inner, min(level + 1, 4))
+
+
+def main(arguments: list[str]) -> int:
+    text = reference()
+    if "--check" in arguments:
+        is_current = PAGE.exists() and PAGE.read_text(encoding="utf-8") == text
+        print(f"{PAGE} is {'current' if is_current else 'stale: run scripts/write_cli_reference.py'}")
+        return 0 if is_current else 1
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

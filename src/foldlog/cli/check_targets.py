@@ -1,0 +1,96 @@
+"""What `foldlog check` is pointed at: a log, one partition of it, or files that stand alone, such as Kafka's own."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from foldlog.broker.catalog import CATALOG_NAME, Catalog, Topic
+from foldlog.broker.data_directory import open_for_reading
+from foldlog.broker.topic_names import is_partition_directory, partition_directory
+from foldlog.errors import InvalidArgument, LogNotFound, UnknownTopic
+from foldlog.files.base import Files
+from foldlog.log.layout import read_layout
+
+KAFKA_PROPERTIES: Final = "meta.properties"
+"""Kafka puts it into every directory that holds its partitions."""
+
+_SEGMENT: Final = re.compile(r"(?P<base>\d{20})\.log")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One partition of the log in `log_path`, or a directory alone; of that one perhaps one segment, `only`."""
+
+    name: str
+    directory: str
+    topic: Topic | None = None
+    number: int = 0
+    only: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What is to be looked at. `catalog` is None where it is no log of ours; `is_all`: everything there is."""
+
+    path: str
+    catalog: Catalog | None
+    chosen: tuple[Target, ...]
+    is_all: bool = False
+
+
+def find_targets(files: Files, path: str, topic: str | None) -> Targets:
+    """LogNotFound, UnknownTopic or InvalidArgument where there is nothing to look at."""
+    if os.path.isfile(path):
+        return _segment(path, topic)
+    if not files.exists(f"{path}/{CATALOG_NAME}") and os.path.isdir(path):
+        names = files.entries(path)
+        if read_layout(names).logs:
+            return _partition(files, path, topic)
+        if any(entry.name == KAFKA_PROPERTIES for entry in names):
+            found = sorted(entry.name for entry in names if entry.is_directory and is_partition_directory(entry.name))
+            wanted = [name for name in found if topic is None or name.rpartition("-")[0] == topic]
+            if topic is not None and not wanted:
+                raise UnknownTopic(topic, sorted({name.rpartition("-")[0] for name in found}))
+            return Targets(path, None, tuple(Target(name, f"{path}/{name}") for name in wanted))
+    try:
+        catalog = open_for_reading(files, path)
+    except LogNotFound:
+        raise LogNotFound(f"there is no log in {path}; name the directory that holds its catalog.json") from None
+    if topic is not None and topic not in catalog.topics:
+        raise UnknownTopic(topic, list(catalog.topics))
+    topics = [catalog.topics[name] for name in sorted(catalog.topics) if topic in (None, name)]
+    chosen = tuple(_of(path, one, number) for one in topics for number in range(one.partition_count))
+    return Targets(path, catalog, chosen, is_all=topic is None)
+
+
+def _of(path: str, topic: Topic, number: int) -> Target:
+    name = partition_directory(topic.name, number)
+    return Target(name, f"{path}/{name}", topic, number)
+
+
+def _segment(path: str, topic: str | None) -> Targets:
+    directory, name = os.path.split(path)
+    match = _SEGMENT.fullmatch(name)
+    if match is None or topic is not None:
+        raise InvalidArgument(f"{path} is no log and no segment of one; foldlog dump shows other files of a log")
+    target = Target(path, directory or ".", only=int(match["base"]))
+    return Targets(path, None, (target,))
+
+
+def _partition(files: Files, path: str, topic: str | None) -> Targets:
+    """By its slot, if a log around it knows it; else alone."""
+    if topic is not None:
+        raise InvalidArgument(f"{path} is one partition; name the directory of its log, or leave --topic out")
+    around, name = os.path.split(os.path.abspath(path))
+    if os.path.basename(path) == name:
+        around = os.path.dirname(path) or "."  # as it was named
+    if files.exists(f"{around}/{CATALOG_NAME}"):
+        catalog = open_for_reading(files, around)
+        for known in catalog.topics.values():
+            for number in range(known.partition_count):
+                if partition_directory(known.name, number) == name:
+                    return Targets(around, catalog, (_of(around, known, number),))
+    return Targets(path, None, (Target(path, path),))

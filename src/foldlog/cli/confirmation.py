@@ -1,0 +1,35 @@
+"""Asking before something is gone: only somebody at a terminal is asked, a script has decided when it was written."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from foldlog.cli.output import remark
+
+
+def add_yes_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask, also on a terminal")
+
+
+def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def is_attended() -> bool:
+    """Whether somebody reads what is asked, and can answer."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def is_confirmed(arguments: argparse.Namespace, question: str) -> bool:
+    """True where nobody is to be asked, or the answer is yes; otherwise it is remarked that nothing was done."""
+    return arguments.yes or not is_attended() or ask(question)
+
+
+def ask(question: str) -> bool:
+    """Whether the person at the terminal says yes; nothing, and the end of the input, mean no."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    remark("nothing was changed")
+    return False

@@ -1,0 +1,112 @@
+"""Where the log is: -d DIR for a directory, -b HOST:PORT for a broker, and what opens either.
+
+A directory that a broker serves is reached through that broker, and one that nobody writes is opened here: nobody has
+to know which it is. Reading takes no lock, so it works beside a process that writes and does not listen, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import foldlog
+from foldlog.errors import InvalidArgument, LogNotFound, brief_repr
+
+if TYPE_CHECKING:
+    from foldlog.client.kafka.log import KafkaLog
+    from foldlog.client.log import Log
+
+    AnyLog: TypeAlias = Log | KafkaLog
+
+SCHEME: Final = "kafka://"
+_NOWHERE: Final = "say where the log is: -d DIR or -b HOST:PORT, or set FOLDLOG_DIR or FOLDLOG_BOOTSTRAP_SERVER"
+
+
+def add_place_options(parser: argparse.ArgumentParser) -> None:
+    """-d, -b and -X, in a group of their own in the help."""
+    group = parser.add_argument_group("where the log is")
+    place = group.add_mutually_exclusive_group()
+    place.add_argument("-d", "--dir", dest="directory", metavar="DIR", help="a data directory")
+    place.add_argument(
+        "-b", "--bootstrap-server", dest="bootstrap", metavar="HOST:PORT[,…]", help="a broker: foldlog's, or any Kafka"
+    )
+    group.add_argument(
+        "-X",
+        "--property",
+        dest="properties",
+        metavar="NAME=VALUE",
+        action="append",
+        help="a property of Kafka clients, such as security.protocol=SSL; may be given again",
+    )
+
+
+@contextmanager
+def open_place(arguments: argparse.Namespace, *, write: bool, make: bool = False) -> Iterator[AnyLog]:
+    """The log that the options name, closed at the end of the block.
+
+    With `write`, this process becomes the writer of a directory that nobody serves. A directory without a log is
+    LogNotFound, unless `make` is set, which makes one.
+    """
+    with open_named(
+        arguments.directory, arguments.bootstrap, arguments.properties or (), write=write, make=make
+    ) as log:
+        yield log
+
+
+@contextmanager
+def open_named(
+    directory: str | None,
+    bootstrap: str | None,
+    properties: Sequence[str] = (),
+    *,
+    write: bool,
+    make: bool = False,
+) -> Iterator[AnyLog]:
+    """The same for a place that is named otherwise: a directory or a broker, not both."""
+    if directory:
+        if properties:
+            raise InvalidArgument(f"-X {properties[0]} is for clients of a broker; say -b HOST:PORT, or leave it out")
+        log: AnyLog = _open_directory(directory, write, make)
+    elif bootstrap:
+        url = bootstrap if bootstrap.startswith(SCHEME) else SCHEME + bootstrap
+        log = foldlog.connect(url, properties=parse_properties(properties))
+    else:
+        raise InvalidArgument(_NOWHERE)
+    with log:
+        yield log
+
+
+def parse_properties(assignments: Sequence[str]) -> dict[str, str]:
+    """
+    >>> parse_properties(["client.id=me & you"])
+    {'client.id': 'me & you'}
+    """
+    given: dict[str, str] = {}
+    for text in assignments:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise InvalidArgument(f"-X {brief_repr(text)} is not -X NAME=VALUE, such as -X security.protocol=SSL")
+        given[name.strip()] = value
+    return given
+
+
+def _open_directory(path: str, write: bool, make: bool) -> Log:
+    from foldlog.broker.catalog import CATALOG_NAME
+    from foldlog.broker.data_directory import writer_of
+    from foldlog.files.posix import PosixFiles
+
+    plain = path.rstrip("/") or "/"
+    if not make and not os.path.exists(os.path.join(plain, CATALOG_NAME)):
+        raise LogNotFound(
+            f"there is no log in {plain}; name the directory that holds its catalog.json, or make one there with"
+            " 'foldlog topic create'"
+        )
+    if not write:
+        writer = writer_of(PosixFiles(), plain)
+        if writer is None or writer.address is None:
+            return foldlog.open(plain, mode="r")
+    # Where a broker serves the directory, this reads its files and asks the broker for everything else.
+    return foldlog.open(plain)

@@ -1,0 +1,76 @@
+"""How far something long has come: one line on a terminal that is drawn over itself, and nothing anywhere else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from typing import Final, TextIO
+
+from foldlog.cli.units import size_text
+from foldlog.clock import Clock, SystemClock
+
+_REDRAW_MS: Final = 100
+_BAR_CELLS: Final = 24
+_SETTLED_MS: Final = 1000
+"""Before that a speed is a guess, and the time left with it."""
+
+
+class ProgressBar:
+    """Told of bytes by any thread; whoever comes when it is time draws. It writes only to a terminal."""
+
+    def __init__(self, stream: TextIO | None, doing: str, total_bytes: int, clock: Clock | None = None) -> None:
+        self._stream = stream if stream is not None and _redraws(stream) else None
+        self._doing = doing
+        self._total_bytes = total_bytes
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._done_bytes = 0
+        self._began_ms = self._drawn_ms = self._clock.monotonic_ms()
+        self._is_drawn = False
+
+    def advance(self, count_bytes: int) -> None:
+        with self._lock:
+            self._done_bytes += count_bytes
+            now_ms = self._clock.monotonic_ms()
+            if self._stream is not None and now_ms - self._drawn_ms >= _REDRAW_MS:
+                self._drawn_ms = now_ms
+                columns = shutil.get_terminal_size().columns
+                line = progress_text(self._doing, self._done_bytes, self._total_bytes, now_ms - self._began_ms)
+                self._write(f"\r\x1b[K{line[: columns - 1]}")
+                self._is_drawn = True
+
+    def hide(self) -> None:
+        """Make room for a line of somebody else. The next `advance` draws it again."""
+        with self._lock:
+            if self._is_drawn:
+                self._write("\r\x1b[K")
+                self._is_drawn = False
+
+    def _write(self, text: str) -> None:
+        if self._stream is not None:
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def _redraws(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def progress_text(doing: str, done_bytes: int, total_bytes: int, elapsed_ms: float) -> str:
+    """
+    >>> progress_text("checking", 1 << 30, 4 << 30, 2000.0)
+    'checking [######------------------] 25%  1.0 GiB of 4.0 GiB  512.0 MiB/s  6s left'
+    """
+    share = min(1.0, done_bytes / total_bytes) if total_bytes else 1.0
+    filled = int(share * _BAR_CELLS)
+    text = (
+        f"{doing} [{'#' * filled}{'-' * (_BAR_CELLS - filled)}] {int(share * 100)}%"
+        f"  {size_text(min(done_bytes, total_bytes))} of {size_text(total_bytes)}"
+    )
+    if elapsed_ms < _SETTLED_MS or not done_bytes:
+        return text
+    per_s = done_bytes * 1000 / elapsed_ms
+    left_s = max(0, total_bytes - done_bytes) / per_s
+    left = f"{left_s:.0f}s" if left_s < 120 else f"{left_s / 60:.0f}min"
+    return f"{text}  {size_text(int(per_s))}/s  {left} left"

@@ -1,0 +1,164 @@
+"""`foldlog topic consume` and `foldlog topic tail`: print records."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from foldlog.cli.exit_codes import DONE
+from foldlog.cli.output import remark
+from foldlog.cli.parsing import Verbs, add_verb
+from foldlog.cli.place_syntax import PLACE_HELP, parse_place, take_places
+from foldlog.cli.places import add_place_options, open_place
+from foldlog.cli.record_options import add_output_options, add_partitions_option, count_value, place_value
+from foldlog.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from foldlog.cli.places import AnyLog
+    from foldlog.cli.record_output import RecordOutput
+    from foldlog.cli.record_reading import Reach
+
+CONSUME: Final = """\
+Reads from the start of the topics to where they end now, one partition after the other, each in order. With --follow
+it then waits for more, and partitions are mixed as their records arrive; Ctrl-C ends it.
+
+With --group it reads on from where the group is, as a member of it, and commits what was printed.
+
+  foldlog topic consume orders -o -10           the last ten of each partition
+  foldlog topic consume orders -o @-1h          the last hour
+  foldlog topic consume orders -f '%p@%o %k %v\\n'
+  foldlog topic consume orders --format json | jq .value"""
+
+TAIL: Final = """\
+The youngest records of all partitions together, by their timestamps; then those that arrive, as they do. Ctrl-C ends
+it."""
+
+
+def configure(verbs: Verbs) -> None:
+    consume = add_verb(verbs, "consume", "print records", run_consume, CONSUME)
+    consume.add_argument("topics", metavar="TOPIC", nargs="+", help="the topics, read in this order")
+    take_places(consume)
+    consume.add_argument(
+        "-o", "--offset", metavar="PLACE", type=place_value, help=f"what to read (default: start): {PLACE_HELP}"
+    )
+    add_partitions_option(consume)
+    consume.add_argument("-n", "--count", metavar="COUNT", type=count_value(1), help="stop after so many records")
+    consume.add_argument("-F", "--follow", action="store_true", help="wait for more at the end")
+    consume.add_argument(
+        "-g", "--group", metavar="GROUP", help="read as a member of this group; -o start or -o end says where it begins"
+    )
+    add_output_options(consume)
+    add_place_options(consume)
+
+    tail = add_verb(verbs, "tail", "print the last records, then those that arrive", run_tail, TAIL)
+    tail.add_argument("topics", metavar="TOPIC", nargs="+", help="the topics")
+    tail.add_argument(
+        "-n", "--count", metavar="COUNT", type=count_value(0), default=10, help="so many records first (default: 10)"
+    )
+    add_partitions_option(tail)
+    add_output_options(tail)
+    add_place_options(tail)
+
+
+def run_consume(arguments: argparse.Namespace) -> int:
+    from foldlog.cli.record_output import output_for
+
+    if arguments.group is not None:
+        _check_group_options(arguments)
+    output = output_for(arguments, is_live=arguments.follow)
+    with open_place(arguments, write=arguments.group is not None) as log:
+        if arguments.group is not None:
+            _consume_as_group(arguments, log, output)
+        else:
+            _consume(arguments, log, output)
+    return DONE
+
+
+def _consume(arguments: argparse.Namespace, log: AnyLog, output: RecordOutput) -> None:
+    from foldlog.cli.record_reading import reaches, read_reaches
+
+    place = arguments.offset or parse_place("start")
+    wanted, told = reaches(log, arguments.topics, place, arguments.partitions)
+    for line in told:
+        remark(f"note: {line}")
+    if arguments.follow:
+        _print_arrivals(arguments, log, output, wanted, arguments.count)
+        return
+    output.write_all(read_reaches(log, wanted, arguments.count))
+    if output.count == 0:
+        remark("there are no records there; with --follow it waits for some")
+
+
+def _print_arrivals(
+    arguments: argparse.Namespace, log: AnyLog, output: RecordOutput, wanted: list[Reach], left: int | None
+) -> None:
+    from foldlog.cli.record_reading import follow
+
+    for records in follow(log, wanted, whole_topics=arguments.partitions is None):
+        if records:
+            output.write(records if left is None else records[:left])
+        if left is not None:
+            left -= len(records)
+            if left <= 0:
+                return
+
+
+def _check_group_options(arguments: argparse.Namespace) -> None:
+    if arguments.partitions is not None:
+        raise InvalidArgument("the members of a group share its partitions; leave -p out, or --group")
+    if arguments.offset is not None and arguments.offset.text not in ("start", "end"):
+        raise InvalidArgument(
+            f"a group reads on from where it is, so -o {arguments.offset.text} has no place here; move it first:"
+            f" foldlog group seek {arguments.group} --to {arguments.offset.text}"
+        )
+
+
+def _consume_as_group(arguments: argparse.Namespace, log: AnyLog, output: RecordOutput) -> None:
+    from foldlog.cli.record_reading import POLL_RECORDS, GroupReading
+    from foldlog.client.positions import TopicPartition
+
+    begins_at_end = arguments.offset is not None and arguments.offset.text == "end"
+    ends = {
+        TopicPartition(topic, number): end
+        for topic in arguments.topics
+        for number, (_, end) in log.offsets(topic).items()
+    }
+    left: int | None = arguments.count
+    with log.consumer(
+        arguments.topics,
+        group=arguments.group,
+        auto_offset_reset="latest" if begins_at_end else "earliest",
+        auto_commit=False,
+    ) as consumer:
+        reading = GroupReading(consumer)
+        try:
+            while left is None or left > 0:
+                records = reading.poll(POLL_RECORDS if left is None else min(left, POLL_RECORDS))
+                if records:
+                    output.write(records)
+                    reading.printed(records)
+                if left is not None:
+                    left -= len(records)
+                if not arguments.follow and reading.is_at(ends):
+                    break
+        finally:
+            refused = reading.keep()
+            if refused is not None:
+                remark(f"note: what was printed last may be printed again: {refused}")
+    if output.count == 0 and not arguments.follow:
+        remark(f"there is nothing that group {arguments.group} has not read; with --follow it waits for more")
+
+
+def run_tail(arguments: argparse.Namespace) -> int:
+    from foldlog.cli.record_output import output_for
+    from foldlog.cli.record_reading import last_records, reaches
+
+    output = output_for(arguments, is_live=True)
+    with open_place(arguments, write=False) as log:
+        wanted, _ = reaches(log, arguments.topics, parse_place("start"), arguments.partitions)
+        last = last_records(log, wanted, arguments.count)
+        if last:
+            output.write(last)
+        at_ends = [reach._replace(span=reach.span._replace(start=reach.bounds[1])) for reach in wanted]
+        _print_arrivals(arguments, log, output, at_ends, None)
+    return DONE

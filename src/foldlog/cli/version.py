@@ -1,0 +1,108 @@
+"""`foldlog version`: what is installed here, which parts of it are compiled, and which extras are there."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+import foldlog
+from foldlog.cli.exit_codes import DONE
+from foldlog.cli.output import remark, say
+from foldlog.cli.tables import Column, add_format_option, print_table, show_json
+from foldlog.environment import PURE_PYTHON
+
+DESCRIPTION: Final = """\
+The version of foldlog and of what it stands on. "foldlog --version" is the short form. Report this with a fault."""
+
+REQUIRED: Final = ("crc32c", "cramjam", "h11", "uvloop")
+EXTRAS: Final = {
+    "kafka": ("confluent-kafka",),
+    "arrow": ("pyarrow",),
+    "spark": ("pyspark", "pyarrow", "pandas"),
+    "views": ("tantivy", "duckdb", "deltalake", "psycopg", "pyarrow"),
+    "iceberg": ("pyiceberg", "pyarrow"),
+    "decoders": ("fastavro", "protobuf", "pyarrow"),
+}
+"""What `pip install 'foldlog[EXTRA]'` brings, by extra."""
+
+_MISSING: Final = "(missing)"
+
+COLUMNS: Final = (
+    Column("extra", "EXTRA"),
+    Column("packages", "PACKAGES"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    add_format_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.format == "json":
+        show_json(facts())
+        return DONE
+    say(f"foldlog {foldlog.__version__}, {kernels_text()}")
+    say(f"Python {platform.python_version()} ({platform.python_implementation()}) on {platform.platform()}")
+    say(f"with {_packages_text(REQUIRED)}")
+    say("")
+    # Most extras bring pyarrow: once is enough for a table.
+    rows = [
+        {
+            "extra": extra,
+            "packages": _packages_text([each for each in packages if extra == "arrow" or each != "pyarrow"]),
+        }
+        for extra, packages in EXTRAS.items()
+    ]
+    print_table(arguments, COLUMNS, rows)
+    if any(_MISSING in row["packages"] for row in rows):
+        remark("to install an extra: pip install 'foldlog[EXTRA]'")
+    return DONE
+
+
+def facts() -> dict[str, object]:
+    """Everything, for programs. The version of a package that is not installed is null."""
+    return {
+        "version": foldlog.__version__,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "kernels": "compiled" if is_compiled() else "python",
+        "requires": {package: installed_version(package) for package in REQUIRED},
+        "extras": {
+            extra: {package: installed_version(package) for package in packages} for extra, packages in EXTRAS.items()
+        },
+    }
+
+
+def is_compiled() -> bool:
+    from foldlog.records.loops import COMPILED
+
+    return COMPILED
+
+
+def kernels_text() -> str:
+    if is_compiled():
+        return "with compiled kernels"
+    why = (
+        "FOLDLOG_PURE_PYTHON asks for it"
+        if PURE_PYTHON
+        else "they were not built; install a C compiler and foldlog again"
+    )
+    return f"with its kernels in Python, which is slow: {why}"
+
+
+def installed_version(package: str) -> str | None:
+    """From what the installer noted: importing some of these takes seconds."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _packages_text(packages: Iterable[str]) -> str:
+    return ", ".join(f"{package} {installed_version(package) or _MISSING}" for package in packages)

@@ -1,0 +1,106 @@
+"""What librdkafka's errors are here: the types that a directory's log would have raised, one sentence each."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from foldlog.broker.group_errors import GroupErrorCode
+from foldlog.client.remote_calls import group_error, topic_error
+from foldlog.errors import (
+    BrokerUnreachable,
+    FencedMember,
+    FoldlogError,
+    InvalidArgument,
+    InvalidConfig,
+    RefusedByBroker,
+    UnknownTopic,
+    WaitTimeout,
+)
+from foldlog.wire.error_codes import exception_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+    from foldlog.client.kafka.url import KafkaUrl
+
+_UNREACHABLE: Final = frozenset(
+    {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_SSL",
+     "_AUTHENTICATION", "_WAIT_COORD", "_NODE_UPDATE", "_CRIT_SYS_RESOURCE"}
+)  # fmt: skip
+
+REFUSES_US: Final = frozenset({"_SSL", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM"})
+"""What no second try changes."""
+
+_NO_PROPERTY: Final = re.compile(r'No such configuration property: "(?P<name>[^"]*)"')
+_AFTER: Final = re.compile(r" \(after \d+ms in state \w+[^)]*(\(s\)[^)]*)?\)$")
+_GROUP_CODES: Final = frozenset(int(code) for code in GroupErrorCode)
+
+
+class Where(NamedTuple):
+    """What a call was about, as far as it was about something."""
+
+    topic: str | None = None
+    partition: int | None = None
+    group: str | None = None
+
+
+def fault_of(error: KafkaError, url: KafkaUrl, where: Where, trouble: str | None) -> FoldlogError:
+    """The error to raise. `trouble` is what connections complained of last, which says more than a timeout does."""
+    code, name, text = error.code(), error.name(), error.str()
+    if code > 0:
+        return _told_by_broker(code, text, where)
+    if name in _UNREACHABLE:
+        return unreachable(url, trouble or _reason(text))
+    if name == "_UNKNOWN_TOPIC" and where.topic is not None:
+        return UnknownTopic(where.topic)
+    if name == "_UNKNOWN_PARTITION" and where.topic is not None and where.partition is not None:
+        return exception_of(3, text, topic=where.topic, partition=where.partition)
+    if name in ("_FENCED", "_MAX_POLL_EXCEEDED"):
+        return FencedMember(f"the member of group {where.group!r} was replaced: {text}")
+    if name in ("_INVALID_ARG", "_CONFLICT", "_NOT_IMPLEMENTED"):
+        return InvalidArgument(f"the Kafka client refuses it: {text}")
+    return RefusedByBroker(code, f"the Kafka client answered {name}: {text}")
+
+
+def unreachable(url: KafkaUrl, why: str) -> BrokerUnreachable:
+    protocol = url.properties.get("security.protocol", "PLAINTEXT").upper()
+    return BrokerUnreachable([str(address) for address in url.addresses], why, protocol)
+
+
+def _told_by_broker(code: int, text: str, where: Where) -> FoldlogError:
+    if where.group is not None and code in _GROUP_CODES:
+        return group_error(code, where.group)
+    # librdkafka puts its own words where the broker sent none, and they say less than ours.
+    message = None if text.startswith("Broker: ") else text
+    if where.topic is not None:
+        return topic_error(code, message, where.topic, where.partition)
+    return exception_of(code, message, group=where.group)
+
+
+def config_fault(error: KafkaError) -> InvalidConfig:
+    """Why librdkafka does not take its properties."""
+    text = error.str()
+    unknown = _NO_PROPERTY.search(text)
+    if unknown is not None:
+        return InvalidConfig(
+            f"there is no Kafka client property {unknown['name']!r}; names are librdkafka's, as in its CONFIGURATION.md"
+        )
+    return InvalidConfig(f"the Kafka client does not take its properties: {text}")
+
+
+def trouble_of(error: KafkaError) -> str:
+    """What a connection complains of, without the noise.
+
+    It begins with the broker, as "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused".
+    """
+    return _reason(error.str())
+
+
+def _reason(text: str) -> str:
+    text = _AFTER.sub("", text).replace("/bootstrap: ", ": ")
+    return text.removeprefix("Failed to get metadata: ").removeprefix("Local: ")
+
+
+def late(what: str, limit_ms: float) -> WaitTimeout:
+    return WaitTimeout(f"{what} was not done within {limit_ms:.0f} ms; it may yet be")

@@ -1,0 +1,166 @@
+"""librdkafka, set up: its admin client, and the producers and consumers that a log makes of it.
+
+confluent-kafka is imported here when a cluster is first asked for, and nowhere else in the library. What was made
+before a fork cannot be used in the child: librdkafka's threads stay with the parent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from foldlog.client.forks import watch_forks
+from foldlog.client.kafka.faults import REFUSES_US, Where, config_fault, fault_of, trouble_of, unreachable
+from foldlog.client.kafka.url import KafkaUrl
+from foldlog.client.wire_connection import CLIENT_ID
+from foldlog.errors import FoldlogError, LogClosed, MissingDependency, WrongProcess
+from foldlog.limits import CLUSTER_SEARCH_MS, KAFKA_CALL_MS, KAFKA_CONNECT_MS
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka.admin import AdminClient
+
+Done = TypeVar("Done")
+
+_TRY_S: Final = 1.0
+"""How long one question of `find_cluster` waits: connections are made beside it, and go on from try to try."""
+
+_DEFAULTS: Final[Mapping[str, object]] = {
+    "client.id": CLIENT_ID,
+    "log_level": 0,  # what connections complain of stands in our errors, and not on the terminal
+    "allow.auto.create.topics": "false",  # UnknownTopic, as everywhere in the library
+    # Kafka's default, and what a directory does: what is in the log is read.
+    "isolation.level": "read_uncommitted",
+}
+
+
+def confluent() -> Any:
+    """The module `confluent_kafka`; MissingDependency where it is not installed."""
+    try:
+        import confluent_kafka
+    except ModuleNotFoundError:
+        raise MissingDependency("foldlog.connect()", "confluent-kafka", "kafka") from None
+    return confluent_kafka
+
+
+class Trouble:
+    """What the connections of one handle complained of. Written by librdkafka's callbacks, on whatever thread polls."""
+
+    def __init__(self) -> None:
+        self.last: str | None = None
+        self.is_final = False
+        self.is_all_down = False
+
+    def note(self, error: KafkaError) -> None:
+        name = error.name()
+        if name == "_ALL_BROKERS_DOWN":
+            self.is_all_down = True
+        else:
+            self.last = trouble_of(error)
+            self.is_final = self.is_final or name in REFUSES_US
+
+
+class Handles:
+    """The way to one cluster. Any thread."""
+
+    def __init__(self, url: KafkaUrl) -> None:
+        self.url: Final = url
+        self.trouble: Final = Trouble()
+        self._refusal: type[LogClosed | WrongProcess] | None = None
+        library = confluent()
+        from confluent_kafka.admin import AdminClient
+
+        self.kafka_exception: Final[type[Exception]] = library.KafkaException
+        try:
+            self._admin = AdminClient(self._settings({}, self.trouble))
+        except library.KafkaException as error:
+            raise config_fault(error.args[0]) from error
+        watch_forks(self)
+
+    # --- handles --------------------------------------------------------------------------------------------------
+
+    @property
+    def admin(self) -> AdminClient:
+        self.check_usable()
+        return self._admin
+
+    def producer(self, settings: Mapping[str, object], trouble: Trouble) -> Producer:
+        made: Producer = self._made(confluent().Producer, settings, trouble)
+        return made
+
+    def consumer(self, settings: Mapping[str, object], trouble: Trouble) -> Consumer:
+        made: Consumer = self._made(confluent().Consumer, settings, trouble)
+        return made
+
+    def _made(self, kind: Any, settings: Mapping[str, object], trouble: Trouble) -> Any:
+        self.check_usable()
+        try:
+            return kind(self._settings(settings, trouble))
+        except self.kafka_exception as error:
+            raise config_fault(error.args[0]) from error
+
+    def _settings(self, settings: Mapping[str, object], trouble: Trouble) -> dict[str, Any]:
+        """Ours first, then what the user sets, then what an argument of a call stands for."""
+        return {
+            **_DEFAULTS,
+            **self.url.properties,
+            **settings,
+            "bootstrap.servers": self.url.bootstrap,
+            "error_cb": trouble.note,
+        }
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def find_cluster(self) -> str:
+        """Wait until a broker answers; the cluster's id. Where all addresses refuse, that is told soon."""
+        begun_s = time.monotonic()
+        while True:
+            try:
+                found = self._admin.describe_cluster(request_timeout=_TRY_S).result(2 * _TRY_S)
+            except (self.kafka_exception, FutureTimeoutError) as error:
+                self._admin.poll(0)
+                waited_ms = (time.monotonic() - begun_s) * 1000
+                limit_ms = CLUSTER_SEARCH_MS if self.trouble.is_all_down else KAFKA_CONNECT_MS
+                if self.trouble.is_final or waited_ms >= limit_ms:
+                    why = self.trouble.last or f"nobody answered within {limit_ms} ms"
+                    raise unreachable(self.url, why) from error
+            else:
+                return str(found.cluster_id or "")
+
+    def call(self, future: Future[Done], where: Where = Where()) -> Done:  # noqa: B008 a constant
+        """What the cluster answers; the error that a directory's log would have raised."""
+        try:
+            return future.result(2 * KAFKA_CALL_MS / 1000)
+        except self.kafka_exception as error:
+            raise self.fault(error, where) from error
+        except FutureTimeoutError as error:
+            raise unreachable(self.url, f"nobody answered within {2 * KAFKA_CALL_MS} ms") from error
+
+    def fault(self, error: Exception, where: Where = Where(), trouble: Trouble | None = None) -> FoldlogError:  # noqa: B008
+        """The error to raise for a KafkaException."""
+        if self._refusal is None:
+            self._admin.poll(0)
+        return fault_of(error.args[0], self.url, where, (trouble or self.trouble).last)
+
+    # --- ending ---------------------------------------------------------------------------------------------------
+
+    def check_usable(self) -> None:
+        if self._refusal is WrongProcess:
+            raise WrongProcess(f"{self.url} was connected to before a fork; connect again in this process")
+        if self._refusal is not None:
+            raise LogClosed(f"the log at {self.url} is closed; connect again")
+
+    @property
+    def is_closed(self) -> bool:
+        return self._refusal is not None
+
+    def close(self) -> None:
+        if self._refusal is None:
+            self._refusal = LogClosed
+
+    def forked(self) -> None:
+        """In a forked child: librdkafka's threads are the parent's."""
+        self._refusal = WrongProcess

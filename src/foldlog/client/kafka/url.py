@@ -1,0 +1,106 @@
+"""kafka://host:port,host2:port?property=value: where a cluster is, and how to talk to it. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from foldlog.client.cluster_properties import Address, parse_addresses
+from foldlog.errors import InvalidArgument, InvalidConfig, brief_repr
+
+SCHEME: Final = "kafka://"
+
+_SAID_ELSEWHERE: Final = {
+    "bootstrap.servers": "the brokers stand in the URL: kafka://host:port,host2:port",
+    "metadata.broker.list": "the brokers stand in the URL: kafka://host:port,host2:port",
+    "group.id": "a consumer's group is said with consumer(group=...)",
+    "group.instance.id": "it is said with consumer(group_instance_id=...)",
+    "enable.auto.commit": "it is said with consumer(auto_commit=...)",
+    "auto.commit.interval.ms": "it is said with consumer(auto_commit_interval_ms=...)",
+    "enable.auto.offset.store": "what is committed is said with consumer(auto_commit=...) and commit()",
+    "auto.offset.reset": "it is said with consumer(auto_offset_reset=...)",
+    "partition.assignment.strategy": "it is said with consumer(assignor=...)",
+    "max.poll.interval.ms": "it is said with consumer(max_poll_interval_ms=...)",
+    "enable.partition.eof": "the ends of partitions are looked after already",
+    "compression.type": "it is said with producer(compression=...)",
+    "compression.codec": "it is said with producer(compression=...)",
+    "partitioner": "it is said with producer(partitioner=...)",
+    "linger.ms": "it is said with producer(linger_ms=...)",
+    "queue.buffering.max.ms": "it is said with producer(linger_ms=...)",
+    "batch.size": "it is said with producer(batch_bytes=...)",
+    "batch.num.messages": "it is said with producer(batch_records=...)",
+    "queue.buffering.max.kbytes": "it is said with producer(buffer_bytes=...)",
+    "transactional.id": "transactions are not offered here",
+}
+"""Properties that an argument of the library stands for: one place to say a thing, the same as for a directory."""
+
+
+class KafkaUrl(NamedTuple):
+    """The brokers to begin with, and librdkafka's properties. `str` leaves the properties out: passwords are there."""
+
+    addresses: tuple[Address, ...]
+    properties: Mapping[str, str]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(map(str, self.addresses))
+
+    def __str__(self) -> str:
+        return SCHEME + self.bootstrap
+
+
+def parse_url(url: object, properties: Mapping[str, object] | None = None) -> KafkaUrl:
+    """The parts of a URL; `properties` come on top, unquoted, and win. InvalidArgument, InvalidConfig.
+
+    >>> str(parse_url("kafka://one:9092,two:9092?client.id=ingest"))
+    'kafka://one:9092,two:9092'
+    >>> parse_url("kafka://one:9092?ssl.ca.location=%2Fetc%2Fca.pem").properties
+    {'ssl.ca.location': '/etc/ca.pem'}
+    """
+    if not isinstance(url, str) or not url.startswith(SCHEME):
+        raise InvalidArgument(
+            f"{brief_repr(url)} is not the URL of a cluster, which is like kafka://host:9092,host2:9092; a directory is"
+            " opened with foldlog.open()"
+        )
+    place, _, query = url.removeprefix(SCHEME).partition("?")
+    place = place.removesuffix("/")
+    if "/" in place or "@" in place:
+        raise InvalidArgument(
+            f"{brief_repr(SCHEME + place)} has more than brokers in front of its '?'; topics are named in calls, and"
+            " users as properties: ?security.protocol=SASL_SSL&sasl.username=..."
+        )
+    given = _properties_in(query)
+    for name, value in (properties or {}).items():
+        given[_checked_name(name)] = _text(value)
+    return KafkaUrl(parse_addresses(place), given)
+
+
+def _properties_in(query: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in filter(None, query.split("&")):
+        name, equals, value = pair.partition("=")
+        name = unquote(name)
+        if not equals:
+            raise InvalidConfig(f"{brief_repr(pair)} in a cluster's URL is not property=value")
+        if name in found:
+            raise InvalidConfig(f"{name} stands twice in a cluster's URL; say it once")
+        found[_checked_name(name)] = unquote(value)
+    return found
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidConfig(f"{brief_repr(name)} is not the name of a Kafka client property")
+    elsewhere = _SAID_ELSEWHERE.get(name)
+    if elsewhere is not None:
+        raise InvalidConfig(f"{name} cannot be set as a property: {elsewhere}")
+    return name
+
+
+def _text(value: object) -> str:
+    """
+    >>> _text(True), _text(5)
+    ('true', '5')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)

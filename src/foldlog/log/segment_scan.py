@@ -1,0 +1,230 @@
+"""One segment looked at byte by byte, with the two indexes beside it: what it holds, what is damaged, which hints are
+wrong. Nothing is changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from foldlog.files.base import Files, read_file
+from foldlog.log.offset_index import OffsetIndex
+from foldlog.log.salvage import UNKNOWN_END, Bounds, EpochRun, EpochStarts, Piece, Salvage
+from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_stem
+from foldlog.log.sparse_index import SparseIndex
+from foldlog.log.time_index import TimeIndex
+
+USUAL_INTERVAL_BYTES: Final = 4096
+UNKNOWN_INTERVAL: Final = 0
+"""For indexes of which nobody knows how dense they have to be."""
+
+_UNINDEXED_BYTES_MIN: Final = 1 << 16
+_UNINDEXED_INTERVALS: Final = 16
+"""Beyond both, a look-up makes the index anew: see Segment._heal_index."""
+
+Item = TypeVar("Item")
+Done = TypeVar("Done")
+
+
+class ForEach(Protocol):
+    """Does something with each item, in any order or several at a time; the results are in the items' order."""
+
+    def __call__(self, do: Callable[[Item], Done], items: Sequence[Item], /) -> Iterable[Done]: ...
+
+
+def one_by_one(do: Callable[[Item], Done], items: Sequence[Item]) -> Iterator[Done]:
+    return (do(item) for item in items)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A place in a file that is not what was written, and the offsets [first_offset, next_offset) lost with it.
+
+    Nothing is lost where only what the CRC does not cover is damaged: `is_mendable`. `is_loss_unknown`: neither a file
+    nor a checkpoint is left that could say which offsets there were.
+    """
+
+    path: str
+    position: int
+    reason: str
+    first_offset: int
+    next_offset: int
+    is_mendable: bool
+    is_loss_unknown: bool = False
+
+    @property
+    def lost_offsets(self) -> int:
+        return 0 if self.is_mendable else self.next_offset - self.first_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What has to be there of a segment. `size` None: the file is missing. `vouched_bytes` None: all there is.
+
+    `end_offset` is UNKNOWN_END where nobody knows it. `may_end_early`: offsets may be missing before `end_offset`,
+    as Kafka's compaction leaves it.
+    """
+
+    base_offset: int
+    size: int | None
+    vouched_bytes: int | None
+    end_offset: int
+    may_end_early: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentScan:
+    """One segment up to where the checkpoint vouches for it. A missing one has no size and one lost piece."""
+
+    base_offset: int
+    size: int
+    end_offset: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def is_damaged(self) -> bool:
+        return any(piece.reason for piece in self.pieces)
+
+    @property
+    def sound_bytes(self) -> int:
+        """Where its last piece ends: what follows is above the checkpoint, or was never written whole."""
+        return self.pieces[-1].end if self.pieces else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """All segments of a partition, or one of them."""
+
+    segments: tuple[SegmentScan, ...] = ()
+    epoch_runs: tuple[EpochRun, ...] = ()
+    records: int = 0
+    notes: tuple[str, ...] = ()
+    wrong_hints: tuple[str, ...] = ()
+
+    def plus(self, other: Scanned) -> Scanned:
+        return Scanned(
+            self.segments + other.segments,
+            self.epoch_runs + other.epoch_runs,
+            self.records + other.records,
+            self.notes + other.notes,
+            self.wrong_hints + other.wrong_hints,
+        )
+
+    def damages(self, directory: str) -> list[Damage]:
+        return [
+            Damage(
+                segment_stem(directory, segment.base_offset) + LOG_SUFFIX, piece.position, piece.reason,
+                piece.first_offset, piece.next_offset, piece.mended is not None,
+                piece.is_lost and segment.end_offset == UNKNOWN_END and piece is segment.pieces[-1],
+            )
+            for segment in self.segments for piece in segment.pieces if piece.reason
+        ]  # fmt: skip
+
+
+class SegmentScanner:
+    """Scans segments of one directory; any thread."""
+
+    def __init__(
+        self, files: Files, directory: str, gaps_below: int, index_interval_bytes: int, each: ForEach = one_by_one
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._gaps_below = gaps_below
+        self._interval_bytes = index_interval_bytes
+        self._each = each
+
+    def scan(self, stretches: Sequence[Stretch], starts: EpochStarts) -> Scanned:
+        """All of them. `starts`: the leader epochs that their batches have to carry."""
+        total = Scanned()
+        for one in self._each(lambda stretch: self._scan_one(stretch, starts), stretches):
+            total = total.plus(one)
+        return total
+
+    def _scan_one(self, stretch: Stretch, starts: EpochStarts) -> Scanned:
+        base, end_offset = stretch.base_offset, stretch.end_offset
+        stem = segment_stem(self._directory, base)
+        if stretch.size is None:
+            # Where nobody knows the end, nobody knows what is lost: no stand-in can take its place.
+            known_end = base if end_offset == UNKNOWN_END else end_offset
+            lost = Piece(0, 0, base, known_end, "the file is missing")
+            return Scanned((SegmentScan(base, 0, end_offset, (lost,)),))
+        vouched = stretch.size if stretch.vouched_bytes is None else stretch.vouched_bytes
+        hints = _Hints(self._files, stem, base, vouched, end_offset)
+        file = self._files.open(stem + LOG_SUFFIX)
+        try:
+            bounds = Bounds(0, vouched, base, end_offset, self._gaps_below, starts)
+            found = Salvage(file, bounds, hints.positions, hints.times)
+        finally:
+            file.close()
+        pieces, notes = found.pieces, []
+        if stretch.may_end_early and pieces and pieces[-1].position == pieces[-1].end:
+            pieces = pieces[:-1]
+        if end_offset == UNKNOWN_END and pieces and pieces[-1].is_lost:
+            # Nobody vouched for these bytes: a torn write, which recovery cuts.
+            notes.append(
+                f"{stem}{LOG_SUFFIX}: {pieces[-1].reason} at byte {pieces[-1].position}; the next open sets that aside"
+            )
+            pieces = pieces[:-1]
+        is_sealed = stretch.vouched_bytes is None and end_offset != UNKNOWN_END
+        faults = hints.faults(found, self._longest_way_bytes() if is_sealed else None)
+        notes += [f"{stem}{suffix}: {fault}; it is rebuilt on use" for suffix, fault in faults]
+        return Scanned(
+            (SegmentScan(base, stretch.size, end_offset, tuple(pieces)),),
+            tuple(found.epoch_runs),
+            found.records,
+            tuple(notes),
+            tuple(stem + suffix for suffix, _ in faults),
+        )
+
+    def _longest_way_bytes(self) -> int | None:
+        if self._interval_bytes == UNKNOWN_INTERVAL:
+            return None
+        return max(_UNINDEXED_BYTES_MIN, _UNINDEXED_INTERVALS * self._interval_bytes)
+
+
+class _Hints:
+    """The entries of a segment's two indexes, as far as the checkpoint vouches for what they lead to."""
+
+    def __init__(self, files: Files, stem: str, base_offset: int, below: int, below_offset: int) -> None:
+        self._is_used = below > 0
+        self._offsets, self._offsets_fault = _read(files, stem + INDEX_SUFFIX, OffsetIndex)
+        self._timestamps, self._timestamps_fault = _read(files, stem + TIME_INDEX_SUFFIX, TimeIndex)
+        offsets = (self._offsets[at] for at in range(len(self._offsets)))
+        timestamps = (self._timestamps[at] for at in range(len(self._timestamps)))
+        self.positions = {position: base_offset + relative for relative, position in offsets if position < below}
+        self.times = {
+            base_offset + relative: timestamp_ms
+            for timestamp_ms, relative in timestamps
+            if base_offset + relative < below_offset
+        }
+
+    def faults(self, found: Salvage, longest_way_bytes: int | None) -> list[tuple[str, str]]:
+        """(suffix, what is wrong) of each index that the batches contradict."""
+        if not self._is_used:
+            return []
+        offsets, timestamps = self._offsets_fault, self._timestamps_fault
+        if found.confirmed_entries < len(self.positions):
+            offsets = "some entries lead elsewhere"
+        elif not offsets and longest_way_bytes is not None and found.unindexed_bytes > longest_way_bytes:
+            offsets = f"it leads no nearer than {found.unindexed_bytes} bytes to some batches"
+        if found.confirmed_times < len(self.times):
+            timestamps = "some entries lead elsewhere"
+        named = ((INDEX_SUFFIX, offsets), (TIME_INDEX_SUFFIX, timestamps))
+        return [(suffix, fault) for suffix, fault in named if fault]
+
+
+Index = TypeVar("Index", bound=SparseIndex)
+
+
+def _read(files: Files, path: str, kind: type[Index]) -> tuple[Index, str]:
+    """The entries as far as they ascend, and what is wrong with the file itself."""
+    try:
+        data = read_file(files, path)
+    except FileNotFoundError:
+        return kind(), "the file is missing"
+    index = kind.parse(data)
+    rest = data[len(index) * kind.ENTRY.size :]
+    # Kafka makes room ahead, as zeroes. Part of an entry is one that is being written.
+    if len(rest) >= kind.ENTRY.size and any(rest):
+        return index, f"its entries do not ascend after number {len(index)}"
+    return index, ""

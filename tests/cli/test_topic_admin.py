@@ -1,0 +1,214 @@
+"""`foldlog topic list|create|describe|alter|delete|trim|compact`, at a directory, at a broker, and at a directory that
+a broker serves: the same words do the same, and the log behind them has changed as it was said.
+
+What a test makes is gone after it: the places are shared.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import foldlog
+from cli.places import Place, Terminal
+from foldlog.cli import exit_codes
+from foldlog.cli.main import main
+
+
+def appended(place: Place, topic: str, count: int, partition: int | None = None) -> None:
+    with place.open() as log:
+        for number in range(count):
+            log.append(topic, f"value {number}", key=f"key {number % 2}", partition=partition)
+
+
+def test_a_topic_is_made_with_its_settings_and_shown(at: Terminal) -> None:
+    made = at.done("topic", "create", "made", "-p", "3", "-c", "retention.ms=7d", "-c", "segment.bytes=64MiB")
+    assert made == "made: created with 3 partitions\n"
+    (row,) = at.json("topic", "list", "made")
+    assert (row["topic"], row["partitions"], row["offsets"], row["retention_ms"]) == ("made", 3, 0, 604_800_000)
+    table = at.done("topic", "list", "ma*").splitlines()
+    assert table[0].split()[:3] == ["TOPIC", "PARTITIONS", "OFFSETS"]
+    assert table[1].split()[:3] == ["made", "3", "0"]
+    assert "RETENTION" in at.done("topic", "list", "made", "--format", "wide")
+    assert at.done("topic", "list", "--quiet", "made") == "made\n"
+
+
+def test_one_that_exists_is_left_alone_and_may_be_no_error(at: Terminal) -> None:
+    at.done("topic", "create", "twice", "-p", "2")
+    assert "topic 'twice' exists" in at.refused(exit_codes.IN_THE_WAY, "topic", "create", "twice", "-p", "5")
+    assert at.json("topic", "create", "twice", "-p", "5", "--if-not-exists") == [
+        {"topic": "twice", "status": "exists", "partitions": 2}
+    ]
+
+
+def test_partitions_and_settings_are_described(at: Terminal) -> None:
+    at.done("topic", "create", "seen", "-p", "2", "-c", "cleanup.policy=compact")
+    appended(at.place, "seen", 5, partition=1)
+    text = at.done("topic", "describe", "seen")
+    assert text.startswith("seen: 2 partitions, 5 offsets")
+    assert "cleanup.policy  compact" in text
+    assert "retention.ms" not in text, "it has its default"
+    for more in (("--all",), ("--format", "wide")):
+        assert "retention.ms" in at.done("topic", "describe", "seen", *more)
+    (found,) = at.json("topic", "describe", "seen")
+    assert [(one["start"], one["end"], one["offsets"]) for one in found["partitions"]] == [(0, 0, 0), (0, 5, 5)]
+    settings = {one["name"]: (one["value"], one["is_default"]) for one in found["configs"]}
+    assert settings["cleanup.policy"] == ("compact", False)
+    assert settings["retention.ms"] == ("604800000", True)
+    is_size_known = at.place.name != "broker"
+    assert (found["partitions"][1]["size_bytes"] is not None) == is_size_known
+    assert ("SIZE" in text) == is_size_known
+
+
+def test_settings_change_and_go_back_and_partitions_become_more(at: Terminal) -> None:
+    at.done("topic", "create", "changed", "-c", "retention.ms=1d")
+    words = ("topic", "alter", "changed", "-c", "retention.ms=", "-c", "segment.bytes=1MiB", "-p", "3")
+    planned = at.done(*words, "--dry-run")
+    assert "changed: retention.ms 86400000 (1d) -> its default" in planned
+    with at.place.open() as log:
+        assert log.topic("changed").partition_count == 1
+        assert log.topic_config("changed")["retention.ms"].value == "86400000"
+    assert at.done(*words).splitlines() == [
+        "changed: retention.ms 86400000 (1d) -> 604800000 (7d)",
+        "changed: segment.bytes 1073741824 (1.0 GiB) -> 1048576 (1.0 MiB)",
+        "changed: 1 -> 3 partitions",
+    ]
+    with at.place.open() as log:
+        assert log.topic("changed").partition_count == 3
+        assert log.topic_config("changed")["segment.bytes"].value == "1048576"
+
+
+def test_what_cannot_be_altered_changes_nothing_at_all(at: Terminal) -> None:
+    at.done("topic", "create", "kept", "-p", "2")
+    for words, told in (
+        (("-c", "retention.ms=1d", "-c", "segment.bites=1"), "did you mean 'segment.bytes'?"),
+        (("-c", "retention.ms=1d", "-c", "cleanup.policy=burn"), "cleanup.policy is delete, compact"),
+        (("-c", "retention.ms=1d", "-p", "1"), "has 2 partitions, and they cannot become 1"),
+        (("-c", "retention.ms=soon"), "is not a time, such as"),
+        ((), "say what to change"),
+    ):
+        assert told in at.refused(exit_codes.USAGE, "topic", "alter", "kept", *words)
+    with at.place.open() as log:
+        assert log.topic_config("kept")["retention.ms"].is_default
+        assert log.topic("kept").partition_count == 2
+
+
+def test_a_topic_is_deleted_and_a_dry_run_deletes_nothing(at: Terminal) -> None:
+    at.done("topic", "create", "gone", "going")
+    assert "gone: would be deleted, 1 partition, 0 offsets" in at.done("topic", "delete", "gone", "--dry-run")
+    assert at.done("topic", "list", "-q", "go*") == "going\ngone\n"
+    assert "no topic 'never'" in at.refused(exit_codes.NOT_FOUND, "topic", "delete", "gone", "never")
+    assert at.done("topic", "list", "-q", "go*") == "going\ngone\n", "all or nothing"
+    out = at.json("topic", "delete", "gone", "never", "--if-exists")
+    assert out == [{"topic": "gone", "status": "deleted"}, {"topic": "never", "status": "does not exist"}]
+    assert at.done("topic", "list", "-q", "go*") == "going\n"
+
+
+def test_records_before_a_place_are_trimmed(at: Terminal) -> None:
+    at.done("topic", "create", "trimmed", "-p", "2")
+    appended(at.place, "trimmed", 10, partition=0)
+    (first, second) = at.json("topic", "trim", "trimmed", "--before", "-4", "--dry-run")
+    assert (first["start"], first["new_start"], first["removed"]) == (0, 6, 6)
+    assert second["removed"] == 0
+    with at.place.open() as log:
+        assert log.offsets("trimmed")[0] == (0, 10)
+    at.done("topic", "trim", "trimmed", "--before", "6", "-p", "0")
+    with at.place.open() as log:
+        assert log.offsets("trimmed")[0] == (6, 10)
+    code, _, err = at("topic", "trim", "trimmed", "--before", "start")
+    assert (code, err) == (0, "nothing lies before that\n")
+
+
+def test_a_trim_beyond_the_end_or_of_a_range_deletes_nothing(at: Terminal) -> None:
+    at.done("topic", "create", "whole", "-p", "2")
+    appended(at.place, "whole", 3, partition=0)
+    told = at.refused(exit_codes.USAGE, "topic", "trim", "whole", "--before", "4")
+    assert "whole-0 ends at 3, before offset 4; nothing was deleted" in told
+    assert "is a range" in at.refused(exit_codes.USAGE, "topic", "trim", "whole", "--before", "0:2")
+    told = at.refused(exit_codes.NOT_FOUND, "topic", "trim", "whole", "--before", "1", "-p", "7")
+    assert "has no partition 7; it has 0 to 1" in told
+    with at.place.open() as log:
+        assert log.offsets("whole")[0] == (0, 3)
+
+
+def test_a_directory_is_compacted_on_request(at_directory: Terminal) -> None:
+    at_directory.done("topic", "create", "newest", "-c", "cleanup.policy=compact", "-c", "foldlog.segment.records=2")
+    appended(at_directory.place, "newest", 9)
+    code, out, err = at_directory("topic", "compact", "newest", "--dry-run")
+    assert (code, out.splitlines()[1].split()[:3]) == (0, ["newest", "0", "9"])
+    assert "nothing was changed" in err
+    (row,) = at_directory.json("topic", "compact", "newest")
+    assert (row["topic"], row["records_before"], row["records_after"]) == ("newest", 9, 2)
+    with at_directory.place.open() as log:
+        assert [record.value for record in log.read("newest")] == [b"value 7", b"value 8"]
+
+
+def test_a_topic_whose_records_are_all_wanted_is_compacted_only_with_force(at_directory: Terminal) -> None:
+    at_directory.done("topic", "create", "wanted", "-c", "foldlog.segment.records=2")
+    appended(at_directory.place, "wanted", 5)
+    told = at_directory.refused(exit_codes.USAGE, "topic", "compact", "wanted")
+    assert "wanted has cleanup.policy=delete, so all its records are wanted" in told
+    assert at_directory.json("topic", "compact", "wanted", "--force")[0]["records_after"] == 2
+
+
+def test_sealed_segments_are_compressed_anew_and_no_record_is_lost(at_directory: Terminal) -> None:
+    at_directory.done("topic", "create", "large")
+    with at_directory.place.open() as log:
+        log.append("large", "again and " * 500)
+    (row,) = at_directory.json("topic", "compact", "large", "--recompress", "zstd")
+    assert row["batches_rewritten"] == 1
+    assert row["bytes_after"] < row["bytes_before"] / 10
+    with at_directory.place.open() as log:
+        assert [record.value for record in log.read("large")] == [b"again and " * 500]
+
+
+def test_what_a_broker_writes_is_not_compacted_from_outside(places: dict[str, Place], at: Terminal) -> None:
+    at.done("topic", "create", "served", "--if-not-exists", "-c", "cleanup.policy=compact")
+    if at.place.name != "directory":
+        code, out, err = at("topic", "compact", "served")
+        assert code in (exit_codes.FAILED, exit_codes.USAGE)
+        assert (out, err.count("\n")) == ("", 1)
+        assert "when it is due" in err
+
+
+def test_a_damaged_partition_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with foldlog.open(tmp_path) as log:
+        log.create_topic("orders", partitions=2)
+        for number in range(4):
+            log.append("orders", "x" * 100, partition=number % 2)
+    shutil.rmtree(tmp_path / "orders-1")
+    place = Place("directory", ("-d", str(tmp_path)), tmp_path)
+    code, out, err = Terminal(place, capsys)("topic", "describe", "orders")
+    assert code == exit_codes.FAILED
+    assert out.splitlines()[3].split()[:4] == ["0", "0", "2", "2"]
+    assert out.splitlines()[4].split()[:2] == ["1", "-"]
+    assert "orders-1" in err
+
+
+def test_no_log_and_no_place_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, code, told in (
+        (["topic", "list"], exit_codes.USAGE, "say where the log is: -d DIR or -b HOST:PORT"),
+        (["topic", "list", "-d", str(tmp_path)], exit_codes.NOT_FOUND, "there is no log in"),
+        (["topic", "list", "-d", str(tmp_path), "-X", "a=b"], exit_codes.USAGE, "-X a=b is for clients of a broker"),
+        (["topic", "list", "-b", "127.0.0.1:1"], exit_codes.UNREACHABLE, "127.0.0.1:1"),
+        (["topic", "list", "-b", "127.0.0.1:1", "-X", "nonsense"], exit_codes.USAGE, "is not -X NAME=VALUE"),
+        (["topic", "create", "../up", "-d", str(tmp_path / "new")], exit_codes.USAGE, "../up"),
+        (["topic", "create", "a", "-p", "0", "-d", str(tmp_path)], exit_codes.USAGE, "'0' is not a number of 1"),
+    ):
+        assert main(words) == code, words
+        err = capsys.readouterr().err
+        assert told in err
+        assert err.count("\n") == 1
+
+
+def test_looking_takes_no_lock_and_works_beside_a_writer_that_does_not_listen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with foldlog.open(tmp_path) as log:
+        log.create_topic("orders")
+        terminal = Terminal(Place("directory", ("-d", str(tmp_path)), tmp_path), capsys)
+        assert terminal.done("topic", "list", "-q") == "orders\n"
+        told = terminal.refused(exit_codes.UNREACHABLE, "topic", "create", "more")
+        assert "is being written by process" in told
