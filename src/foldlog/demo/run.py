@@ -67,6 +67,7 @@ def _set_stage(options: Options, machine: Machine, crew: Crew, screen: Screen, c
     screen.say(f"Everything happens in {crew.directory}, on ports of 127.0.0.1 that are free, and is gone afterwards.")
     with ExitStack() as ending:
         broker = Broker(crew, crew.directory / "data")
+        screen.command(f"foldlog serve data --listen {broker.bootstrap} --console {broker.console}")
         screen.say(broker.start())
         database = None if machine.postgres is None else start_postgres(crew, machine.postgres)
         writer = Writer(broker.bootstrap, options.rate)
