@@ -42,12 +42,10 @@ def test_no_java_is_told_with_where_it_was_looked_for(tmp_path: Path, monkeypatc
     assert java_complaint().startswith("Spark needs Java, and there is none in PATH; install Java 17")
 
 
-@pytest.mark.parametrize(
-    ("version", "told"), [("1.8.0_402", "a newer Java than 8"), ("11.0.2", "a newer Java than 11")]
-)
+@pytest.mark.parametrize(("version", "told"), [("1.8.0_402", "than 8"), ("11.0.2", "than 11")])
 def test_an_old_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, told: str) -> None:
     monkeypatch.setenv("JAVA_HOME", java_home(tmp_path, version))
-    assert told in java_complaint()
+    assert f"Spark needs a newer Java {told}; install Java 17" in java_complaint()
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "no version at all"])

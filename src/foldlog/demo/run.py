@@ -69,7 +69,10 @@ def _set_stage(options: Options, machine: Machine, crew: Crew, screen: Screen, c
         broker = Broker(crew, crew.directory / "data")
         screen.command(f"foldlog serve data --listen {broker.bootstrap} --console {broker.console}")
         screen.say(broker.start())
-        database = None if machine.postgres is None else start_postgres(crew, machine.postgres)
+        database = None
+        if machine.postgres is not None:
+            screen.say("PostgreSQL is installed here: a server is started for one of the views.")
+            database = start_postgres(crew, machine.postgres)
         writer = Writer(broker.bootstrap, options.rate)
         ending.callback(writer.stop)
         slow_per_s = max(1, options.rate // SLOW_PART)

@@ -96,7 +96,7 @@ def labels(postgres_url: str | None, slow_per_s: int) -> dict[str, str]:
         SEARCH: "full-text index",
         PER_MINUTE: "counters per minute",
         HISTORY: "Delta lake table",
-        QUICK: "group, as fast as it can",
+        QUICK: "group, at full speed",
         SLOW: f"group, {slow_per_s} a second",
         STOCK: client_name(),
     }
