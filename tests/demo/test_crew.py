@@ -103,4 +103,4 @@ def test_variables_for_the_demo_are_not_for_what_it_starts(directory: Path, monk
 
 
 def test_the_watchdog_knows_who_is_left() -> None:
-    assert left_behind(["+10\n", "+11\n", "-10\n", "\n"]) == {11}
+    assert left_behind(["+10 15\n", "+11 3\n", "-10\n", "\n"]) == {11: 3}

@@ -83,17 +83,26 @@ def test_elsewhere_there_are_lines_and_the_table_only_now_and_then() -> None:
 def test_the_checklist_tells_what_holds_and_what_does_not() -> None:
     stream = io.StringIO()
     checklist = Checklist()
-    assert not checklist.all_hold, "nothing was counted"
     checklist.add("nothing is lost", holds=True, numbers="7 of 7")
     assert checklist.all_hold
     Screen(stream).checklist(checklist)
     assert "✓ nothing is lost\n    7 of 7\n" in stream.getvalue()
     assert stream.getvalue().endswith("All 1 hold.\n")
+
+
+def test_one_line_that_does_not_hold_is_enough() -> None:
+    stream = io.StringIO()
+    checklist = Checklist()
+    checklist.add("nothing is lost", holds=True, numbers="7 of 7")
     checklist.add("nothing is doubled", holds=False, numbers="1 twice")
     assert not checklist.all_hold
     Screen(stream).checklist(checklist)
     assert "✗ nothing is doubled\n    1 twice\n" in stream.getvalue()
     assert stream.getvalue().endswith("1 of 2 do not hold.\n")
+
+
+def test_a_checklist_on_which_nothing_stands_does_not_hold() -> None:
+    assert not Checklist().all_hold
 
 
 def test_a_story_that_broke_off_holds_nothing() -> None:

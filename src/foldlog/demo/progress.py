@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from foldlog.demo.payments import TOPIC
 from foldlog.demo.pipeline import FOLDS
 from foldlog.demo.stage import Stage
 from foldlog.views.bookmark import Bookmark
-
-NEAR_RECORDS: Final = 10_000
-"""While payments are written all the time, a fold that is no further behind than this has caught up."""
 
 
 def total(bookmark: Bookmark | None) -> int:
@@ -35,14 +30,12 @@ def told_total(stage: Stage, fold: str) -> int:
     return sum(status.bookmark.values()) if status is not None and is_of_this_runner else 0
 
 
-def have_all_begun(stage: Stage) -> bool:
-    """Whether the running pipeline has a bookmark of every fold."""
-    return all(told_total(stage, fold) for fold in FOLDS)
-
-
-def are_near_the_end(stage: Stage) -> bool:
+def wait_for_folds(stage: Stage) -> float:
+    """Until all folds have read what the log holds now: it is written all the time. How long it took, in seconds."""
     end = end_of_log(stage)
-    return all(end - told_total(stage, fold) <= NEAR_RECORDS for fold in FOLDS)
+    return stage.wait_for(
+        lambda: all(told_total(stage, fold) >= end for fold in FOLDS), f"the folds read {end:,} records"
+    )
 
 
 def are_at_the_end(stage: Stage) -> bool:

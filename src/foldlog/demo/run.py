@@ -45,7 +45,8 @@ def run_demo(options: Options, stream: TextIO) -> bool:
         raise DemoFailed(" ".join(missing))
     screen, checklist = Screen(stream), Checklist()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, asked_to_leave)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+            signal.signal(number, asked_to_leave)
     directory = Path(tempfile.mkdtemp(prefix="foldlog-demo-"))
     with Crew(directory) as crew:
         try:
@@ -54,6 +55,11 @@ def run_demo(options: Options, stream: TextIO) -> bool:
                 screen.checklist(checklist)
                 if not options.is_once:
                     _stay_open(stage)
+        except BrokenPipeError:
+            raise
+        except KeyboardInterrupt:
+            screen.say("Interrupted: ending what was started.")
+            raise
         except (FoldlogError, OSError) as error:
             checklist.trouble = str(error)
             screen.checklist(checklist)
@@ -86,7 +92,7 @@ def _set_stage(options: Options, machine: Machine, crew: Crew, screen: Screen, c
         pipeline = Pipeline(crew, write_file(crew.directory, database), broker.bootstrap)
         pipeline.start()
         observer = Observer(broker.directory, writer, list(readers.values()), labels(database, slow_per_s))
-        observer.pipeline_note = "starting"
+        observer.expect(pipeline.pid)
         screen.serve_at(f"Kafka clients {broker.bootstrap} ── console {broker.console_url}")
         ending.callback(Ticker(observer, screen).stop)
         log = ending.enter_context(foldlog.open(broker.directory, mode="r"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -61,6 +60,8 @@ class Stage:
         self.broker.check()
         self.pipeline.check()
         self.writer.check()
+        for reader in self.readers.values():
+            reader.check()
 
 
 class Ticker:
@@ -84,9 +85,10 @@ class Ticker:
             try:
                 self._screen.show(self._observer.look())
             except FoldlogError as error:
-                # A look at files that are being replaced may fail; the next one finds them.
-                self._screen.say(f"(the table could not be drawn: {error})")
-                time.sleep(1)
+                self._screen.say(f"The table cannot be drawn any more: {error}")
+                return
+            except OSError:
+                return  # nobody looks: whoever tells the story finds that out by himself
 
 
 def labels(postgres_url: str | None, slow_per_s: int) -> dict[str, str]:
