@@ -27,6 +27,8 @@ class Process(NamedTuple):
 
 
 class _Seen(NamedTuple):
+    """A process with its parent. A dead one is there until somebody has waited for it."""
+
     process: Process
     parent: int
     is_dead: bool
