@@ -174,7 +174,6 @@ class Interrupting:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupting())
 from foldlog.cli.main import main
-from foldlog.cli.variables import all_parsers
 sys.exit(main())
 """
     done = subprocess.run(
