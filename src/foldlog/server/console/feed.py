@@ -41,7 +41,8 @@ class Change(NamedTuple):
     data: Any
 
 
-Changes = Callable[[], Change | tuple[str, Any] | None | Awaitable[Change | tuple[str, Any] | None]]
+MaybeChange = Change | tuple[str, Any] | None
+Changes = Callable[[], MaybeChange | Awaitable[MaybeChange]]
 """What has changed since the last call; None if nothing has. Plain or async; it runs on the event loop and must not
 block it."""
 
@@ -155,6 +156,10 @@ class Feed:
         self._listeners.add(listener)
         try:
             yield b"retry: 1000\n\n"
+            if self._gathering is None:
+                # What changed while nobody listened is in what this one is told first.
+                for contributor in self._contributors:
+                    await self._ask(contributor, contributor.changes)
             for contributor in self._contributors:
                 if contributor.whole is not None:
                     self._deliver(contributor, await self._ask(contributor, contributor.whole), [listener])
@@ -184,7 +189,7 @@ class Feed:
         finally:
             self._gathering = None
 
-    async def _ask(self, contributor: _Contributor, question: Changes) -> tuple[str, Any] | None:
+    async def _ask(self, contributor: _Contributor, question: Changes) -> MaybeChange:
         try:
             answer = question()
             found = await answer if isawaitable(answer) else answer
