@@ -22,7 +22,12 @@ from typing import Any, Final, Literal, TypeVar
 from foldlog.errors import InvalidArgument
 
 FOLDS_TOPIC: Final = "__folds"
-FOLDS_CONFIG: Final = {"cleanup.policy": "compact"}
+FOLDS_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    # Every runner writes once a second, and who starts reads all of it: small segments are soon compacted.
+    "segment.bytes": str(4 << 20),
+    "segment.ms": str(60 * 60 * 1000),
+}
 
 SILENT_AFTER_MS: Final = 15_000
 """A runner that has not published for so long is taken for gone."""
