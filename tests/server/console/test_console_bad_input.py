@@ -1,4 +1,4 @@
-"""Whatever is asked of the console, it answers in JSON: what cannot be with 400 or 404 and one sentence, never with 500."""
+"""Whatever is asked of the console, it answers in JSON: what cannot be with 400 or 404 and one sentence, never 500."""
 
 from __future__ import annotations
 
