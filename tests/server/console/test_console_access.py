@@ -1,4 +1,4 @@
-"""Who gets into the console: with its token, from its own page, under its own name; and a read-only one stays as it is."""
+"""Who gets into the console: with its token, from its own page, under its own name; a read-only one stays as it is."""
 
 from __future__ import annotations
 
