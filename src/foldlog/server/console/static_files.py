@@ -23,6 +23,8 @@ _TYPES: Final = {
 
 
 class _StaticFile(NamedTuple):
+    """A file as it is sent."""
+
     content_type: str
     body: bytes
     etag: str
