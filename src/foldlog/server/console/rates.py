@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SAMPLE_MS: Final = 1000
 _EARLIER: Final = 2
-"""A sample is compared with the one so many before it: two seconds are steady enough to read, and short enough to act."""
+"""A sample is compared with the one so many before: two seconds are steady enough to read, and short enough to act."""
 
 _STALE_MS: Final = 10_000
 """A sample that is older says nothing about now."""
