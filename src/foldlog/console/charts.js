@@ -25,8 +25,8 @@ function niceTop(value) {
 }
 
 /** Lines over time, one for each series, with a legend that is readable without colours: each has its newest number. */
-export function lines(series, label) {
-  const [width, height, left, bottom, right, top] = [720, 230, 46, 24, 10, 10];
+export function lines(series, label, place) {
+  const [width, height, left, bottom, right, top] = [Math.max(280, Math.min(860, place)), 230, 46, 24, 10, 10];
   const every = series.flatMap((one) => one.points);
   if (!every.length) return h("p", { class: "quiet" }, "Nothing is counted yet.");
   const [first, last] = [Math.min(...every.map(([at]) => at)), Math.max(...every.map(([at]) => at))];

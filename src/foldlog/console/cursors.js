@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import { h, icon, put, say } from "./dom.js";
 import { askRewind } from "./rewind.js";
 import { cursorsOf, foldName, hue, state } from "./store.js";
+import { resolved } from "./strip_paint.js";
 import { counted, moment, number, short } from "./words.js";
 
 const LANE_HEIGHT = 30;
@@ -37,10 +38,12 @@ class Flag {
   get place() { return this.draft ?? this.offset; }
 
   update(cursor) {
-    if (this.offset === cursor.offset && this.lagNow === cursor.lag) return;
+    // Ends come ten times a second and groups less often: the lag is reckoned here.
+    const lag = Math.max(0, this.owner.strip.model.end - cursor.offset);
+    if (this.offset === cursor.offset && this.lagNow === lag) return;
     this.offset = cursor.offset;
-    this.lagNow = cursor.lag;
-    put(this.lag, cursor.lag > 0 ? `−${short(cursor.lag)}` : "at the end");
+    this.lagNow = lag;
+    put(this.lag, lag > 0 ? `−${short(lag)}` : "at the end");
     this.describe();
   }
 
@@ -185,7 +188,7 @@ export class Cursors {
     const { look } = this.strip;
     if (!flag) look.tint = null;
     else {
-      const colour = getComputedStyle(flag.element).getPropertyValue("--hue").trim();
+      const colour = resolved(hue(flag.name));
       look.tint = flag.draft === null ? [flag.offset, this.strip.model.end, colour] : [flag.draft, flag.offset, colour];
     }
     this.tinted = flag;
@@ -212,7 +215,7 @@ export class Cursors {
     if (this.tinted && this.strip.look.tint) this.tint(this.tinted);
     const placed = [...this.flags.values()].map((flag) => ({ flag, x: this.strip.model.place(flag.place) * slotWidth, wide: flag.button.offsetWidth || 110 }));
     const isOut = ({ x }) => (x < -1 ? "left" : x > width + 1 ? "right" : "");
-    // Those in sight stand at their place; the others fill what is left of the rows, on the side where they are.
+    // Those in sight stand at their place; the others line up at the side on which they are.
     placed.sort((one, other) => (isOut(one) !== "") - (isOut(other) !== "") || other.x - one.x || (one.flag.name < other.flag.name ? -1 : 1));
     const lanes = [];
     for (const one of placed) this.stand(one, isOut(one), width, lanes);
@@ -224,11 +227,11 @@ export class Cursors {
     const shown = Math.max(1, Math.min(width - 1, x));
     const near = Math.max(0, Math.min(width - wide, shown > width * 0.5 ? shown - wide : shown));
     const isFree = (lane, from) => !lanes[lane]?.some(([first, next]) => from < next + GAP_PX && from + wide + GAP_PX > first);
-    const spots = (lane) => (out === "" ? [near] : [near, ...(lanes[lane] ?? []).map(([first, next]) => (out === "left" ? next + GAP_PX : first - GAP_PX - wide)).filter((from) => from >= 0 && from <= width - wide)]);
+    const spots = (lane) => (out === "" ? [near] : [near, ...(lanes[lane] ?? []).filter((other) => other[2] === out).map(([first, next]) => (out === "left" ? next + GAP_PX : first - GAP_PX - wide)).filter((from) => from >= 0 && from <= width - wide)]);
     let lane = 0;
     let from;
     while ((from = spots(lane).find((spot) => isFree(lane, spot))) === undefined) lane += 1;
-    (lanes[lane] ??= []).push([from, from + wide]);
+    (lanes[lane] ??= []).push([from, from + wide, out]);
     flag.element.dataset.out = out;
     flag.element.style.transform = `translateX(${shown.toFixed(1)}px)`;
     flag.stem.style.height = `${STEM_PX + lane * LANE_HEIGHT}px`;
@@ -238,9 +241,9 @@ export class Cursors {
 
   /** Room is made at once, and taken away only after a while: what one reads does not jump. */
   setLanes(lanes) {
-    clearTimeout(this.shrinking);
-    const set = () => { this.lanes = lanes; this.strip.flags.style.height = `${lanes * LANE_HEIGHT}px`; };
+    this.wanted = lanes;
+    const set = () => { this.lanes = this.wanted; this.strip.flags.style.height = `${this.lanes * LANE_HEIGHT}px`; };
     if (lanes > this.lanes) set();
-    else if (lanes < this.lanes) this.shrinking = setTimeout(set, 1500);
+    else if (lanes < this.lanes) this.shrinking ??= setTimeout(() => { this.shrinking = null; set(); }, 1500);
   }
 }

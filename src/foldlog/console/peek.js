@@ -46,7 +46,7 @@ export class Peek {
 
   show(answer) {
     const scrolled = this.answer.querySelector(".scroll")?.scrollLeft ?? 0;
-    put(this.answer, answer.series?.length ? lines(answer.series, `Counters of ${this.fold.fold} over time`) : null, answer.rows.length ? table(answer) : h("p", { class: "quiet" }, this.input.value ? "Nothing found." : "No rows yet."));
+    put(this.answer, answer.series?.length ? lines(answer.series, `Counters of ${this.fold.fold} over time`, this.answer.clientWidth) : null, answer.rows.length ? table(answer) : h("p", { class: "quiet" }, this.input.value ? "Nothing found." : "No rows yet."));
     const scroll = this.answer.querySelector(".scroll");
     if (scroll) scroll.scrollLeft = scrolled;
     const count = answer.total === null || answer.total === undefined ? counted(answer.rows.length, "row") : answer.total > answer.rows.length ? `${answer.rows.length} of ${counted(answer.total, "row")}` : counted(answer.total, "row");

@@ -54,7 +54,7 @@ function body(record) {
   return [
     h("section", {}, h("h3", {}, term("key", "Key")), key === null ? h("p", { class: "quiet" }, "none") : h("p", { class: "mono wrap" }, key)),
     h("section", {},
-      h("div", { class: "row" }, h("h3", {}, "Value"), h("small", { class: "quiet" }, record.value ? `${size(record.value.size)}${record.value.text === undefined ? ", not text: base64" : ""}` : ""), record.value && copyButton(() => record.value.text ?? record.value.base64)),
+      h("div", { class: "row" }, h("h3", {}, "Value"), h("small", { class: "quiet" }, record.value ? `${size(record.value.size)}${record.value.text === undefined ? ", not text: base64" : ""}${record.value.is_cut ? ", the beginning" : ""}` : ""), record.value && copyButton(() => record.value.text ?? record.value.base64)),
       shownValue(record.value)),
     h("section", {}, h("h3", {}, "Headers"), record.headers.length ? h("dl", { class: "facts mono" }, record.headers.flatMap(([name, value]) => fact(name, bytes(value) ?? "null"))) : h("p", { class: "quiet" }, "none")),
     h("section", {}, h("h3", {}, "Where and when"), h("dl", { class: "facts" },

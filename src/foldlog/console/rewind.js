@@ -17,7 +17,7 @@ class Question {
     this.when = h("p", { class: "quiet when" });
     this.extra = h("div", { class: "extra" });
     this.error = h("div", { role: "alert" });
-    this.offsetInput = h("input", { type: "number", class: "mono", min: this.start, max: this.from, step: 1, value: String(this.to), oninput: () => this.typed() });
+    this.offsetInput = h("input", { type: "number", class: "mono", autofocus: true, min: this.start, max: this.from, step: 1, value: String(this.to), oninput: () => this.typed() });
     this.timeInput = h("input", { type: "datetime-local", step: 1, onchange: () => this.timed() });
     this.go = h("button", { class: "button primary", type: "submit" }, "Rewind");
     this.dialog = h("dialog", { class: "sheet", "aria-labelledby": "rewind-title" },

@@ -31,9 +31,9 @@ class Card {
     this.spark = h("div", { class: "spark-box" });
     this.places = h("div", { class: "places" });
     this.work = h("div", { class: "work", role: "status" });
-    this.message = h("div", {});
+    this.message = h("div", { class: "message" });
     this.source = h("p", { class: "quiet" });
-    this.peekPlace = h("div", {});
+    this.peekPlace = h("div", { class: "peek-place" });
     const act = (verb, label) => h("button", { class: "button small", type: "button", "data-verb": verb, onclick: () => this.act(verb) }, icon(verb), label);
     this.buttons = [act("rewind", "Rewind"), act("rebuild", "Rebuild"), act("verify", "Verify")];
     this.peekButton = h("button", { class: "button small", type: "button", "aria-expanded": "false", onclick: () => this.togglePeek() }, icon("peek"), "Peek");
@@ -66,9 +66,10 @@ class Card {
 
   showPlaces(fold) {
     put(this.places, Object.keys(fold.end).map((partition) => {
+      const start = state.topics.get(fold.topic)?.partitions[partition]?.start ?? 0;
       const [at, end] = [fold.bookmark[partition] ?? 0, fold.end[partition]];
       return h("a", { class: "place", href: `#/log/${encodeURIComponent(fold.topic)}/${partition}/${Math.max(0, Math.min(at, end - 1))}`, title: "Show it in the log" },
-        h("span", { class: "quiet" }, partition), h("span", { class: "mono" }, number(at)), h("span", { class: "meter" }, h("i", { style: { width: `${end ? Math.min(100, (at / end) * 100) : 100}%` } })), h("span", { class: "mono quiet" }, number(end)));
+        h("span", { class: "quiet" }, partition), h("span", { class: "mono" }, number(at)), h("span", { class: "meter" }, h("i", { style: { width: `${end > start ? Math.max(0, Math.min(100, ((at - start) / (end - start)) * 100)) : 100}%` } })), h("span", { class: "mono quiet" }, number(end)));
     }));
   }
 

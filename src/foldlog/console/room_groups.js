@@ -34,7 +34,7 @@ function members(group) {
 }
 
 function cursors(group) {
-  const most = Math.max(1, ...group.cursors.map((cursor) => cursor.lag));
+  const most = Math.max(100, ...group.cursors.map((cursor) => cursor.lag));
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, term("partition", "Partition")), h("th", { class: "num", scope: "col" }, term("cursor", "Reads next")), h("th", { class: "num", scope: "col" }, "End"), h("th", { class: "num", scope: "col" }, term("lag", "Lag")), h("th", { class: "lag-bar", scope: "col" }, h("span", { class: "unseen" }, "Lag as a bar")), h("th", { scope: "col" }, "Committed"))),
     h("tbody", {}, group.cursors.map((cursor) => h("tr", {},
       h("th", { scope: "row" }, h("a", { href: `#/log/${encodeURIComponent(cursor.topic)}/${cursor.partition}/${Math.max(0, Math.min(cursor.offset, cursor.end - 1))}` }, `${cursor.topic} / ${cursor.partition}`)),

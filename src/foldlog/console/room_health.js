@@ -27,7 +27,7 @@ function view() {
   const figure = (name, value) => h("div", { class: "figure" }, h("b", { class: "mono" }, value), h("span", {}, name));
   return [
     h("div", { class: "figures wide card" },
-      figure("records/s", rate(sum(topics.map((topic) => topic.records_per_s ?? 0)))), figure("written/s", size(sum(topics.map((topic) => topic.bytes_per_s ?? 0)))), figure("on disk", size(sum(partitions.map((one) => one.size_bytes)))), figure("partitions", number(partitions.length)), figure("groups", number(state.groups.size))),
+      figure("records/s", rate(sum(topics.map((topic) => topic.records_per_s ?? 0)))), figure("written/s", size(sum(topics.map((topic) => topic.bytes_per_s ?? 0)))), figure("on disk", size(sum(partitions.map((one) => one.size_bytes ?? 0)))), figure("partitions", number(partitions.length)), figure("groups", number(state.groups.size))),
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Findings")), findings()),
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Broker")), h("dl", { class: "facts" },
       fact("Version", h("span", { class: "mono" }, overview.version)), fact("Directory", h("span", { class: "mono wrap" }, overview.directory)), fact("Kafka clients connect to", h("span", { class: "mono" }, overview.bootstrap)), fact("Cluster id", h("span", { class: "mono wrap" }, overview.cluster_id)),

@@ -104,7 +104,7 @@ class LogRoom {
         h("div", { class: "title" }, h("h1", {}, topic.name), this.picker, h("p", { class: "quiet" }, this.speed, policy(topic).flatMap((part) => [" · ", part]), " · ", term("order", "ordered in each partition"))),
         h("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); this.jump(jump); } }, jump, h("span", { class: "zoom" }, zoomer("minus", "Smaller cells", -1), zoomer("plus", "Larger cells", 1)), this.live)),
       h("div", { class: "partitions" }, this.strips.map((strip) => strip.element)),
-      h("p", { class: "legend quiet" }, "Oldest left, newest right. Each cell is a ", term("record"), ", numbered by its ", term("offset"), "; joined cells are one ", term("batch"), "; ✕ is a ", term("tombstone"), ". Flags are the ", term("cursor", "cursors"), " of ", term("group", "groups"), " and ", term("fold", "folds"), ", with their ", term("lag"), ": drag one left to ", term("rewind"), " it."));
+      h("p", { class: "legend quiet" }, "Oldest left, newest right. Each cell is a ", term("record"), ", numbered by its ", term("offset"), "; joined cells are one ", term("batch"), "; ✕ is a ", term("tombstone"), "; hatched is what ", term("compaction"), " left out. Flags are the ", term("cursor", "cursors"), " of ", term("group", "groups"), " and ", term("fold", "folds"), ", with their ", term("lag"), ": drag one left to ", term("rewind"), " it."));
     this.rates();
     this.scrolled();
   }

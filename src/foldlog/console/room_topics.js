@@ -8,7 +8,7 @@ import { counted, moment, number, rate, short, size, span } from "./words.js";
 
 const link = (name) => `#/topics/${encodeURIComponent(name)}`;
 const records = (topic) => topic.partitions.reduce((sum, one) => sum + one.end - one.start, 0);
-const bytesOf = (topic) => topic.partitions.reduce((sum, one) => sum + one.size_bytes, 0);
+const bytesOf = (topic) => topic.partitions.reduce((sum, one) => sum + (one.size_bytes ?? 0), 0);
 
 function retained(topic) {
   if (!topic.cleanup_policy.includes("delete")) return "newest of each key";

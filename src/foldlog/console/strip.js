@@ -152,7 +152,7 @@ export class Strip {
     try {
       const answer = await api.strip(this.topic, this.number, query, this.asking.signal);
       if (this.isOver) return;
-      this.model.merge(answer, query.cells);
+      this.model.merge(answer);
       this.model.learnt(answer, query);
       this.broken.hidden = true;
     } catch (error) {

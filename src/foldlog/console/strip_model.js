@@ -40,14 +40,13 @@ export class StripModel {
     this.reach = 200;
   }
 
-  merge(answer, asked) {
+  merge(answer) {
     this.edge = answer.edge;
     this.start = Math.max(this.start, answer.start);
     this.end = Math.max(this.end, answer.end);
-    let covered = answer.from;
-    for (const [first, next] of answer.gaps) { this.gaps.add(first, next); covered = Math.max(covered, next); }
-    for (const cell of answer.cells) { this.cells.set(cell.offset, cell); covered = Math.max(covered, cell.offset + 1); }
-    this.known.add(answer.from, answer.cells.length < asked ? Math.max(covered, answer.end) : covered);
+    for (const [first, next] of answer.gaps) this.gaps.add(first, next);
+    for (const cell of answer.cells) this.cells.set(cell.offset, cell);
+    this.known.add(answer.from, answer.next);
     if (this.cells.size > KEPT_CELLS) this.prune();
   }
 

@@ -9,11 +9,17 @@ const NAMES = ["cell", "cell-edge", "cell-ink", "cell-mute", "cell-blank", "glow
 let palette = null;
 export const forgetPalette = () => { palette = null; };
 
+/** A colour of the style sheet as the canvas takes it: what a variable stands for depends on light or dark. */
+export function resolved(colour) {
+  const probe = document.getElementById("said");
+  probe.style.color = colour;
+  return getComputedStyle(probe).color;
+}
+
 function colours() {
   if (!palette) {
-    const style = getComputedStyle(document.documentElement);
-    palette = Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
-    palette.mono = style.getPropertyValue("--mono").trim();
+    palette = Object.fromEntries(NAMES.map((name) => [name, resolved(`var(--${name})`)]));
+    palette.mono = getComputedStyle(document.documentElement).getPropertyValue("--mono").trim();
   }
   return palette;
 }
@@ -81,8 +87,9 @@ export class StripPainter {
 
   expired(x, w, paint, distance) {
     const { context } = this;
-    context.globalAlpha = Math.max(0, 0.5 - distance * 0.13);
-    context.strokeStyle = paint["cell-mute"];
+    context.globalAlpha = Math.max(0, 0.65 - distance * 0.15);
+    context.strokeStyle = context.fillStyle = paint["cell-mute"];
+    if (distance === 1 && w >= 60) context.fillText("expired", x + 8, CELL_HEIGHT / 2 + 4);
     context.setLineDash([2, 3]);
     box(context, x + 1, 1.5, w - 2, CELL_HEIGHT - 3, 5, 5);
     context.stroke();
@@ -101,7 +108,7 @@ export class StripPainter {
     for (let step = -CELL_HEIGHT; step < w; step += 6) { context.moveTo(x + step, CELL_HEIGHT); context.lineTo(x + step + CELL_HEIGHT, 0); }
     context.stroke();
     context.restore();
-    const text = `${short(slot.next - slot.offset)} gone`;
+    const text = `gap ${short(slot.next - slot.offset)}`;
     if (w >= text.length * this.glyph + 8) {
       context.fillStyle = paint["cell-mute"];
       context.textAlign = "center";
