@@ -50,7 +50,14 @@ def served_log(path: Path, *options: str) -> tuple[ExitStack, Served]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    stack, found = served_log(tmp_path_factory.mktemp("console") / "data")
+    """A log with a compacted topic, `accounts`, in which one key has been written six times."""
+    path = tmp_path_factory.mktemp("console") / "data"
+    with foldlog.open(path) as log:
+        log.create_topic("accounts", config={"cleanup.policy": "compact", "segment.bytes": 1024})
+        for number in range(12):
+            log.append("accounts", "x" * 600, key="only" if 2 <= number < 8 else f"a{number}")
+        log.compact("accounts")
+    stack, found = served_log(path)
     with stack:
         yield found
 

@@ -155,6 +155,7 @@ export class Strip {
       this.model.merge(answer);
       this.model.learnt(answer, query);
       this.broken.hidden = true;
+      if (this.isTold === false && this.selected !== null) this.tell();
     } catch (error) {
       if (error.name === "AbortError") return;
       this.broken.hidden = false;
@@ -241,10 +242,16 @@ export class Strip {
     const slot = this.model.place(offset);
     if (slot < 0.5) this.jump(offset, 0.1);
     else if (slot > this.model.slots - 1.5) this.jump(offset + 1, 0.9);
-    const cell = this.model.cells.get(offset);
-    say(cell ? `Offset ${offset}, ${cell.is_tombstone ? "tombstone of" : "key"} ${cell.key ?? "none"}, ${moment(cell.timestamp)}` : `Offset ${offset}`);
+    this.tell();
     this.options.walked(this, offset);
     this.wake();
+  }
+
+  /** Say what is selected; the rest follows when the broker has answered. */
+  tell() {
+    const cell = this.model.cells.get(this.selected);
+    this.isTold = Boolean(cell);
+    say(cell ? `Offset ${cell.offset}, ${cell.is_tombstone ? "tombstone of" : "key"} ${cell.key ?? "none"}, ${moment(cell.timestamp)}` : `Offset ${this.selected}`);
   }
 
   key(event) {

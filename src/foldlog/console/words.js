@@ -32,7 +32,7 @@ export const moment = (ms) => (new Date(ms).toDateString() === new Date().toDate
 export function span(ms) {
   const seconds = Math.max(0, Math.round(ms / 1000));
   if (seconds < 90) return `${seconds} s`;
-  if (seconds < 90 * 60) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 3600) return `${Math.round(seconds / 60)} min`;
   if (seconds < 36 * 3600) return `${TENTH.format(seconds / 3600)} h`;
   return `${TENTH.format(seconds / 86400)} days`;
 }
