@@ -52,7 +52,7 @@ class Witness:
     origin: str
     errors: list[str] = field(default_factory=list)
     strangers: list[str] = field(default_factory=list)
-    allowed: list[str] = field(default_factory=lambda: ["404"])
+    allowed: list[str] = field(default_factory=list)
 
     def said(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:

@@ -43,7 +43,7 @@ def test_a_test_record_is_appended_and_can_be_looked_at(open_page: OpenPage, log
     expect(page.locator(".segment.active")).to_have_count(2)
     expect(page.locator("table")).to_contain_text("retention.ms")
     page.get_by_label("Key", exact=True).fill("by hand")
-    page.get_by_label("Value").fill('{"lamps": 7}')
+    page.get_by_label("Value", exact=True).fill('{"lamps": 7}')
     page.get_by_label("Headers").fill("source=console, empty")
     page.get_by_label("Partition").select_option("1")
     page.get_by_role("button", name="Append").click()
