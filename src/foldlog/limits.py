@@ -250,6 +250,21 @@ CLUSTER_EMPTY_ANSWERS_MAX = 3
 VIEW_LOCK_WAIT_MS = 10_000
 """How long a view's transaction waits for whoever else holds its table, before it says who that is."""
 
+PEEK_ROWS_MAX = 500
+"""Rows that one look into a view gives: they are for people."""
+
+PEEK_MS = 3000
+"""How long a look into a view may take, and how long it may wait for whoever writes; then it says so."""
+
+PEEK_COUNT_ROWS_MAX = 1_000_000
+"""A table's rows are counted up to here, which takes a tenth of a second; beyond, nobody is told a number."""
+
+PEEK_TEXT_CHARS_MAX = 2000
+"""Of a value that is shown; the rest is cut."""
+
+PEEK_SERIES_ROWS_MAX = 20_000
+"""Rows of counters that a chart is made of."""
+
 VIEW_CONNECT_MS = 10_000
 """How long a database may take to answer a first connection."""
 

@@ -16,8 +16,9 @@ import pytest
 import foldlog
 from cli.command import foldlog as command
 from foldlog.cli.main import main
+from foldlog.client.fold_bulletin import FOLDS_TOPIC, Status
 from foldlog.clock import SystemClock
-from foldlog.spark.folds.bulletin import FOLDS_TOPIC, Status, encode
+from foldlog.spark.folds.bulletin import entry_of
 from foldlog.spark.folds.declaration import load_folds
 from foldlog.spark.folds.feed import starting_bookmark
 from foldlog.spark.origins.ledger import open_ledger
@@ -91,7 +92,7 @@ def publish(state: str, *, error: str | None = None, age_ms: int = 0) -> None:
     ledger = open_ledger(origin_spec("data"))
     try:
         ledger.ensure_topic(FOLDS_TOPIC, 1, {"cleanup.policy": "compact"})
-        ledger.append(FOLDS_TOPIC, [encode(status)])
+        ledger.append(FOLDS_TOPIC, [entry_of(status)])
     finally:
         ledger.close()
 

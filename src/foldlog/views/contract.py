@@ -150,6 +150,13 @@ class View(ABC):
     def scan(self) -> Snapshot:
         """The whole content and its bookmark, consistently, in batches: a view may be larger than memory."""
 
+    def description(self) -> dict[str, object] | None:
+        """How another process opens it for a look, as JSON without secrets: see `foldlog.views.peek`. Touches nothing.
+
+        None where nobody can: a view of your own has its own ways to be looked at.
+        """
+        return None
+
     def peek(self, limit: int = 20) -> list[dict[str, object]]:
         """A few rows for people."""
         snapshot = self.scan()

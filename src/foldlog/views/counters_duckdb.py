@@ -57,6 +57,9 @@ class DuckdbCounters(CountersView[Any]):
     def place(self) -> str:
         return f"counters {self._name} in {self._path}"
 
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "duckdb", "path": self._path, "name": str(self._table)}
+
     @property
     def _bookmarks(self) -> BookmarkTable:
         return BookmarkTable(TableName(BOOKMARKS))

@@ -66,6 +66,14 @@ class PostgresCounters(CountersView[Any]):
         name = TableName(self._name, self._table.schema)
         return f"counters {name} in {public_url(self._url)}"
 
+    def description(self) -> dict[str, object]:
+        return {
+            "kind": self.kind,
+            "engine": "postgresql",
+            "url": public_url(self._url),
+            "name": str(self._table),
+        }
+
     @property
     def _bookmarks(self) -> BookmarkTable:
         return bookmark_table(self._table.schema)

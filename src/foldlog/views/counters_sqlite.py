@@ -42,6 +42,9 @@ class SqliteCounters(CountersView[sqlite3.Connection]):
     def place(self) -> str:
         return f"counters {self._name} in {self._path}"
 
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "sqlite", "path": self._path, "name": str(self._table)}
+
     @property
     def _bookmarks(self) -> BookmarkTable:
         return self._database.bookmarks

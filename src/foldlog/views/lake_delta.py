@@ -30,7 +30,7 @@ from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta, Shape, Snapshot, View
 from foldlog.views.delta_bookmark import Layout
 from foldlog.views.generations import sync_directory
-from foldlog.views.lake_schema import LITTLE_AHEAD, missing_fields
+from foldlog.views.lake_schema import LITTLE_AHEAD, LakeFiles, missing_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +68,9 @@ class DeltaView(View):
     @property
     def place(self) -> str:
         return f"delta:{self.path}"
+
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "delta", "path": self.path, "mode": self.mode}
 
     def bookmark(self) -> Bookmark | None:
         with self._errors():
@@ -150,6 +153,19 @@ class DeltaView(View):
             if table is None:
                 raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
             return Snapshot(self._stored(table).bookmark, self._batches(table))
+
+    def newest_files(self, limit: int) -> LakeFiles:
+        """The files of the newest commits, and how many rows there are, for who wants to see the last of them."""
+        import pyarrow as pa
+
+        with self._errors():
+            table = self._existing()
+            self._stored(table)  # raises where the table is somebody else's
+            added = pa.table(table.get_add_actions(flatten=True)).sort_by([("modification_time", "descending")])
+            counts = added["num_records"].to_pylist()
+            total = None if None in counts else sum(counts)
+            paths = [os.path.join(self.path, unquote(path)) for path in added["path"].slice(0, limit).to_pylist()]
+            return LakeFiles(schema_of(table), paths, total)
 
     def _batches(self, table: DeltaTable) -> Iterator[pa.RecordBatch]:
         with self._errors():

@@ -27,7 +27,7 @@ from foldlog.limits import LAKE_COMMIT_TRIES
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import TOPIC, Delta, Shape, Snapshot, View
 from foldlog.views.generations import sync_directory
-from foldlog.views.lake_schema import fitted, lake_schema, missing_fields
+from foldlog.views.lake_schema import LakeFiles, fitted, lake_schema, missing_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +69,9 @@ class IcebergHistory(View):
     @property
     def place(self) -> str:
         return f"iceberg:{self.path}" if self._name == self._main else f"iceberg:{self.path}/{self._name}"
+
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "iceberg", "path": self.path}
 
     def bookmark(self) -> Bookmark | None:
         with self._opened() as catalog:
@@ -142,6 +145,25 @@ class IcebergHistory(View):
             if table is None:
                 raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
             return Snapshot(self._read_bookmark(table), self._batches(table))
+
+    def newest_files(self, limit: int) -> LakeFiles:
+        """The files of the newest commits, and how many rows there are, for who wants to see the last of them."""
+        with self._opened() as catalog:
+            table = self._table(catalog)
+            if table is None:
+                raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
+            self._read_bookmark(table)
+            snapshot = table.current_snapshot()
+            if snapshot is None:
+                return LakeFiles(_schema_of(table), [], 0)
+            paths: list[str] = []
+            for manifest in sorted(snapshot.manifests(table.io), key=lambda one: -one.sequence_number):
+                if len(paths) >= limit:
+                    break
+                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+                paths += [entry.data_file.file_path.removeprefix("file://") for entry in entries]
+            total = None if snapshot.summary is None else snapshot.summary["total-records"]
+            return LakeFiles(_schema_of(table), paths[:limit], None if total is None else int(total))
 
     def _batches(self, table: Table) -> Iterator[pa.RecordBatch]:
         with self._errors():

@@ -32,7 +32,7 @@ from foldlog.errors import InvalidArgument, MalformedBytes, MissingDependency, S
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import PARTITION, TOPIC, Delta, Shape, Snapshot, View
 from foldlog.views.generations import CURRENT, Generations, shadow_link, sync_directory
-from foldlog.views.lake_schema import LITTLE_AHEAD, fitted, lake_schema, missing_fields
+from foldlog.views.lake_schema import LITTLE_AHEAD, LakeFiles, fitted, lake_schema, missing_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,9 @@ _BOOKMARK: Final = "_foldlog.json"
 _SCHEMA: Final = "_common_metadata"
 _DRAFT: Final = "_draft"
 _PENDING: Final = "_"
+_COUNTED_FILES_MAX: Final = 1000
+"""Files whose rows are counted for somebody who looks: each has to be opened."""
+
 _NAME: Final = re.compile(r"p(?P<partition>[0-9]{5,})-(?P<start>[0-9]{20})-(?P<stop>[0-9]{20})\.parquet")
 
 
@@ -69,6 +72,9 @@ class ParquetHistory(View):
     @property
     def place(self) -> str:
         return f"parquet:{self.root}" if self._link == CURRENT else f"parquet:{self.root}/{self._link}"
+
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "parquet", "path": self.root}
 
     def bookmark(self) -> Bookmark | None:
         with self._errors():
@@ -135,6 +141,24 @@ class ParquetHistory(View):
             names = sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
             paths = [os.path.join(directory, name) for name in names]
             return Snapshot(self._read_bookmark(directory), self._batches(paths, _read_schema(directory)))
+
+    def newest_files(self, limit: int) -> LakeFiles:
+        """The files of the newest commits, and how many rows there are, for who wants to see the last of them.
+
+        Nobody is waited for: a commit that is under way shows the files that have their names already.
+        """
+        import pyarrow.parquet as pq
+
+        with self._errors():
+            directory = self._generations.find(self._link)
+            if directory is None:
+                raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
+            names = [name for name in os.listdir(directory) if _NAME.fullmatch(name)]
+            paths = [os.path.join(directory, name) for name in names]
+            paths.sort(key=lambda path: (os.stat(path).st_mtime_ns, path), reverse=True)
+            is_quick = len(paths) <= _COUNTED_FILES_MAX
+            total = sum(pq.read_metadata(path).num_rows for path in paths) if is_quick else None
+            return LakeFiles(_read_schema(directory), paths[:limit], total)
 
     def _batches(self, paths: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         import pyarrow.dataset as ds

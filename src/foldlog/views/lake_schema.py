@@ -6,7 +6,7 @@ to the microsecond. So a schema is brought to that form before it is stored or c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from foldlog.errors import InvalidArgument, SchemaChanged
 from foldlog.limits import VIEW_SCAN_ROWS
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 LITTLE_AHEAD: Final[dict[str, Any]] = {"batch_size": VIEW_SCAN_ROWS, "batch_readahead": 4, "fragment_readahead": 1}
 """How Arrow reads a lake's files: by itself it would have 64 batches of 131 072 rows in memory at once."""
+
+
+class LakeFiles(NamedTuple):
+    """Some Parquet files of a lake table, the newest first; and of the whole table its columns and its rows' number,
+    None where that would take long to find out."""
+
+    schema: pa.Schema
+    paths: list[str]
+    row_count: int | None
 
 
 def lake_schema(columns: pa.Schema, *, is_history: bool, int_bits_min: int = 8) -> pa.Schema:

@@ -87,6 +87,9 @@ class FtsSearch(View):
     def place(self) -> str:
         return f"search {self._path}" if self._name == NAME else f"search {self._path} ({self._name})"
 
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "fts5", "path": self._path}
+
     def bookmark(self) -> Bookmark | None:
         if not self._exists():
             return None

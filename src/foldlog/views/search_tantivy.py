@@ -40,6 +40,9 @@ class TantivySearch(View):
     def place(self) -> str:
         return f"search {self._path}" if self._link == CURRENT else f"search {self._path} ({self._link})"
 
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "tantivy", "path": self._path}
+
     def bookmark(self) -> Bookmark | None:
         index = self._find()
         return None if index is None else index.committed(index.searcher()).bookmark

@@ -67,6 +67,11 @@ class PostgresTable(View):
     def place(self) -> str:
         return self._place
 
+    def description(self) -> dict[str, object]:
+        # With its schema, once that is known: another user's search path may be another one.
+        name = self._resolved or self._named
+        return {"kind": self.kind, "engine": "postgresql", "url": public_url(self._url), "name": str(name)}
+
     def bookmark(self) -> Bookmark | None:
         with self._database.transaction(snapshot=True) as connection:
             entry = self._entry(runner(connection))

@@ -51,6 +51,9 @@ class SqliteTable(View):
     def place(self) -> str:
         return self._place
 
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "sqlite", "path": self._path, "name": str(self._table)}
+
     @property
     def _bookmarks(self) -> BookmarkTable:
         return self._database.bookmarks

@@ -191,6 +191,17 @@ class SearchIndex:
             if rows:
                 yield decode_rows(rows, committed.settings.columns)
 
+    def newest(self, searcher: Any, before: int, limit: int) -> list[tuple[int, str]]:
+        """The rows that came last, of those with an order number below `before`: their numbers and texts."""
+        if before < 1:
+            return []
+        with explained(self._place):
+            query = self._tantivy.Query.range_query(
+                self._schema, ORDER, self._tantivy.FieldType.Unsigned, 0, before, include_upper=False
+            )
+            hits = searcher.search(query, limit, count=False, order_by_field=ORDER).hits
+            return [(order, bytes(searcher.doc(address).get_first(ROW)).decode()) for order, address in hits]
+
     def _rows(self, searcher: Any, query: Any, limit: int) -> list[str]:
         hits = searcher.search(query, limit, count=False).hits
         return [bytes(searcher.doc(address).get_first(ROW)).decode() for _, address in hits]

@@ -12,12 +12,14 @@ from threading import Event, Thread
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 import foldlog
 import foldlog.spark as fl
 from file_view import FileView
 from foldlog import Log
-from foldlog.spark.folds.bulletin import Command, Status, decode, encode, latest
+from foldlog.client.fold_bulletin import Command, Status, decode
+from foldlog.spark.folds.bulletin import latest
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.origins.origin import open_origin, origin_spec
 from folds_model import SCHEMA, fill, mirror_of, payment
@@ -40,14 +42,14 @@ def mirror_into(view: FileView) -> Fold:
 
 
 @contextmanager
-def running(fold: Fold, log: Log, spark: SparkSession) -> Iterator[None]:
+def running(folds: Fold | list[Fold], log: Log, spark: SparkSession) -> Iterator[None]:
     """A pipeline in a thread of its own, until the block ends. What it raises is raised here."""
     stop = Event()
     raised: list[BaseException] = []
 
     def run() -> None:
         try:
-            fl.run([fold], log.path, interval_s=0.02, spark=spark, stop=stop)
+            fl.run(folds if isinstance(folds, list) else [folds], log.path, interval_s=0.02, spark=spark, stop=stop)
         except BaseException as error:  # noqa: BLE001 for the test's own thread
             raised.append(error)
 
@@ -183,17 +185,51 @@ def test_a_writer_that_does_not_listen_costs_only_the_published_status(
     assert len([one for one in caplog.records if "cannot be published" in one.message]) == 1
 
 
-def test_records_of_the_bulletin_that_are_not_ours_are_passed_over() -> None:
-    command = Command.ask("mirror", "rewind", 5, to="-6h")
-    entry = encode(command)
-    assert decode(entry.key, entry.value) == command
-    for key, value in (
-        (b"status/x", b"{}"),
-        (b"command/x", b"[]"),
-        (b"other/x", entry.value),
-        (None, b"x"),
-        (entry.key, None),
-    ):
-        assert decode(key, value) is None
-    with pytest.raises(ValueError, match="there are pause, resume"):
-        Command.ask("mirror", "explode", 5)
+def published(log: Log) -> list[Status]:
+    """Every status there was, also those that newer ones have replaced."""
+    items = (decode(record.key, record.value) for record in log.read("__folds"))
+    return [item for item in items if isinstance(item, Status)]
+
+
+def test_of_two_runners_one_rebuilds_and_says_how_far_it_is(log: Log, tmp_path: Path, spark: SparkSession) -> None:
+    views = [FileView(tmp_path / "mirror.json"), FileView(tmp_path / "mirror.json")]
+    fill(log, "payments", [(f"tx{n % 8}", payment(amount_paise=n)) for n in range(40)])
+    with running(mirror_into(views[0]), log, spark), running(mirror_into(views[1]), log, spark):
+        wait_until(is_mirrored(log, views[0]), "the view holds what the log does")
+        asked = fl.ask("mirror", log.path, "rebuild")
+        wait_until(answered(log, asked, "rebuilt"), "it was rebuilt")
+    bookmark = views[0].bookmark()
+    assert bookmark is not None
+    assert bookmark.epoch == 1
+    doing = [status.doing for status in published(log) if status.doing is not None]
+    assert {"verb": "rebuild", "done": 0, "total": 40} in doing
+
+
+def test_a_function_that_fails_for_ever_stands_as_failed_and_is_tried_again_when_it_is_resumed(
+    log: Log, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldlog.spark.folds.feed.SAME_FAILURES_MAX", 2)
+    payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
+    good, bad = FileView(tmp_path / "good.json"), FileView(tmp_path / "bad.json")
+    is_mended = Event()
+
+    @fl.fold(payments, into=bad)
+    def stubborn(rows: DataFrame) -> DataFrame:
+        return rows if is_mended.is_set() else rows.withColumn("note", F.raise_error(F.lit("no tea")).cast("string"))
+
+    @fl.fold(payments, into=good)
+    def mirror(rows: DataFrame) -> DataFrame:
+        return rows
+
+    def has_failed() -> bool:
+        status = status_of(log, "stubborn")
+        return status is not None and status.state == "failed" and "the same 2 times" in (status.error or "")
+
+    fill(log, "payments", [("a", payment())])
+    with running([stubborn, mirror], log, spark):
+        wait_until(has_failed, "it has given up")
+        fill(log, "payments", [("b", payment())])
+        wait_until(is_mirrored(log, good), "the other one goes on")
+        is_mended.set()
+        fl.ask("stubborn", log.path, "resume")
+        wait_until(is_mirrored(log, bad), "it went on, too")

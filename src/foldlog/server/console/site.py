@@ -19,6 +19,7 @@ from foldlog.server.console.access import Access
 from foldlog.server.console.api import Api
 from foldlog.server.console.api_errors import ApiError, error_response, status_of
 from foldlog.server.console.feed import Feed
+from foldlog.server.console.folds import FoldPages
 from foldlog.server.console.static_files import StaticFiles
 from foldlog.server.http import HttpLimits, HttpServer
 from foldlog.server.http_routes import Handler, Request, Response, Route, Routes
@@ -95,10 +96,11 @@ def _text(response: Response) -> str:
 class Console:
     """A console that is served. The event loop's."""
 
-    def __init__(self, http: HttpServer, feed: Feed, workers: ThreadPoolExecutor, token: str) -> None:
+    def __init__(self, http: HttpServer, feed: Feed, folds: FoldPages, workers: ThreadPoolExecutor, token: str) -> None:
         self.token = token
         self._http = http
         self._feed = feed
+        self._folds = folds
         self._workers = workers
         self.host, self.port = http.host, http.port
 
@@ -106,6 +108,7 @@ class Console:
         """Listen no more, cut off who is connected, and end its threads."""
         await self._http.close()
         await self._feed.close()
+        self._folds.close()
         self._workers.shutdown(wait=True, cancel_futures=True)
 
 
@@ -128,9 +131,10 @@ async def start_console(
     workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-console")
     feed = Feed()
     api = Api(node, feed, workers, bootstrap=bootstrap, read_only=read_only)
+    folds = FoldPages(node, feed, workers, bootstrap=bootstrap)
     pages = static if static is not None else await node.run(StaticFiles.load)
     access = Access(host=listener.host, name=node.cluster_id, token=token, read_only=read_only)
-    routes = ConsoleRoutes([*pages.routes(), *api.routes()], access)
+    routes = ConsoleRoutes([*pages.routes(), *api.routes(), *folds.routes()], access)
     http = HttpServer(routes, node.clock, limits or HttpLimits())
     await http.listen(listener)
-    return Console(http, feed, workers, token)
+    return Console(http, feed, folds, workers, token)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
+from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Status
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldError, FoldlogError, UnknownTopic
 from foldlog.spark.folds import replay
-from foldlog.spark.folds.bulletin import FOLDS_TOPIC, Command, Status, encode, latest
+from foldlog.spark.folds.bulletin import entry_of, latest
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.origins.ledger import Entry, Ledger, open_ledger
 from foldlog.spark.origins.origin import Origin, OriginSpec, open_origin, origin_spec
@@ -220,8 +221,8 @@ def ask(fold: str, source: Source, verb: str, *, to: str | None = None, accept_l
     """Ask the runner of a fold, wherever it runs, to pause, resume, rewind, rebuild or verify it."""
     command = Command.ask(fold, verb, SystemClock().now_ms(), to=to, accept_loss=accept_loss)
     with opened(source) as (_, ledger):
-        ledger.ensure_topic(FOLDS_TOPIC, 1, {"cleanup.policy": "compact"})
-        ledger.append(FOLDS_TOPIC, [encode(command)])
+        ledger.ensure_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
+        ledger.append(FOLDS_TOPIC, [entry_of(command)])
     return command
 
 

@@ -60,6 +60,7 @@ class Fold:
         self.topic = topic
         self.view = view
         self.function = function
+        self.file: str | None = None  # that declares it, if it was loaded from one
         self.__doc__ = function.__doc__
 
     def __call__(self, rows: DataFrame) -> DataFrame:
@@ -182,6 +183,8 @@ def load_folds(path: str | Path) -> list[Fold]:
     if not found:
         raise InvalidArgument(f"{file} declares no folds; decorate a function with @fl.fold(topic, into=view)")
     check_distinct(found)
+    for one in found:
+        one.file = str(file.resolve())
     return found
 
 

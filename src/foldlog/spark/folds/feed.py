@@ -5,9 +5,11 @@ An ordinary feed follows the log into the fold's own view. A replay feeds a shad
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from foldlog.errors import (
     CallerError,
@@ -24,6 +26,11 @@ from foldlog.spark.folds.ranges import lag, reachable_ends
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import View
+
+SAME_FAILURES_MAX: Final = 8
+"""How often the same range is tried that fails with the same error: the pauses between them add up to a minute."""
+
+_DIGITS: Final = re.compile(r"[0-9]+")
 
 
 class State(StrEnum):
@@ -62,6 +69,8 @@ class Feed:
     state: State = State.RUNNING
     error: str | None = None
     failures: int = 0
+    repeated: int = 0
+    """How often in a row Spark failed with the same error at the same place."""
     retry_at_ms: float = 0.0
     rows: int = 0
     records: int = 0
@@ -72,6 +81,7 @@ class Feed:
     applied_ms: float = 0.0
     looked_ms: float = 0.0
     committed: Bookmark | None = field(default=None, repr=False)
+    _repeats: tuple[str, Bookmark | None] | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -82,6 +92,17 @@ class Feed:
     def is_ready(self) -> bool:
         return self.state in (State.RUNNING, State.CAUGHT_UP, State.WAITING)
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Of a replay: how many offsets it has read, and how many there are to read."""
+        if self.start is None or self.stops is None:
+            return 0, 0
+        total = sum(max(0, stop - (self.start.offset(number) or 0)) for number, stop in self.stops.items())
+        return (0 if self.bookmark is None else max(0, total - self._left(self.bookmark))), total
+
+    def _left(self, bookmark: Bookmark) -> int:
+        return sum(max(0, stop - (bookmark.offset(number) or 0)) for number, stop in (self.stops or {}).items())
+
     def fail(self, error: BaseException, now_ms: float, *, for_good: bool) -> None:
         """Note what went wrong: tried again after a while that doubles, or not at all."""
         self.failures += 1
@@ -89,8 +110,23 @@ class Feed:
         self.state = State.FAILED if for_good else State.WAITING
         self.retry_at_ms = now_ms + min(30_000, 250 * 2 ** min(self.failures, 8))
 
+    def fail_again(self, error: BaseException, now_ms: float) -> None:
+        """The same for what Spark failed with. That may be an executor that was lost, and the next try works; but a
+        function that raises the same of the same records will not do otherwise for ever, and stands as failed.
+        """
+        same = _DIGITS.sub("0", str(error)), self.bookmark  # numbers of stages and tasks differ from try to try
+        self.repeated = self.repeated + 1 if same == self._repeats else 1
+        self._repeats = same
+        if self.repeated >= SAME_FAILURES_MAX:
+            error = FoldError(
+                f"{error} (the same {self.repeated} times; mend the fold and run it again, or resume it:"
+                f" foldlog fold resume {self.fold.name})"
+            )
+        self.fail(error, now_ms, for_good=self.repeated >= SAME_FAILURES_MAX)
+
     def recovered(self) -> None:
         self.failures = 0
+        self.repeated = 0
         self.error = None
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import socket
+import uuid
 from collections.abc import Callable, Sequence
 from threading import Event
 from types import TracebackType
@@ -13,15 +14,17 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from foldlog.client.fold_bulletin import Command, Item, Status
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError
-from foldlog.spark.folds.bulletin import Bulletin, Command, Publisher, Status
+from foldlog.spark.folds.bulletin import Bulletin, Publisher, entry_of
 from foldlog.spark.folds.declaration import Fold, check_distinct
+from foldlog.spark.folds.desk import Desk
 from foldlog.spark.folds.feed import Feed, State
-from foldlog.spark.folds.replay import Verdict, Verification, rebuild_feed, rewind
+from foldlog.spark.folds.replay import Rewound, Verdict, Verification, rebuild_feed, rewind
 from foldlog.spark.folds.runner import OnProgress, Runner
 from foldlog.spark.folds.sizing import RANGE_BYTES
-from foldlog.spark.origins.ledger import open_ledger
+from foldlog.spark.origins.ledger import Entry, open_ledger
 from foldlog.spark.origins.origin import OriginSpec, open_origin
 
 ONCE_TRIES: Final = 4
@@ -65,8 +68,8 @@ class Pipeline:
             on_progress=self._progressed,
         )
         self._own = list(self._runner.feeds)
-        self._handled: dict[str, str] = {}
-        self._results: dict[str, str] = {}
+        self._desk = Desk(uuid.uuid4().hex, (fold.name for fold in folds))
+        self._rewound: dict[str, Rewound] = {}
         self._verifying: dict[int, Verification] = {}
         self._changed = True
         self._last_problem = ""
@@ -82,13 +85,13 @@ class Pipeline:
         FoldError with the first failure, if nothing is left to run: all folds have failed for good, or, with `once`,
         one of them could not get there.
         """
-        self._take_commands(replay=False)
+        self._take_commands()
         if once:
             self._stop_at_the_ends()
         while not self.stop.is_set():
             moved = self._runner.step()
             self._finish_replays()
-            self._take_commands(replay=True)
+            self._take_commands()
             self._publish(force=False)
             if moved:
                 continue
@@ -166,7 +169,8 @@ class Pipeline:
             end = {str(n): bound.end for n, bound in sorted(self._origin.bounds(feed.fold.topic.name).items())}
         except FoldlogError:
             end = {}
-        replay = next((one for one in self.feeds if one.fold is feed.fold and one.label), None)
+        replay = self._replay_of(feed)
+        description = feed.fold.view.description()
         state = feed.state.value if replay is None else f"{feed.state.value}, {replay.label} under way"
         return Status(
             fold=feed.fold.name,
@@ -186,37 +190,50 @@ class Pipeline:
             error=feed.error,
             runner=self._name,
             updated_ms=self._clock.now_ms(),
-            last_command=self._handled.get(feed.fold.name),
-            result=self._results.get(feed.fold.name),
+            last_command=self._desk.handled.get(feed.fold.name),
+            result=self._desk.results.get(feed.fold.name),
+            engine=None if description is None else str(description["engine"]),
+            view_description=description,
+            doing=self._doing(feed, replay),
+            adds=feed.fold.view.adds,
+            file=feed.fold.file,
+            stopped=stopped,
         )
+
+    def _doing(self, feed: Feed, replay: Feed | None) -> dict[str, object] | None:
+        """What is under way with a fold beside following the log, and how far it is."""
+        if replay is not None:
+            done, total = replay.progress
+            return {"verb": replay.label, "done": done, "total": total}
+        rewound = self._rewound.get(feed.fold.name)
+        if rewound is None:
+            return None
+        left = rewound.again if feed.bookmark is None else rewound.left(feed.bookmark)
+        if not left:
+            del self._rewound[feed.fold.name]
+            return None
+        return {"verb": "rewind", "done": max(0, rewound.again - left), "total": rewound.again}
 
     # --- what others ask ------------------------------------------------------------------------------------------
 
-    def _take_commands(self, *, replay: bool) -> None:
-        """Carry out what was asked since the last look. What was asked before the start counts only if nobody has
-        done it yet; a pause lasts until somebody resumes.
-        """
+    def _take_commands(self) -> None:
+        """Carry out what was asked since the last look, or before the start if nobody has done it yet."""
         own = {feed.fold.name: feed for feed in self._own}
-        asked: dict[str, Command] = {}
-        for item in self._news():
-            if item.fold not in own:
-                continue
-            if isinstance(item, Status):
-                if not replay and item.last_command:
-                    self._handled[item.fold] = item.last_command
-                continue
-            asked[item.fold] = item
-        for name, command in asked.items():
-            if command.id == self._handled.get(name) and command.verb != "pause":
-                continue
-            self._handled[name] = command.id
+        self._desk.hear(self._news())
+        claims = self._desk.to_claim(self._clock.now_ms())
+        worthless = [Entry(key, None) for key in self._desk.worthless(claims)]
+        if claims and self._publisher.append([*map(entry_of, claims), *worthless]):
+            self._desk.sent(claims)
+            self._desk.hear(self._news())
+        for command in self._desk.due():
             try:
-                self._results[name] = self._carry_out(own[name], command)
+                told = self._carry_out(own[command.fold], command)
             except FoldlogError as error:
-                self._results[name] = str(error)
+                told = str(error)
+            self._desk.results[command.fold] = told
             self._publish(force=True)
 
-    def _news(self) -> list[Status | Command]:
+    def _news(self) -> list[Item]:
         """What cannot be read now is read with the next look: folds have their own way to wait for a log."""
         try:
             return self._bulletin.news()
@@ -241,13 +258,14 @@ class Pipeline:
     def _set(self, feed: Feed, state: State, told: str) -> str:
         feed.state = state
         feed.bookmark = None  # somebody may have moved it meanwhile
-        feed.error = None
+        feed.recovered()
         feed.rows_per_s = 0.0
         self._progressed(feed)
         return told
 
     def _rewind(self, feed: Feed, to: str) -> str:
         rewound = rewind(feed.fold, to, self._origin, clock=self._clock)
+        self._rewound[feed.fold.name] = rewound
         self._go_on(feed)
         return f"{rewound.again} to read again"
 
@@ -260,7 +278,8 @@ class Pipeline:
 
         def swapped() -> None:
             self._go_on(feed)
-            self._results[feed.fold.name] = "rebuilt"
+            self._rewound.pop(feed.fold.name, None)
+            self._desk.results[feed.fold.name] = "rebuilt"
 
         self._runner.feeds.append(rebuild_feed(feed.fold, self._origin, accept_loss=accept_loss, on_swapped=swapped))
         return "rebuilding"
@@ -276,9 +295,12 @@ class Pipeline:
         return "verifying"
 
     def _refuse_second(self, feed: Feed) -> None:
-        under_way = next((one for one in self.feeds if one.fold is feed.fold and one.label), None)
+        under_way = self._replay_of(feed)
         if under_way is not None:
             raise FoldError(f"a {under_way.label} of fold {feed.fold.name!r} is under way; wait for its end")
+
+    def _replay_of(self, feed: Feed) -> Feed | None:
+        return next((one for one in self.feeds if one.fold is feed.fold and one.label), None)
 
     def _finish_replays(self) -> None:
         for feed in [one for one in self.feeds if one.label and one.state in (State.DONE, State.FAILED)]:
@@ -286,11 +308,11 @@ class Pipeline:
             verification = self._verifying.pop(id(feed), None)
             try:
                 if feed.state is State.FAILED:
-                    self._results[feed.fold.name] = f"{feed.label} failed: {feed.error}"
+                    self._desk.results[feed.fold.name] = f"{feed.label} failed: {feed.error}"
                 elif verification is not None:
-                    self._results[feed.fold.name] = told_verdict(verification.verdict())
+                    self._desk.results[feed.fold.name] = told_verdict(verification.verdict())
             except FoldlogError as error:
-                self._results[feed.fold.name] = f"{feed.label} failed: {error}"
+                self._desk.results[feed.fold.name] = f"{feed.label} failed: {error}"
             finally:
                 if verification is not None:
                     verification.discard()

@@ -49,6 +49,10 @@ class Rewound:
     def again(self) -> int:
         return sum(at.offset - self.now.positions[number].offset for number, at in self.before.positions.items())
 
+    def left(self, bookmark: Bookmark) -> int:
+        """How many of them a view with this bookmark has still to read."""
+        return sum(max(0, at.offset - (bookmark.offset(number) or 0)) for number, at in self.before.positions.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

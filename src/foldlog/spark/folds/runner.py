@@ -199,7 +199,7 @@ class Runner:
             error = SchemaChanged(error.place, error.why, feed.fold.name)
         if not isinstance(error, FoldlogError):
             error = FoldError(f"fold {feed.name!r} failed in Spark: {brief_spark_error(error)}")
-            feed.fail(error, self.clock.monotonic_ms(), for_good=False)
+            feed.fail_again(error, self.clock.monotonic_ms())
         else:
             feed.fail(error, self.clock.monotonic_ms(), for_good=is_for_good(error))
         self._on_progress(feed)

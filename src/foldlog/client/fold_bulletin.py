@@ -1,0 +1,196 @@
+"""The records of the topic `__folds`: runners publish the status of their folds there, and take commands from it.
+
+It has one partition and is compacted, so it holds the newest of each key, all of them JSON:
+
+    status/<fold>           how a fold stands, from whoever runs it, about once a second
+    command/<fold>          what somebody asks of it: pause, resume, rewind, rebuild, verify
+    claim/<fold>/<runner>   which command a runner takes on; of several claims of one command the first one counts
+
+Anybody may read and write a topic, also an older or a newer foldlog: fields that are not known are passed over, those
+that came later have a default, and what is no such record is no record. Pure: bytes in, values out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, Final, Literal, TypeVar
+
+from foldlog.errors import InvalidArgument
+
+FOLDS_TOPIC: Final = "__folds"
+FOLDS_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    # Every runner writes once a second, and who starts reads all of it: small segments are soon compacted.
+    "segment.bytes": str(4 << 20),
+    "segment.ms": str(60 * 60 * 1000),
+}
+
+SILENT_AFTER_MS: Final = 15_000
+"""A runner that has not published for so long is taken for gone."""
+
+Verb = Literal["pause", "resume", "rewind", "rebuild", "verify"]
+VERBS: Final = ("pause", "resume", "rewind", "rebuild", "verify")
+
+ONE_RUNNER_VERBS: Final = frozenset({"rewind", "rebuild", "verify"})
+"""What one runner of a fold does for all of them, and so claims first. A pause is for each of them."""
+
+_log = logging.getLogger("foldlog")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One fold, as its runner last saw it. Offsets are per partition; times are milliseconds since 1970."""
+
+    fold: str
+    topic: str
+    view: str
+    kind: str
+    state: str
+    bookmark: Mapping[str, int]
+    end: Mapping[str, int]
+    lag: int
+    records: int
+    rows: int
+    rows_per_s: float
+    dead_letters: int
+    skipped: int
+    last_range: str
+    error: str | None
+    runner: str
+    updated_ms: int
+    last_command: str | None = None
+    result: str | None = None
+    """What the last command came to, in one sentence."""
+    engine: str | None = None
+    view_description: Mapping[str, Any] | None = None
+    """How to open the view for a look: see `foldlog.views.peek`. No passwords. None if nobody but the fold can."""
+    doing: Mapping[str, Any] | None = None
+    """{"verb", "done", "total"} while a rebuild, a verification or the reading after a rewind is under way."""
+    adds: bool = False
+    """The view adds up what it reads: it is rebuilt, never rewound."""
+    file: str | None = None
+    """The file that declares the fold, where its runner has it."""
+    stopped: bool = False
+    """The runner's last word: it has let go of the fold."""
+
+    def is_live(self, now_ms: int) -> bool:
+        """Whether its runner still publishes, and so takes commands: also for a fold that has failed."""
+        return not self.stopped and self.state != "stopped" and now_ms - self.updated_ms < SILENT_AFTER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What somebody asks a running fold to do. `to` is for rewind; `id` tells one request from the next."""
+
+    fold: str
+    verb: Verb
+    asked_ms: int
+    to: str | None = None
+    accept_loss: bool = False
+    id: str = ""
+
+    @classmethod
+    def ask(cls, fold: str, verb: str, now_ms: int, *, to: str | None = None, accept_loss: bool = False) -> Command:
+        """A new request."""
+        for known in VERBS:
+            if verb == known:
+                return cls(fold, known, now_ms, to, accept_loss, uuid.uuid4().hex)
+        raise InvalidArgument(f"{verb!r} is not something a fold can be asked; there are {', '.join(VERBS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A runner takes on the command `command`. `runner` is unlike that of every other runner, also of its process."""
+
+    fold: str
+    command: str
+    runner: str
+    claimed_ms: int
+
+
+Item = Status | Command | Claim
+
+_KINDS: Final[dict[str, type[Item]]] = {"status": Status, "command": Command, "claim": Claim}
+_TYPES: Final[dict[str, type | tuple[type, ...]]] = {
+    "str": str,
+    "str | None": (str, type(None)),
+    "float": (int, float),
+    "bool": bool,
+    "Verb": str,
+    "Mapping[str, Any] | None": (dict, type(None)),
+}
+"""What JSON has to hold for a field of that annotation."""
+
+Known = TypeVar("Known", bound=Item)
+
+
+def encode(item: Item) -> tuple[bytes, bytes]:
+    """The key and the value of a record.
+
+    >>> encode(Claim("mirror", "4f2c", "7d1e", 5))[0]
+    b'claim/mirror/7d1e'
+    """
+    return key_of(item), json.dumps(asdict(item), sort_keys=True).encode()
+
+
+def key_of(item: Item) -> bytes:
+    """Under which a newer record of the same kind takes its place."""
+    if isinstance(item, Claim):
+        return f"claim/{item.fold}/{item.runner}".encode()
+    return f"{'status' if isinstance(item, Status) else 'command'}/{item.fold}".encode()
+
+
+def decode(key: bytes | None, value: bytes | None) -> Item | None:
+    """The inverse; None for a tombstone, and for what is not ours: anybody may write to a topic."""
+    kind = (key or b"").partition(b"/")[0].decode("ascii", "replace")
+    if value is None or kind not in _KINDS:
+        return None
+    try:
+        item = _made(_KINDS[kind], json.loads(value))
+        if key_of(item) != key:
+            raise ValueError("its key is another one's")
+    except (ValueError, TypeError, RecursionError):
+        _log.warning("a record of %s with key %r was passed over: it is not a %s", FOLDS_TOPIC, key, kind)
+        return None
+    if isinstance(item, Command) and item.verb not in VERBS:
+        return None
+    return item
+
+
+def dropped_fold(key: bytes | None, value: bytes | None) -> str | None:
+    """The fold that a tombstone says is gone; None for every other record.
+
+    >>> dropped_fold(b"status/mirror", None), dropped_fold(b"command/mirror", None)
+    ('mirror', None)
+    """
+    if key is None or value is not None or not key.startswith(b"status/"):
+        return None
+    return key.partition(b"/")[2].decode("utf-8", "replace")
+
+
+def _made(kind: type[Known], found: Any) -> Known:
+    """TypeError unless `found` has every field that needs to be there, in its type."""
+    if not isinstance(found, dict):
+        raise TypeError("it is no object")
+    chosen: dict[str, Any] = {}
+    for field in fields(kind):
+        if field.name not in found:
+            if field.default is MISSING:
+                raise TypeError(f"it has no {field.name}")
+            continue
+        if not _fits(str(field.type), found[field.name]):
+            raise TypeError(f"its {field.name} is not what it should be")
+        chosen[field.name] = found[field.name]
+    return kind(**chosen)
+
+
+def _fits(annotation: str, value: Any) -> bool:
+    if annotation == "int":
+        return type(value) is int  # JSON's true and false are no numbers
+    if annotation == "Mapping[str, int]":
+        return type(value) is dict and all(type(one) is int for one in value.values())
+    return isinstance(value, _TYPES[annotation])

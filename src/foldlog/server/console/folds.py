@@ -1,0 +1,310 @@
+"""Folds in the console: how each stands, what it is asked, and a look into its view. See docs/console_api.md.
+
+The console runs no fold. What it shows it reads from the topic `__folds`; what it asks it writes there, and a runner,
+wherever that is, does it. A view is looked into from here, by its description: on threads of their own, of which there
+are few, because a database may take its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from foldlog.broker.broker import MEMORY_PATH
+from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, VERBS, Command, Status, encode
+from foldlog.errors import FoldlogError, OffsetOutOfRange, TopicExists, UnknownTopic, ViewUnavailable, brief_repr
+from foldlog.limits import PEEK_ROWS_MAX
+from foldlog.records.loops import BatchBuilder, decode
+from foldlog.server.console import strips
+from foldlog.server.console.api_errors import ApiError
+from foldlog.server.console.feed import Change, Feed, merged_by
+from foldlog.server.console.fold_board import FoldBoard, Source
+from foldlog.server.console.parameters import JsonBody, bad_request, query_integer
+from foldlog.server.console.topics import open_partition
+from foldlog.server.http_routes import Request, Response, Route
+from foldlog.views.peek import open_peek
+
+if TYPE_CHECKING:
+    from foldlog.broker.broker import Broker
+    from foldlog.server.node import Node
+
+_READ_BYTES: Final = 1 << 20
+_PEEKERS: Final = 2
+_PEEKS_WAITING_MAX: Final = 8
+"""Looks that wait for a thread; one more is told to come again."""
+
+_QUERY_CHARS_MAX: Final = 1000
+
+
+class FoldTopic:
+    """Reads `__folds` from where it last was, into the board. On a worker thread, one at a time."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.board = FoldBoard()
+        self._broker = broker
+        self._topic_id: str | None = None
+        self._at = 0
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing was written since. From memory: any thread."""
+        topic = self._broker.find_topic(FOLDS_TOPIC)
+        if topic is None or topic.topic_id != self._topic_id:
+            return topic is None and self._topic_id is None
+        partition = self._broker.opened_partition(FOLDS_TOPIC, 0)
+        return partition is not None and partition.high_watermark <= self._at
+
+    def read(self) -> FoldBoard:
+        """The board, with everything that was written before the call."""
+        topic = self._broker.find_topic(FOLDS_TOPIC)
+        topic_id = None if topic is None else topic.topic_id
+        if topic_id != self._topic_id:
+            self.board.forget()
+            self._topic_id, self._at = topic_id, 0
+        if topic_id is not None:
+            self._read_on()
+        return self.board
+
+    def _read_on(self) -> None:
+        partition = open_partition(self._broker, FOLDS_TOPIC, 0)
+        end = partition.high_watermark
+        self._at = max(self._at, partition.log_start_offset)
+        while self._at < end:
+            try:
+                data, following = partition.read(self._at, _READ_BYTES)
+            except OffsetOutOfRange as error:
+                if error.start <= self._at:
+                    raise
+                self._at = error.start
+                continue
+            records, _ = decode(data, FOLDS_TOPIC, 0, start_offset=self._at, end_offset=end)
+            self.board.hear((record.key, record.value) for record in records)
+            self._at = min(following, end) if following > self._at else end
+
+    def bounds_of(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Where the partitions of a topic start and end; empty if there is none of that name, or it is damaged."""
+        known = self._broker.find_topic(topic)
+        if known is None:
+            return {}
+        try:
+            partitions = [open_partition(self._broker, topic, number) for number in range(known.partition_count)]
+        except (FoldlogError, ApiError):
+            return {}
+        return {number: strips.bounds(partition) for number, partition in enumerate(partitions)}
+
+    def ask(self, command: Command) -> None:
+        """Write a command. Returns once it is durable."""
+        try:
+            self._broker.topic(FOLDS_TOPIC)
+        except UnknownTopic:
+            try:
+                self._broker.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
+            except TopicExists:
+                pass  # a runner was as quick
+        partition = open_partition(self._broker, FOLDS_TOPIC, 0)
+        builder = BatchBuilder(partition.config.max_message_bytes)
+        builder.append(command.asked_ms, *encode(command), [])
+        appended = partition.append(builder.build())
+        partition.wait_acknowledged(appended.next_offset)
+
+
+class FoldPages:
+    """The handlers for folds of one console. The event loop's."""
+
+    def __init__(self, node: Node, feed: Feed, workers: Executor, *, bootstrap: str) -> None:
+        self._node = node
+        self._clock = node.clock
+        self._workers = workers
+        self._topic = FoldTopic(node.broker)
+        path = node.broker.path
+        in_memory = path == MEMORY_PATH
+        self._topic.board.source = Source("-b", bootstrap) if in_memory else Source("-d", os.path.abspath(path))
+        self._reading = asyncio.Lock()
+        self._peekers = ThreadPoolExecutor(_PEEKERS, thread_name_prefix="foldlog-peek")
+        self._peeks = 0
+        feed.contribute(self.changes, whole=self.all, merge=merged_by("fold"))
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/api/folds", self.folds),
+            Route("POST", "/api/folds/{fold}/commands", self.ask),
+            Route("GET", "/api/folds/{fold}/rewind", self.rewind),
+            Route("GET", "/api/folds/{fold}/peek", self.peek),
+        ]
+
+    def close(self) -> None:
+        """End its threads: a look that is under way has a time limit of its own."""
+        self._peekers.shutdown(wait=True, cancel_futures=True)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    async def changes(self) -> Change | None:
+        """Entries of folds that somebody has said something new of. That ends move is told by another event."""
+        if self._topic.is_read and self._topic.board.is_quiet(self._clock.now_ms()):
+            return None
+        entries = await self._look(lambda board: self._entries(board.changes(self._clock.now_ms())))
+        return Change("folds", entries) if entries else None
+
+    async def all(self) -> Change:
+        return Change("folds", await self._look(lambda board: self._entries(board.names)))
+
+    def _entries(self, names: list[str]) -> list[dict[str, Any]]:
+        now_ms = self._clock.now_ms()
+        return [self._topic.board.entry(name, now_ms, self._topic.bounds_of) for name in names]
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def folds(self, _: Request) -> Response:
+        return Response.json(await self._look(lambda board: self._entries(board.names)))
+
+    async def ask(self, request: Request) -> Response:
+        body = JsonBody(request)
+        verb, to, accept_loss = body.text("verb"), body.data("to"), body.boolean("accept_loss", False)
+        body.end()
+        place = None if to is None else to.decode("utf-8", "replace")
+        if verb not in VERBS:
+            raise bad_request(f"verb={brief_repr(verb)} is not allowed; it is one of {', '.join(VERBS)}")
+        if (verb == "rewind") is not bool(place):
+            raise bad_request("a rewind says where to, as in to='0:1200' or to='-6h'; nothing else does")
+        name = request.named["fold"]
+
+        def write(board: FoldBoard) -> dict[str, Any]:
+            now_ms = self._clock.now_ms()
+            status = _known(board, name, now_ms)
+            if verb == "rewind" and status.adds:
+                raise ApiError(
+                    HTTPStatus.CONFLICT, _additive_note(status), {"command_line": board.command_line(status, "rebuild")}
+                )
+            if not status.is_live(now_ms):
+                raise _nobody_runs(board, status, verb, place, accept_loss=accept_loss)
+            command = Command.ask(name, verb, now_ms, to=place, accept_loss=accept_loss)
+            self._topic.ask(command)
+            return {"id": command.id}
+
+        return Response.json(await self._look(write))
+
+    async def rewind(self, request: Request) -> Response:
+        """What a rewind of one partition would do. Changes nothing."""
+        name, number = request.named["fold"], query_integer(request, "partition", None, 0)
+        to = query_integer(request, "to", None, 0)
+        return Response.json(await self._look(lambda board: self._preview(board, name, number, to)))
+
+    def _preview(self, board: FoldBoard, name: str, number: int, to: int) -> dict[str, Any]:
+        status = _known(board, name, self._clock.now_ms())
+        stands = status.bookmark.get(str(number))
+        if stands is None:
+            raise bad_request(f"fold {name!r} has read nothing of partition {number} yet, so it cannot go back there")
+        partition = open_partition(self._node.broker, status.topic, number)
+        start, _ = strips.bounds(partition)
+        offset = min(stands, max(start, to))
+        return {
+            "offset": offset,
+            "timestamp": strips.time_at(partition, offset)["timestamp"],
+            "read_again": stands - offset,
+            "is_additive": status.adds,
+            "note": _additive_note(status) if status.adds else self._rewind_note(status, number, to, offset, start),
+        }
+
+    def _rewind_note(self, status: Status, number: int, to: int, offset: int, start: int) -> str:
+        notes: list[str] = []
+        if to < start:
+            notes.append(f"the log begins at {start}: what was before it is gone")
+        growths = self._node.broker.topic(status.topic).growths
+        if any(number < len(growth.ends) and offset < growth.ends[number] for growth in growths):
+            notes.append(
+                "the topic has gained partitions since, so the other partitions go back to that moment, too:"
+                " more is read again"
+            )
+        return "; ".join(notes)
+
+    # --- a look into a view -------------------------------------------------------------------------------------------
+
+    async def peek(self, request: Request) -> Response:
+        limit = query_integer(request, "limit", 50, 1, PEEK_ROWS_MAX)
+        query = {name: request.query.get(name) or None for name in ("q", "after", "measure")}
+        if any(len(text or "") > _QUERY_CHARS_MAX for text in query.values()):
+            raise bad_request(f"that is too long; {_QUERY_CHARS_MAX} characters are the most")
+        if query["q"] is not None and query["after"] is not None:
+            raise bad_request("what is searched for comes best first, on one page; leave out after")
+        name = request.named["fold"]
+        status = await self._look(lambda board: _known(board, name, self._clock.now_ms()))
+        if self._peeks >= _PEEKERS + _PEEKS_WAITING_MAX:
+            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "too many are looking into views just now; try again")
+        self._peeks += 1
+        try:
+            return await self._node.loop.run_in_executor(self._peekers, self._peeked, status, query, limit)
+        finally:
+            self._peeks -= 1
+
+    def _peeked(self, status: Status, query: dict[str, str | None], limit: int) -> Response:
+        """On a thread of the peeks."""
+        if status.view_description is None:
+            raise ApiError(
+                HTTPStatus.NOT_FOUND, f"{status.view} is a view that only its own tools can look into; use those"
+            )
+        began_ms = self._clock.monotonic_ms()
+        try:
+            with open_peek(status.view_description) as peek:
+                page = peek.search(query["q"], limit) if query["q"] else peek.rows(limit, query["after"])
+                is_first = not query["q"] and not query["after"]
+                series = peek.series(query["measure"]) if is_first else None
+        except ViewUnavailable as error:
+            raise _elsewhere(status) or error from error
+        return Response.json(
+            {
+                "kind": peek.kind,
+                "columns": page.columns,
+                "rows": page.rows,
+                "total": page.total,
+                "next": page.next,
+                "series": series and [{"name": one.name, "points": one.points} for one in series],
+                "took_ms": round(self._clock.monotonic_ms() - began_ms, 1),
+            }
+        )
+
+    # --- threads ------------------------------------------------------------------------------------------------------
+
+    async def _look(self, function: Callable[[FoldBoard], Any]) -> Any:
+        """What the function makes of the board, once that has everything: on a thread, one after the other."""
+        async with self._reading:
+            return await self._node.loop.run_in_executor(self._workers, lambda: function(self._topic.read()))
+
+
+def _known(board: FoldBoard, name: str, now_ms: int) -> Status:
+    status = board.status(name, now_ms)
+    if status is None:
+        raise ApiError(
+            HTTPStatus.NOT_FOUND, f"no runner has ever published a fold {brief_repr(name)}; foldlog fold run FILE does"
+        )
+    return status
+
+
+def _nobody_runs(board: FoldBoard, status: Status, verb: str, to: str | None, *, accept_loss: bool) -> ApiError:
+    line = board.command_line(status, verb, to, accept_loss=accept_loss)
+    return ApiError(
+        HTTPStatus.CONFLICT,
+        f"nobody runs fold {status.fold!r} now, so there is nobody to ask; type this where its file is",
+        {"command_line": line},
+    )
+
+
+def _additive_note(status: Status) -> str:
+    return f"{status.view} adds up what it reads, so reading it again would count it twice; rebuild it instead"
+
+
+def _elsewhere(status: Status) -> ApiError | None:
+    """Where a file is looked for that is on another machine, that is the reason."""
+    host = status.runner.rpartition(":")[0]
+    is_file = "path" in (status.view_description or {})
+    if not is_file or host == socket.gethostname():
+        return None
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        f"{status.view} is where its runner is, on {brief_repr(host)}, and this console is on"
+        f" {socket.gethostname()!r}; look at it there, or fold into a database that both reach",
+    )
