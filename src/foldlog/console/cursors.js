@@ -25,8 +25,8 @@ class Flag {
     this.bubble = h("div", { class: "bubble", hidden: true });
     this.button = h("button", { class: "flag", type: "button", role: "slider", "aria-orientation": "horizontal" },
       h("span", { class: "grip", "aria-hidden": "true" }, this.isFold ? icon("folds") : null), this.label, this.lag);
-    this.stem = h("i", { class: "stem" });
-    this.element = h("div", { class: `cursor${this.isFold ? " of-fold" : ""}`, "data-group": this.name, style: { "--hue": hue(this.name) } }, this.stem, this.button, this.bubble);
+    this.stem = h("i", { class: "stem", style: { "--hue": hue(this.name) } });
+    this.element = h("div", { class: `cursor${this.isFold ? " of-fold" : ""}`, "data-group": this.name, style: { "--hue": hue(this.name) } }, this.button, this.bubble);
     this.button.addEventListener("pointerdown", (event) => this.grab(event));
     this.button.addEventListener("click", (event) => { if (event.detail === 0) this.decide(); });
     this.button.addEventListener("keydown", (event) => this.key(event));
@@ -59,7 +59,7 @@ class Flag {
   /** Where it would go; null puts it back. */
   put(offset) {
     this.draft = offset === null || offset === this.offset ? null : offset;
-    this.element.classList.toggle("moving", this.draft !== null);
+    for (const part of [this.element, this.stem]) part.classList.toggle("moving", this.draft !== null);
     this.bubble.hidden = this.draft === null;
     this.describe();
     if (this.draft !== null) {
@@ -203,11 +203,13 @@ export class Cursors {
       if (!flag) {
         flag = new Flag(this, group);
         this.flags.set(group.group, flag);
+        // Stems lie below all flags, whoever came first.
+        this.strip.flags.prepend(flag.stem);
         this.strip.flags.append(flag.element);
       }
       flag.update(cursor);
     }
-    for (const [name, flag] of this.flags) if (!seen.has(name)) { flag.element.remove(); this.flags.delete(name); }
+    for (const [name, flag] of this.flags) if (!seen.has(name)) { flag.stem.remove(); flag.element.remove(); this.flags.delete(name); }
   }
 
   draw(slotWidth, width) {
@@ -234,7 +236,9 @@ export class Cursors {
     (lanes[lane] ??= []).push([from, from + wide, out]);
     flag.element.dataset.out = out;
     flag.element.style.transform = `translateX(${shown.toFixed(1)}px)`;
+    flag.stem.style.transform = flag.element.style.transform;
     flag.stem.style.height = `${STEM_PX + lane * LANE_HEIGHT}px`;
+    flag.stem.hidden = out !== "";
     flag.button.style.transform = `translate(${(from - shown).toFixed(1)}px, ${lane * LANE_HEIGHT}px)`;
     flag.bubble.style.setProperty("--shift", `${Math.max(90 - shown, Math.min(0, width - 90 - shown)).toFixed(0)}px`);
   }

@@ -4,7 +4,7 @@
 import * as api from "./api.js";
 import { lines } from "./charts.js";
 import { h, put } from "./dom.js";
-import { counted } from "./words.js";
+import { counted, sentence } from "./words.js";
 
 const PAGE_ROWS = 20;
 const AGAIN_MS = 1000;
@@ -39,7 +39,7 @@ export class Peek {
       const answer = await api.peek(this.fold.fold, { q: this.input.value.trim(), limit: this.limit }, signal);
       if (!signal.aborted) this.show(answer);
     } catch (error) {
-      if (error.name !== "AbortError") { put(this.answer, h("p", { class: "notice bad" }, error.message)); put(this.status, ""); }
+      if (error.name !== "AbortError") { put(this.answer, h("p", { class: "notice bad" }, sentence(error.message))); put(this.status, ""); }
     }
     this.askedAt = Date.now();
   }

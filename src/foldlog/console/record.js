@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { copyButton, h, icon, put } from "./dom.js";
 import { now } from "./store.js";
 import { term } from "./terms.js";
-import { ago, bytes, clock, counted, day, number, size } from "./words.js";
+import { ago, bytes, clock, counted, day, number, sentence, size } from "./words.js";
 
 const TOKEN = /("(?:\\.|[^"\\])*")(\s*:)?|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|\b(true|false|null)\b/g;
 
@@ -108,7 +108,7 @@ export class RecordPanel {
       const record = await api.record(topic, partition, offset, asking.signal);
       put(this.content, body(record));
     } catch (error) {
-      if (error.name !== "AbortError") put(this.content, h("p", { class: "notice bad" }, error.message));
+      if (error.name !== "AbortError") put(this.content, h("p", { class: "notice bad" }, sentence(error.message)));
     }
   }
 

@@ -5,7 +5,7 @@ import * as api from "./api.js";
 import { commandLine, field, h, put, toast } from "./dom.js";
 import { foldName, state } from "./store.js";
 import { term } from "./terms.js";
-import { counted, localInput, moment, number } from "./words.js";
+import { counted, localInput, moment, number, sentence } from "./words.js";
 
 class Question {
   constructor(asked, done) {
@@ -104,7 +104,7 @@ class Question {
     if (this.to !== this.from && Number.isInteger(seen.read_again)) put(this.again, `${counted(seen.read_again, "record")} will be read again`);
     this.go.hidden = isAdditive;
     this.go.disabled = this.go.disabled || isAdditive;
-    const parts = [seen.note && h("p", {}, seen.note)];
+    const parts = [seen.note && h("p", {}, sentence(seen.note))];
     if (isAdditive && fold?.is_live) parts.push(h("button", { class: "button primary", type: "button", onclick: () => this.rebuild() }, "Rebuild it instead"));
     if (fold && !fold.is_live) { this.noRunner(parts, isAdditive ? fold.command_lines.rebuild : fold.command_lines.rewind); return; }
     put(this.extra, parts.some(Boolean) ? h("div", { class: `notice ${isAdditive ? "warn" : ""}` }, parts) : "");
@@ -112,7 +112,7 @@ class Question {
 
   noRunner(parts, line) {
     this.go.hidden = true;
-    put(this.extra, h("div", { class: "notice" }, parts, h("p", {}, "No runner of this fold is running. Type this where its file is:"), commandLine(line.replace("OFFSET", `${this.partition}:${this.to}`))));
+    put(this.extra, h("div", { class: "notice" }, parts, h("p", {}, "No runner of this fold is running. Type this where its file is:"), commandLine(line.replace("PLACE", `${this.partition}:${this.to}`))));
   }
 
   async rebuild() {
@@ -140,7 +140,7 @@ class Question {
   refuse(error) {
     this.go.disabled = this.to === this.from;
     if (error.status === 409 && error.answer.members && !this.needsConsent) { this.askEviction(error.answer.members); return; }
-    put(this.error, h("div", { class: "notice bad" }, h("p", {}, error.message), error.answer?.command_line && commandLine(error.answer.command_line)));
+    put(this.error, h("div", { class: "notice bad" }, h("p", {}, sentence(error.message)), error.answer?.command_line && commandLine(error.answer.command_line)));
   }
 }
 

@@ -6,9 +6,9 @@ import { sparkline } from "./charts.js";
 import { commandLine, empty, h, icon, put, toast } from "./dom.js";
 import { Peek } from "./peek.js";
 import { askRewind } from "./rewind.js";
-import { hue, on, state } from "./store.js";
+import { boundsOf, hue, lagOf, on, state } from "./store.js";
 import { term } from "./terms.js";
-import { ago, counted, number, rate, short } from "./words.js";
+import { ago, counted, number, rate, sentence, short } from "./words.js";
 
 const DOING = { rewind: "Rewinding", rebuild: "Rebuilding", verify: "Verifying" };
 
@@ -51,7 +51,7 @@ class Card {
     put(this.state, fold.is_live ? fold.state : "not running");
     this.state.dataset.state = fold.error ? "bad" : fold.is_live ? "good" : "idle";
     put(this.source, "from ", h("a", { href: `#/log/${encodeURIComponent(fold.topic)}` }, fold.topic), ` into ${fold.view}`);
-    put(numbers.lag, short(fold.lag));
+    put(numbers.lag, short(lagOf(fold)));
     put(numbers.speed, rate(fold.rows_per_s ?? 0));
     put(numbers.rows, fold.rows === null || fold.rows === undefined ? short(fold.records ?? 0) : short(fold.rows));
     put(numbers.dead, number(fold.dead_letters ?? 0));
@@ -65,11 +65,10 @@ class Card {
   }
 
   showPlaces(fold) {
-    put(this.places, Object.keys(fold.end).map((partition) => {
-      const start = state.topics.get(fold.topic)?.partitions[partition]?.start ?? 0;
-      const [at, end] = [fold.bookmark[partition] ?? 0, fold.end[partition]];
+    put(this.places, boundsOf(fold).map(({ partition, start, end }) => {
+      const at = fold.bookmark[partition] ?? start;
       return h("a", { class: "place", href: `#/log/${encodeURIComponent(fold.topic)}/${partition}/${Math.max(0, Math.min(at, end - 1))}`, title: "Show it in the log" },
-        h("span", { class: "quiet" }, partition), h("span", { class: "mono" }, number(at)), h("span", { class: "meter" }, h("i", { style: { width: `${end > start ? Math.max(0, Math.min(100, ((at - start) / (end - start)) * 100)) : 100}%` } })), h("span", { class: "mono quiet" }, number(end)));
+        h("span", { class: "quiet" }, String(partition)), h("span", { class: "mono" }, number(at)), h("span", { class: "meter" }, h("i", { style: { width: `${end > start ? Math.max(0, Math.min(100, ((at - start) / (end - start)) * 100)) : 100}%` } })), h("span", { class: "mono quiet" }, number(end)));
     }));
   }
 
@@ -79,12 +78,19 @@ class Card {
       const share = doing.total ? Math.min(1, doing.done / doing.total) : 0;
       const text = `${DOING[doing.verb] ?? doing.verb}: ${short(doing.done)} of ${short(doing.total)} records`;
       put(this.work, h("label", {}, text, h("progress", { max: "1", value: String(share), "aria-label": text })));
-    } else if (fold.result) put(this.work, h("p", { class: "notice" }, typeof fold.result === "string" ? fold.result : fold.result.text ?? JSON.stringify(fold.result)));
+    } else if (fold.command && !fold.command.is_taken && fold.is_live) put(this.work, h("p", { class: "notice" }, `Asked to ${fold.command.verb}; its runner takes it up after the range it is at.`));
+    else if (fold.result) put(this.work, h("div", { class: "notice" }, h("p", {}, sentence(fold.result)), this.lossButton(fold)));
     else put(this.work);
-    const notes = [fold.error && h("p", { class: "notice bad" }, fold.error)];
+    const notes = [fold.error && h("p", { class: "notice bad" }, sentence(fold.error))];
     if (fold.skipped) notes.push(h("p", { class: "notice warn" }, `${counted(fold.skipped, "record")} were skipped: the log no longer held them.`));
     if (!fold.error && !fold.is_live && fold.updated_ms) notes.push(h("p", { class: "quiet" }, `Last heard of ${ago(fold.updated_ms)}.`));
     if (!this.typed) put(this.message, notes);
+  }
+
+  /** A rebuild that was refused because the log no longer holds everything can be asked for all the same. */
+  lossButton(fold) {
+    if (!fold.is_live || fold.command?.verb !== "rebuild" || !/--accept-loss/.test(fold.result)) return null;
+    return h("button", { class: "button small", type: "button", onclick: () => this.send({ verb: "rebuild", accept_loss: true }) }, "Rebuild, and accept the loss");
   }
 
   type(line, text) {
@@ -107,19 +113,18 @@ class Card {
       await api.foldCommand(this.name, command);
       toast(`${this.name} was asked to ${command.verb}.`);
     } catch (error) {
-      if (error.answer?.command_line) this.type(error.answer.command_line, error.message);
-      else if (/accept/.test(error.message) && await confirmed(`Rebuild ${this.name} with a loss?`, error.message, "Accept the loss")) await this.send({ ...command, accept_loss: true });
-      else toast(error.message, "bad");
+      if (error.answer?.command_line) this.type(error.answer.command_line, sentence(error.message));
+      else toast(sentence(error.message), "bad");
     }
   }
 
   /** From the card, a rewind starts with the partition that has the most records. */
   rewind() {
     const { fold } = this;
-    const partitions = state.topics.get(fold.topic)?.partitions ?? [];
+    const partitions = boundsOf(fold).filter((one) => one.partition in fold.bookmark);
     const one = partitions.reduce((most, partition) => (partition.end - partition.start > most.end - most.start ? partition : most), partitions[0]);
-    if (!one) return;
-    const at = fold.bookmark[one.partition] ?? one.end;
+    if (!one) { toast(`${fold.fold} has read nothing yet.`, "bad"); return; }
+    const at = fold.bookmark[one.partition];
     askRewind({ group: `fold.${fold.fold}`, isFold: true, topic: fold.topic, partition: one.partition, from: at, to: at, start: one.start, end: one.end });
   }
 
@@ -136,15 +141,16 @@ export function enter(element, path) {
   const head = h("div", { class: "room-head" }, h("h1", {}, "Folds"), h("p", { class: "quiet" }, "A ", term("fold"), " turns the ", term("log"), " into a ", term("view"), ". Each has its own bookmark, and can ", term("rewind"), ", ", term("rebuild"), " or ", term("verify"), " without disturbing the others."));
   put(element, h("div", { class: "page" }, head, grid));
   const show = () => {
+    for (const [name, card] of cards) if (!state.folds.has(name)) { card.peek?.end(); card.element.remove(); cards.delete(name); }
     for (const fold of state.folds.values()) {
       const card = cards.get(fold.fold);
       if (card) card.update(fold);
       else { const made = new Card(fold); cards.set(fold.fold, made); grid.append(made.element); if (path[0] === fold.fold && fold.can_peek) made.togglePeek(); }
     }
-    if (!cards.size) put(grid, empty("No folds yet", "Declare them in a Python file, run it, and each view has its card here.", commandLine("foldlog fold run folds.py -d data")));
+    if (!cards.size) put(grid, grid.querySelector(".empty") ?? empty("No folds yet", "Declare them in a Python file, run it, and each view has its card here.", commandLine("foldlog fold run folds.py -d data")));
     else grid.querySelector(".empty")?.remove();
   };
   show();
-  const off = on("folds", show);
-  return () => { off(); for (const card of cards.values()) card.peek?.end(); };
+  const offs = [on("folds", show), on("rates", show)];
+  return () => { for (const off of offs) off(); for (const card of cards.values()) card.peek?.end(); };
 }

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { empty, h, put } from "./dom.js";
 import { hue, now, on, state } from "./store.js";
 import { term } from "./terms.js";
-import { ago, counted, number, short } from "./words.js";
+import { ago, counted, number, sentence, short } from "./words.js";
 
 const link = (name) => `#/groups/${encodeURIComponent(name)}`;
 const lagOf = (group) => group.cursors.reduce((sum, cursor) => sum + Math.max(0, cursor.lag), 0);
@@ -50,7 +50,7 @@ async function showOne(place, name) {
       h("p", { class: "quiet" }, `${group.state}, ${counted(group.members.length, "member")}, ${counted(lagOf(group), "record")} behind. `, "Drag its cursor in the log to ", term("rewind"), " it.")),
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Cursors")), cursors(group)), h("section", { class: "card" }, h("header", {}, h("h2", {}, "Members")), members(group)));
   } catch (error) {
-    put(place, empty("This group is not there", error.message, h("a", { href: "#/groups" }, "All groups")));
+    put(place, empty("This group is not there", sentence(error.message), h("a", { href: "#/groups" }, "All groups")));
   }
 }
 

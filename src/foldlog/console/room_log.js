@@ -8,7 +8,7 @@ import { now, on, state } from "./store.js";
 import { Strip } from "./strip.js";
 import { forgetPalette } from "./strip_paint.js";
 import { term } from "./terms.js";
-import { rate, short, size, span } from "./words.js";
+import { rate, sentence, size, span } from "./words.js";
 
 const WIDTHS = [6, 10, 18, 36, 56, 76, 104, 148];
 let zoomLevel = 5;
@@ -141,7 +141,7 @@ class LogRoom {
         try {
           const answer = await api.strip(strip.topic, strip.number, { at: Math.round(place.time), cells: 1 });
           strip.jump(answer.cells[0]?.offset ?? answer.from, 0.3);
-        } catch (error) { toast(error.message, "bad"); return; }
+        } catch (error) { toast(sentence(error.message), "bad"); return; }
       }
     }
   }

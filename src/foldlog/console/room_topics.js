@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { empty, field, h, put, toast } from "./dom.js";
 import { on, state } from "./store.js";
 import { term } from "./terms.js";
-import { counted, moment, number, rate, short, size, span } from "./words.js";
+import { counted, moment, number, rate, sentence, short, size, span } from "./words.js";
 
 const link = (name) => `#/topics/${encodeURIComponent(name)}`;
 const records = (topic) => topic.partitions.reduce((sum, one) => sum + one.end - one.start, 0);
@@ -60,7 +60,7 @@ function produceForm(topic) {
       const pairs = headers.value.split(",").map((pair) => pair.trim()).filter(Boolean).map((pair) => { const at = pair.indexOf("="); return at < 0 ? [pair, ""] : [pair.slice(0, at).trim(), pair.slice(at + 1).trim()]; });
       const answer = await api.produce(topic.name, { key: key.value === "" ? null : key.value, value: tombstone.checked ? null : value.value, headers: pairs, partition: partition.value === "" ? null : Number(partition.value) });
       put(done, "It is on disk: ", h("a", { href: `#/log/${encodeURIComponent(topic.name)}/${answer.partition}/${answer.offset}` }, `partition ${answer.partition}, offset ${number(answer.offset)}`), ".");
-    } catch (error) { toast(error.message, "bad"); } finally { go.disabled = state.overview.read_only; }
+    } catch (error) { toast(sentence(error.message), "bad"); } finally { go.disabled = state.overview.read_only; }
   };
   return h("section", { class: "card" }, h("header", {}, h("h2", {}, "Append a test record")),
     h("form", { class: "produce", onsubmit: submit },
@@ -77,7 +77,7 @@ async function showOne(place, name) {
     h("section", { class: "card" }, h("header", {}, h("h2", {}, term("segment", "Segments"), " on disk"), h("small", { class: "quiet" }, "oldest left; the last one is being written")), topic.partitions.map(segments)),
     h("div", { class: "cards" }, produceForm(topic), configs(topic.configs)));
   } catch (error) {
-    put(place, empty("This topic is not there", error.message, h("a", { href: "#/topics" }, "All topics")));
+    put(place, empty("This topic is not there", sentence(error.message), h("a", { href: "#/topics" }, "All topics")));
   }
 }
 

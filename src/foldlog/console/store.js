@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 
-export const state = { overview: null, topics: new Map(), groups: new Map(), folds: new Map(), hasFolds: false, connected: false };
+export const state = { overview: null, topics: new Map(), groups: new Map(), folds: new Map(), connected: false };
 
 const listeners = new Map();
 
@@ -48,8 +48,7 @@ function setGroups(changed) {
 }
 
 function setFolds(changed) {
-  state.hasFolds = true;
-  for (const fold of changed) state.folds.set(fold.fold, fold);
+  for (const fold of changed) if (fold.is_gone) state.folds.delete(fold.fold); else state.folds.set(fold.fold, fold);
   tell("folds", changed);
 }
 
@@ -95,6 +94,14 @@ export function cursorsOf(topic, partition) {
   }
   return found;
 }
+
+/** Where the partitions of a fold's topic start and end now: newer than the fold's own entry, which speaks of its last step. */
+export function boundsOf(fold) {
+  const partitions = state.topics.get(fold.topic)?.partitions;
+  return partitions ?? Object.entries(fold.end).map(([partition, end]) => ({ partition: Number(partition), start: 0, end }));
+}
+
+export const lagOf = (fold) => boundsOf(fold).reduce((sum, one) => sum + Math.max(0, one.end - Math.max(one.start, fold.bookmark[one.partition] ?? one.start)), 0);
 
 export const foldName = (group) => group.replace(/^fold\./, "");
 

@@ -8,7 +8,7 @@ import { Cursors } from "./cursors.js";
 import { StripPainter } from "./strip_paint.js";
 import { StripModel } from "./strip_model.js";
 import { term } from "./terms.js";
-import { counted, moment, number, size, span } from "./words.js";
+import { counted, moment, number, sentence, size, span } from "./words.js";
 
 const ASK_PAUSE_MS = 140;
 
@@ -159,7 +159,7 @@ export class Strip {
     } catch (error) {
       if (error.name === "AbortError") return;
       this.broken.hidden = false;
-      put(this.broken, error.message);
+      put(this.broken, sentence(error.message));
       this.resting = true;
       setTimeout(() => { this.resting = false; this.wake(); }, 3000);
       return;

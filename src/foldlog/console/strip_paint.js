@@ -29,11 +29,12 @@ function box(context, x, y, width, height, left, right) {
   context.roundRect(x, y, Math.max(0.5, width), height, [left, right, right, left]);
 }
 
-/** A text cut to fit. Monospaced, so its width is a multiplication. */
+/** A text cut to fit, in its middle: names begin alike and numbers end differently. Monospaced: its width is a product. */
 function fit(text, width, glyph) {
   const room = Math.floor(width / glyph);
   if (text.length <= room) return text;
-  return room < 2 ? "" : `${text.slice(0, room - 1)}…`;
+  const kept = room - 1;
+  return kept < 2 ? "" : `${text.slice(0, Math.floor(kept / 2))}…${text.slice(-Math.ceil(kept / 2))}`;
 }
 
 export class StripPainter {

@@ -16,6 +16,9 @@ export function size(bytes) {
   return `${unit === 0 || bytes >= 100 ? WHOLE.format(bytes) : TENTH.format(bytes)} ${bytes === 1 && unit === 0 ? "byte" : units[unit]}`;
 }
 
+/** The broker's sentences begin small and end open, as errors do in Python. */
+export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+
 const two = (value) => String(value).padStart(2, "0");
 
 export function clock(ms, withMs = false) {
