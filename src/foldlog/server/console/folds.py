@@ -254,7 +254,8 @@ class FoldPages:
                 is_first = not query["q"] and not query["after"]
                 series = peek.series(query["measure"]) if is_first else None
         except ViewUnavailable as error:
-            raise _elsewhere(status) or error from error
+            _refuse_elsewhere(status, error)
+            raise
         return Response.json(
             {
                 "kind": peek.kind,
@@ -297,14 +298,13 @@ def _additive_note(status: Status) -> str:
     return f"{status.view} adds up what it reads, so reading it again would count it twice; rebuild it instead"
 
 
-def _elsewhere(status: Status) -> ApiError | None:
+def _refuse_elsewhere(status: Status, error: ViewUnavailable) -> None:
     """Where a file is looked for that is on another machine, that is the reason."""
     host = status.runner.rpartition(":")[0]
-    is_file = "path" in (status.view_description or {})
-    if not is_file or host == socket.gethostname():
-        return None
-    return ApiError(
+    if "path" not in (status.view_description or {}) or host == socket.gethostname():
+        return
+    raise ApiError(
         HTTPStatus.SERVICE_UNAVAILABLE,
         f"{status.view} is where its runner is, on {brief_repr(host)}, and this console is on"
         f" {socket.gethostname()!r}; look at it there, or fold into a database that both reach",
-    )
+    ) from error

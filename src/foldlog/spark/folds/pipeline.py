@@ -66,6 +66,7 @@ class Pipeline:
             range_bytes=range_bytes,
             clock=self._clock,
             on_progress=self._progressed,
+            on_wait=lambda: self._publish(force=False),
         )
         self._own = list(self._runner.feeds)
         self._desk = Desk(uuid.uuid4().hex, (fold.name for fold in folds))

@@ -8,10 +8,10 @@ on meanwhile refuses what was computed for its old place. To follow a range: `st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
@@ -37,6 +37,11 @@ RANGES_AHEAD_MAX: Final = 2
 """How many ranges are kept that were read ahead, however many folds stand at places of their own."""
 
 OnProgress = Callable[[Feed], None]
+
+WAIT_S: Final = 1.0
+"""How long a runner waits for Spark before it says that it is still there."""
+
+Result = TypeVar("Result")
 
 LOOK_EVERY_MS: Final = 1000
 """How often a view that has read everything is asked for its bookmark."""
@@ -86,8 +91,16 @@ class _Batch:
         return after(standing.base, self.ranges, self.bounds)
 
 
+def awaited(outcome: Future[Result], meanwhile: Callable[[], None], every_s: float = WAIT_S) -> Result:
+    """What it comes to, or raises; `meanwhile` is called again and again until then."""
+    while not wait([outcome], every_s).done:
+        meanwhile()
+    return outcome.result()
+
+
 class Runner:
-    """Moves feeds. One thread calls `step`; `on_progress` is told after every range and every failure, on it."""
+    """Moves feeds. One thread calls `step`; on it, `on_progress` is told after every range and every failure, and
+    `on_wait` is called now and then while Spark takes its time over one."""
 
     def __init__(
         self,
@@ -99,6 +112,7 @@ class Runner:
         range_bytes: int = RANGE_BYTES,
         clock: Clock | None = None,
         on_progress: OnProgress | None = None,
+        on_wait: Callable[[], None] | None = None,
     ) -> None:
         self.feeds = list(feeds)
         self.origin = origin
@@ -107,6 +121,7 @@ class Runner:
         self._spark = spark
         self._range_bytes = range_bytes
         self._on_progress = on_progress or (lambda feed: None)
+        self._on_wait = on_wait or (lambda: None)
         self._sizes = RangeSizes(origin)
         self._frames: dict[tuple[int, str], TopicFrames] = {}
         self._ahead: list[_Batch] = []
@@ -212,7 +227,7 @@ class Runner:
         if batch is None:
             return self._caught_up(standings)
         try:
-            outcome = batch.outcome.result()
+            outcome = awaited(batch.outcome, self._on_wait)
         except Exception as error:  # noqa: BLE001 whatever Spark fails with
             for standing in standings:
                 self._fail(standing.feed, error)
