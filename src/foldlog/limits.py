@@ -180,6 +180,22 @@ HTTP_BODY_BYTES_MAX = 1 << 20
 HTTP_STALL_MS = 30_000
 """How long a connection may take to send a request, or to read a piece of its answer; twice a usual scrape interval."""
 
+CONSOLE_LISTENERS_MAX = 24
+"""Pages that listen to the console's events at the same time. Each holds one of the connections above for as long as it
+is open, and asks on others."""
+
+CONSOLE_CELLS_MAX = 400
+"""Records of one strip: more than a screen shows."""
+
+CONSOLE_READ_BYTES_MAX = 4 << 20
+"""What one request of the console reads of the log, but for a single batch that is larger."""
+
+CONSOLE_FIELD_BYTES_MAX = 256 << 10
+"""Of a key, a value or a header that is shown; what is longer is cut, and says so."""
+
+CONSOLE_SEGMENTS_MAX = 1000
+"""Segments that one answer describes: each takes a look into its file."""
+
 WRITER_SEARCH_MS = 3000
 """How long to look for whoever writes a directory: a server needs less between taking the lock and listening."""
 
@@ -225,6 +241,12 @@ KAFKA_CALL_MS = 30_000
 
 KAFKA_DELIVERY_MS = 120_000
 """How long a record may wait to be acknowledged by a cluster: Kafka's delivery.timeout.ms. A broker can restart."""
+
+KAFKA_JOIN_WAIT_MS = 10_000
+"""How long subscribing waits for a share of a cluster's topics: Kafka waits 3 s for more members of a new group."""
+
+KAFKA_LOOK_MS = 10_000
+"""How often a consumer without a group looks whether its topics in a cluster have gained partitions."""
 
 EVICTION_TRIES_MAX = 10
 """How often members are asked to leave a group before it is given up: each can be back before the commit is there."""

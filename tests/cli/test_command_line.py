@@ -5,6 +5,7 @@ Runs it as a process: exit codes and standard error are the thing under test.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,7 +17,9 @@ import foldlog
 from cli.command import COMMAND, WAIT_S, environment, start
 from cli.command import foldlog as run
 from foldlog.cli import exit_codes
-from foldlog.cli.commands import COMMANDS
+from foldlog.cli.commands import COMMANDS, parser_with
+from foldlog.cli.main import main
+from foldlog.cli.variables import all_parsers
 
 
 def test_help_names_every_command() -> None:
@@ -29,14 +32,10 @@ def test_help_names_every_command() -> None:
         assert run(command, "--help").returncode == 0
 
 
-def test_every_help_fits_the_terminal_and_keeps_its_paragraphs() -> None:
-    for command in ("check", "node", "serve"):
-        done = subprocess.run(
-            [*COMMAND, command, "--help"],
-            env={**environment(), "COLUMNS": "80"}, capture_output=True, timeout=WAIT_S, check=True, text=True,
-        )  # fmt: skip
-        assert max(len(line) for line in done.stdout.splitlines()) <= 80
-        assert command != "check" or "\n\nWith --cut-out, " in done.stdout
+def test_a_help_keeps_its_paragraphs_and_its_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    topic = next(parser for parser in all_parsers(parser_with(["topic"])) if parser.prog == "foldlog topic create")
+    assert "\n\n  foldlog topic create orders -p 3 -c retention.ms=7d -d data\n\n" in topic.format_help()
 
 
 def test_the_version_is_the_packages() -> None:
@@ -77,6 +76,57 @@ def test_what_cannot_be_done_is_one_sentence_and_an_exit_code_that_says_why(tmp_
         assert done.returncode == code
         assert done.stderr.startswith(b"foldlog: ")
         assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [("--debug", "check", "none"), ("check", "none", "--debug")])
+def test_debug_shows_where_an_error_comes_from_before_and_after_the_command(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(list(arguments)) == exit_codes.NOT_FOUND
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.splitlines()[-1].startswith("foldlog: there is no log in none")
+
+
+def test_debug_may_come_from_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOLDLOG_DEBUG", "1")
+    assert main(["check", "none"]) == exit_codes.NOT_FOUND
+    assert capsys.readouterr().err.startswith("Traceback")
+
+
+def test_a_fault_of_our_own_is_a_sentence_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldlog.cli.version.facts", lambda: os.environ["MISSING"])
+    assert main(["version", "--format", "json"]) == exit_codes.FAILED
+    assert capsys.readouterr().err == (
+        "foldlog: this is a fault of foldlog's own (KeyError: 'MISSING'); run it again with --debug and report what it"
+        " shows\n"
+    )
+
+
+def test_options_are_not_abbreviated_and_words_are_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, told in (
+        (["chekc"], "no command 'chekc'; did you mean 'check'? see: foldlog --help"),
+        (["topic", "lst"], "no verb 'lst'; did you mean 'list'? see: foldlog topic --help"),
+        (["topic", "list", "--form"], "no option '--form'; did you mean '--format'? see: foldlog topic list --help"),
+        (["version", "please"], "'please' is one word too many; see: foldlog version --help"),
+        (["topic", "describe"], "the following arguments are required: TOPIC"),
+    ):
+        assert main(arguments) == exit_codes.USAGE
+        err = capsys.readouterr().err
+        assert told in err
+        assert err.count("\n") == 1
+
+
+def test_a_noun_alone_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["topic"], ["group"], ["fold"]):
+        assert main(arguments) == exit_codes.USAGE
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith("usage: foldlog")
 
 
 def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
@@ -164,3 +214,19 @@ def test_a_closed_standard_output_is_said_in_one_sentence() -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
+
+
+def test_help_and_a_look_at_a_directory_load_nothing_heavy(tmp_path: Path) -> None:
+    foldlog.open(tmp_path).close()
+    code = """
+import sys
+from foldlog.cli.main import main
+main(sys.argv[1:])
+print(sorted({"pyarrow", "pyspark", "confluent_kafka", "uvloop", "asyncio", "foldlog.server"} & set(sys.modules)))
+"""
+    for arguments in (["topic", "--help"], ["group", "--help"], ["topic", "list", "-q", "-d", str(tmp_path)]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            env=environment(), capture_output=True, timeout=WAIT_S, check=True, text=True,
+        )  # fmt: skip
+        assert done.stdout.splitlines()[-1] == "[]", arguments

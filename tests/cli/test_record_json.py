@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 
 import pytest
 from hypothesis import example, given
@@ -15,7 +16,7 @@ from foldlog.cli.record_json import ParsedRecord, UnreadableLine, parse_line, re
 from foldlog.records.loops import Record
 
 jsons = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=6,
 )
@@ -46,7 +47,27 @@ def test_whatever_a_record_holds_comes_back_from_its_line(
     assert line.endswith("}\n")
     assert line.count("\n") == 1
     assert isinstance(json.loads(line), dict)
-    assert parse_line(line.encode()[:-1]) == ParsedRecord(key, value, given_headers, 3, 1_700_000_000_123)
+    expected = ParsedRecord(key, value, given_headers, 3, 1_700_000_000_123)
+    assert parse_line(line.encode()[:-1]) == expected
+    # Written otherwise, it is read another way, to the same.
+    assert parse_line(b" " + line.encode()) == expected
+
+
+def test_a_line_that_only_begins_as_it_is_printed_is_refused_as_any_other() -> None:
+    begun = b'{"topic":"orders","partition":0,"offset":0,"timestamp":5,"key":'
+    for rest, said in (
+        (b'"u1"}', 'has no "value"'),
+        (b'"u1","value":1', "a comma or } is expected"),
+        (b'"u1","value":1,"headers":[]} x', "something follows"),
+        (b'"u1","value":1,"headers":[["a"]]}', "are not pairs"),
+        (b'"u1","value":1,"value":2,"headers":[]}', "has the field 'value' twice"),
+        (b'"u1","value":1,"headers":[],"headers":[]}', "has the field 'headers' twice"),
+        (b'"u1","value":1,"extra":[],"headers":[]}', "has a field 'extra'"),
+        (b'"u1","value":', "expecting value"),
+    ):
+        with pytest.raises(UnreadableLine, match=re.escape(said)):
+            parse_line(begun + rest)
+    assert parse_line(begun + b'"u1","value":1}') == ParsedRecord(b"u1", b"1", (), 0, 5)
 
 
 @given(jsons)

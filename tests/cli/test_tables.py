@@ -122,5 +122,6 @@ def test_settings_take_times_and_sizes_and_nothing_means_the_default() -> None:
 def test_a_setting_is_shown_with_what_a_person_calls_it() -> None:
     assert setting_text("segment.bytes", "1073741824") == "1073741824 (1.0 GiB)"
     assert setting_text("flush.ms", str(2**63 - 1)) == str(2**63 - 1)
+    assert setting_text("max.message.bytes", "1048588") == "1048588", "it is not quite 1.0 MiB"
     assert setting_text("cleanup.policy", "delete") == "delete"
     assert setting_text("retention.ms", "500") == "500"

@@ -201,6 +201,7 @@ def test_no_log_and_no_place_are_one_sentence(tmp_path: Path, capsys: pytest.Cap
         err = capsys.readouterr().err
         assert told in err
         assert err.count("\n") == 1
+    assert not (tmp_path / "new").exists(), "no directory is made for a topic that cannot be"
 
 
 def test_looking_takes_no_lock_and_works_beside_a_writer_that_does_not_listen(

@@ -15,7 +15,7 @@ import pytest
 import foldlog
 import foldlog.client
 
-MODULES = ["foldlog", *(f"foldlog.client.{module.name}" for module in pkgutil.iter_modules(foldlog.client.__path__))]
+MODULES = ["foldlog", *(module.name for module in pkgutil.walk_packages(foldlog.client.__path__, "foldlog.client."))]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -13,7 +13,7 @@ from typing import Final
 from foldlog import __version__
 from foldlog.cli.exit_codes import FAILED, USAGE, code_of
 from foldlog.cli.output import OutputRefused, flush, remark
-from foldlog.cli.parsing import CommandParser, add_verbs
+from foldlog.cli.parsing import CommandParser, add_verbs, unknown_words_text
 from foldlog.cli.variables import Variables, all_parsers, is_switched_on, parsers_called
 from foldlog.cli.wording import error_text
 from foldlog.errors import FoldlogError
@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "dump": "show the segments, batches and indexes of a log as they are on disk",
     "copy": "copy topics between directories and brokers",
     "bench": "measure what this machine can do",
-    "demo": "watch all of it work, on a stream of payments",
+    "demo": "the whole of it at work, in a minute, with a checklist",
     "version": "what is installed here, and which parts of it are compiled",
     "completion": "the script that teaches your shell to complete foldlog's words",
 }
@@ -108,7 +108,10 @@ def parse(parser: CommandParser, arguments: Sequence[str], environment: Mapping[
     variables = Variables({} if called in OWN_VARIABLES else environment)
     for each in all_parsers(parser):
         variables.prepare(each)
-    parsed = parser.parse_args(arguments)
+    parsed, too_much = parser.parse_known_args(arguments)
+    if too_much:
+        *_, called_last = parsers_called(parser, parsed)
+        called_last.error(unknown_words_text(called_last, too_much))
     for each in parsers_called(parser, parsed):
         variables.fill(each, parsed)
     return parsed

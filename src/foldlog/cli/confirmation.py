@@ -29,7 +29,14 @@ def is_confirmed(arguments: argparse.Namespace, question: str) -> bool:
 def ask(question: str) -> bool:
     """Whether the person at the terminal says yes; nothing, and the end of the input, mean no."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+    try:
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        remark("")  # what the shell prints next has a line of its own
+        raise
+    if answer.strip().lower() in ("y", "yes"):
         return True
+    if not answer:
+        remark("")
     remark("nothing was changed")
     return False

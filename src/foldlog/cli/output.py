@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,7 +23,13 @@ def say(line: str) -> None:
 
 
 def remark(line: str) -> None:
-    """Tell the person at the terminal, on standard error: what a program reads goes to `say`."""
+    """Tell the person at the terminal, on standard error: what a program reads goes to `say`.
+
+    A terminal gets it in lines that end between words; a file gets what it is, one line.
+    """
+    if sys.stderr is not None and sys.stderr.isatty():
+        columns, _ = shutil.get_terminal_size()
+        line = textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
     print(line, file=sys.stderr, flush=True)
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from foldlog.cli.exit_codes import USAGE
+from foldlog.cli.output import remark
 
 Verbs: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 """What a module adds its verbs to."""
@@ -63,18 +64,42 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Leave with exit code 2. argparse would print the usage first, and bury the sentence below it."""
         end = "" if message.endswith("?") else ";"
-        print(f"foldlog: {message}{end} see: {self.prog} --help", file=sys.stderr)
+        remark(f"foldlog: {message}{end} see: {self.prog} --help")
         sys.exit(USAGE)
+
+    def _match_arguments_partial(self, actions: Sequence[argparse.Action], arg_strings_pattern: str) -> list[int]:
+        """Leave arguments that may be many for after the options: in `TOPIC -k KEY FILE`, argparse would take the files
+        to be none as soon as it has the topic, and wonder about FILE."""
+        counts: list[int] = super()._match_arguments_partial(actions, arg_strings_pattern)
+        if "O" in arg_strings_pattern:
+            while counts and counts[-1] == 0 and actions[len(counts) - 1].nargs == argparse.ZERO_OR_MORE:
+                counts.pop()
+        return counts
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
         names = [str(choice) for choice in action.choices]
-        near = difflib.get_close_matches(str(value), names, n=1, cutoff=_NEAREST_CUTOFF)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+        near = _nearest(str(value), names)
+        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(names)}"
         if isinstance(action, argparse._SubParsersAction):
             raise argparse.ArgumentError(None, f"no {action.dest} {value!r}; {hint}")
         raise argparse.ArgumentError(action, f"not {value!r}; {hint}")
+
+
+def unknown_words_text(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
+    """What to say of words that no option and no argument takes."""
+    options = [name for action in parser._actions for name in action.option_strings]
+    first = words[0]
+    if not first.startswith("-"):
+        return f"{first!r} is one word too many"
+    near = _nearest(first.partition("=")[0], options)
+    return f"there is no option {first!r}" + (f"; did you mean {near!r}?" if near else "")
+
+
+def _nearest(word: str, names: Sequence[str]) -> str | None:
+    near = difflib.get_close_matches(word, names, n=1, cutoff=_NEAREST_CUTOFF)
+    return near[0] if near else None
 
 
 def add_verbs(parser: argparse.ArgumentParser, kind: str = "verb") -> Verbs:

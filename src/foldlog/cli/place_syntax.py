@@ -115,8 +115,10 @@ def parse_place(text: str) -> PlaceSpec:
 def _offsets(text: str) -> PlaceSpec:
     found = _OFFSETS.fullmatch(text)
     if found is None or not text or text == ":":
-        hint = f"a time begins with @, as in {brief_repr('@' + text)}" if _LIKE_A_TIME.fullmatch(text) else PLACE_FORMS
-        raise InvalidArgument(f"{brief_repr(text)} is not a place in a topic; give {hint}")
+        if _LIKE_A_TIME.fullmatch(text):
+            meant = f"@-{text}" if text[-1].isalpha() and text[0].isdigit() and "-" not in text else f"@{text}"
+            raise InvalidArgument(f"{brief_repr(text)} is not a place in a topic; a time begins with @, as in {meant}")
+        raise InvalidArgument(f"{brief_repr(text)} is not a place in a topic; give {PLACE_FORMS}")
     start = _offset_point(found["start"] or "start", text)
     if not found["colon"]:
         return PlaceSpec(text, start)
@@ -166,7 +168,7 @@ def _time_point(point: str, text: str, notes: list[str]) -> Point:
     except (ValueError, OverflowError) as error:
         raise InvalidArgument(f"{point!r} in {text!r} is not a time of the calendar: {error}") from None
     if not _HAS_ZONE.fullmatch(point):
-        notes.append(f"{point} is taken as local time, UTC{local:%z}")
+        notes.append(f"{point} is taken as local time, {local.isoformat(timespec='minutes')}")
     return Point("time", (local - _EPOCH) // timedelta(milliseconds=1))
 
 

@@ -18,6 +18,7 @@ from foldlog.errors import CallerError, UnknownPartition
 from foldlog.limits import INPUT_LINE_BYTES_MAX
 
 if TYPE_CHECKING:
+    from foldlog.cli.interrupts import Interrupts
     from foldlog.client.handle_types import SendFuture
     from foldlog.client.kafka.producer import KafkaProducer
     from foldlog.client.producer import Producer
@@ -41,13 +42,21 @@ class Line(NamedTuple):
     data: bytes
 
 
-def input_lines(paths: Sequence[str]) -> Iterator[Line]:
-    """The lines of the files, one after the other; of standard input if there are none, or for "-"."""
+def input_lines(paths: Sequence[str], interrupts: Interrupts) -> Iterator[Line]:
+    """The lines of the files, one after the other; of standard input if there are none, or for "-".
+
+    It can be interrupted while it waits for a line; what is done with one is done as a whole.
+    """
     for path in paths or (STANDARD_INPUT,):
         source = "standard input" if path == STANDARD_INPUT else path
         with _opened(path) as stream:
             number = 0
-            while data := stream.readline(INPUT_LINE_BYTES_MAX + 1):
+            while True:
+                interrupts.check()
+                data = stream.readline(INPUT_LINE_BYTES_MAX + 1)
+                interrupts.is_put_off = True
+                if not data:
+                    break
                 number += 1
                 if data.endswith(b"\n"):
                     data = data[:-1]

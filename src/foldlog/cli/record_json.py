@@ -106,12 +106,15 @@ def _headers_text(headers: Iterable[tuple[str, bytes | None]]) -> str:
 # --- lines to records -----------------------------------------------------------------------------------------------
 
 
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
 class ParsedRecord(NamedTuple):
     """What a line says. None where it leaves partition or timestamp to whoever writes it."""
 
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: Headers
     partition: int | None
     timestamp_ms: int | None
 
@@ -122,7 +125,11 @@ def parse_line(line: bytes) -> ParsedRecord:
     >>> parse_line(b'{"key":"u1","value":{"n": 1}}')
     ParsedRecord(key=b'u1', value=b'{"n": 1}', headers=(), partition=None, timestamp_ms=None)
     """
-    fields = _members(_text_of(line))
+    text = _text_of(line)
+    printed = _as_printed(text)
+    if printed is not None:
+        return printed
+    fields = _members(text)
     for name in fields:
         if name not in FIELDS:
             raise UnreadableLine(f"has a field {brief_repr(name)}; a record has {', '.join(FIELDS)}")
@@ -138,6 +145,42 @@ def parse_line(line: bytes) -> ParsedRecord:
 
 
 _NULL: Final = (None, "null")
+_PRINTED: Final = re.compile(
+    r'\{"topic":"[^"\\]*","partition":([0-9]{1,9}),"offset":[0-9]+,"timestamp":([0-9]{1,18}),"key":'
+)
+
+
+def _as_printed(text: str) -> ParsedRecord | None:
+    """The record of a line that is written as `record_line` does, field after field; None for every other.
+
+    The same answer as that of the long way below, in a third of the time: most lines come from there.
+    """
+    found = _PRINTED.match(text)
+    if found is None:
+        return None
+    try:
+        at = found.end()
+        key, end = _scan(text, at)
+        key_text = text[at:end]
+        if not text.startswith(',"value":', end):
+            return None
+        at = end + len(',"value":')
+        value, end = _scan(text, at)
+        value_text = text[at:end]
+        headers: Headers = ()
+        if not text.endswith(',"headers":[]}') or len(text) != end + len(',"headers":[]}'):
+            if not text.startswith(',"headers":[', end):
+                return None
+            at = end + len(',"headers":')
+            pairs, end = _scan(text, at)
+            if text[end:] != "}":
+                return None
+            headers = _headers_of(pairs, text[at:end])
+    except (ValueError, RecursionError):
+        return None  # the long way says what is wrong, and where
+    return ParsedRecord(
+        _bytes_of("key", key, key_text), _bytes_of("value", value, value_text), headers, int(found[1]), int(found[2])
+    )
 
 
 def _text_of(line: bytes) -> str:
@@ -215,7 +258,7 @@ def _bytes_of(what: str, value: Any, text: str) -> bytes | None:
         raise UnreadableLine(f'has a "{what}" whose base64 is not base64') from None
 
 
-def _headers_of(value: Any, text: str) -> tuple[tuple[str, bytes | None], ...]:
+def _headers_of(value: Any, text: str) -> Headers:
     """Pairs in a list, as they are printed, or an object of names and values, as people write them."""
     if value is None:
         return ()

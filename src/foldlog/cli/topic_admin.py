@@ -25,6 +25,7 @@ from foldlog.cli.tables import (
 from foldlog.cli.topic_facts import (
     PartitionFacts,
     chosen_topics,
+    limit_text,
     parse_settings,
     partitions_of,
     setting_text,
@@ -51,12 +52,9 @@ LIST_COLUMNS: Final = (
     Column("size_bytes", "SIZE", is_number=True, is_optional=True, text=_size),
     Column("cleanup_policy", "CLEANUP"),
     Column("segments", "SEGMENTS", is_number=True, is_wide=True, is_optional=True),
-    Column("retention_ms", "RETENTION", is_wide=True, text=lambda value: setting_text("retention.ms", str(value))),
+    Column("retention_ms", "RETENTION", is_wide=True, text=lambda value: limit_text("retention.ms", int(str(value)))),
     Column(
-        "retention_bytes",
-        "RETENTION SIZE",
-        is_wide=True,
-        text=lambda value: setting_text("retention.bytes", str(value)),
+        "retention_bytes", "MAX SIZE", is_wide=True, text=lambda value: limit_text("retention.bytes", int(str(value)))
     ),
     Column("id", "ID", is_wide=True),
 )
@@ -261,7 +259,11 @@ def _extent(partitions: Sequence[PartitionFacts]) -> str:
 
 
 def create_topics(arguments: argparse.Namespace) -> int:
+    from foldlog.broker.topic_names import check_user_topic_name
+
     settings = {name: value for name, value in parse_settings(arguments.settings).items() if value is not None}
+    for name in arguments.topics:
+        check_user_topic_name(name)  # before a directory is made for it
     outcomes: list[Outcome] = []
     with open_place(arguments, write=True, make=True) as log:
         for name in arguments.topics:

@@ -114,6 +114,7 @@ def _check_group_options(arguments: argparse.Namespace) -> None:
 
 
 def _consume_as_group(arguments: argparse.Namespace, log: AnyLog, output: RecordOutput) -> None:
+    from foldlog.cli.interrupts import Interrupts
     from foldlog.cli.record_reading import POLL_RECORDS, GroupReading
     from foldlog.client.positions import TopicPartition
 
@@ -124,19 +125,21 @@ def _consume_as_group(arguments: argparse.Namespace, log: AnyLog, output: Record
         for number, (_, end) in log.offsets(topic).items()
     }
     left: int | None = arguments.count
-    with log.consumer(
-        arguments.topics,
-        group=arguments.group,
-        auto_offset_reset="latest" if begins_at_end else "earliest",
-        auto_commit=False,
-    ) as consumer:
+    reset = "latest" if begins_at_end else "earliest"
+    with (
+        log.consumer(arguments.topics, group=arguments.group, auto_offset_reset=reset, auto_commit=False) as consumer,
+        Interrupts() as interrupts,
+    ):
         reading = GroupReading(consumer)
         try:
             while left is None or left > 0:
                 records = reading.poll(POLL_RECORDS if left is None else min(left, POLL_RECORDS))
                 if records:
+                    # Together: what is seen by whoever presses Ctrl-C is committed.
+                    interrupts.is_put_off = True
                     output.write(records)
                     reading.printed(records)
+                    interrupts.check()
                 if left is not None:
                     left -= len(records)
                 if not arguments.follow and reading.is_at(ends):

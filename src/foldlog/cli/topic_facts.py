@@ -126,13 +126,23 @@ def setting_text(name: str, value: str) -> str:
         return "-1 (no limit)"
     if not value.isdecimal() or int(value) < 1000 or int(value) >= 1 << 62:
         return value
+    told = None
     if name.endswith(".ms"):
         told = duration_text(int(value))
-    elif name.endswith(".bytes"):
+    elif name.endswith(".bytes") and parse_size_bytes(size_text(int(value))) == int(value):
         told = size_text(int(value))
-    else:
-        return value
-    return value if told in (f"{value}ms", f"{value} B") else f"{value} ({told})"
+    return value if told in (None, f"{value}ms", f"{value} B") else f"{value} ({told})"
+
+
+def limit_text(name: str, value: int) -> str:
+    """A limit of retention for a table, short.
+
+    >>> limit_text("retention.ms", 604_800_000), limit_text("retention.bytes", -1)
+    ('7d', 'no limit')
+    """
+    if value < 0:
+        return "no limit"
+    return duration_text(value) if name.endswith(".ms") else size_text(value)
 
 
 def settings_rows(log: AnyLog, topic: str) -> list[dict[str, object]]:

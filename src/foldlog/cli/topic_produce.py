@@ -90,8 +90,10 @@ def header_value(text: str) -> tuple[str, bytes]:
 
 
 def run_produce(arguments: argparse.Namespace) -> int:
+    from foldlog.cli.interrupts import Interrupts
     from foldlog.cli.record_input import STANDARD_INPUT, Line, Sending, input_lines, json_parser, text_parser
     from foldlog.cli.record_json import UnreadableLine
+    from foldlog.client.partitioners import checked_partition
 
     _check_options(arguments)
     headers = tuple(arguments.headers or ())
@@ -106,22 +108,26 @@ def run_produce(arguments: argparse.Namespace) -> int:
             partition=partition,
             is_tombstone=arguments.tombstone,
         )
-    if arguments.tombstone and arguments.key is not None:
-        lines = iter([Line("the command line", 1, arguments.key)])
-    else:
-        lines = input_lines(arguments.files)
-        if sys.stdin.isatty() and STANDARD_INPUT in (arguments.files or [STANDARD_INPUT]):
+    is_read = not (arguments.tombstone and arguments.key is not None)
+    with open_place(arguments, write=True) as log, Interrupts() as interrupts:
+        count = log.topic(arguments.topic).partition_count
+        if partition is not None:
+            checked_partition(arguments.topic, partition, count)
+        if is_read and sys.stdin.isatty() and STANDARD_INPUT in (arguments.files or [STANDARD_INPUT]):
             remark("a record a line; Ctrl-D ends it")
-    with open_place(arguments, write=True) as log:
-        log.topic(arguments.topic)
         with log.producer(compression=arguments.compression) as producer:
             sending = Sending(producer, arguments.topic)
             try:
+                if is_read:
+                    lines = input_lines(arguments.files, interrupts)
+                else:
+                    lines = iter([Line("the command line", 1, arguments.key)])
                 sending.send_lines(lines, parse)
                 sending.finish()
             except KeyboardInterrupt:
                 sending.finish()
-                remark(sending.written)
+                # Below the ^C that a terminal shows.
+                remark(f"\n{sending.written}" if sys.stderr.isatty() else sending.written)
                 raise
             except UnreadableLine:
                 raise  # its sentence says how far it came

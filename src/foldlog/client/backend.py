@@ -7,7 +7,7 @@ messages, is loaded by who needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from foldlog.log.partition import Appended, Partition
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foldlog.errors import FoldlogError
     from foldlog.log.compaction import CompactionReport
     from foldlog.log.recompression import RecompressionReport
+    from foldlog.records.loops import Record
 
 OnAppended = Callable[[Appended | None, "FoldlogError | None"], None]
 """Called once: with where the batch went, durably, or with what went wrong."""
@@ -126,6 +127,87 @@ class Backend(Protocol):
     def delete_group(self, group: str) -> None: ...
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None: ...
+
+
+class Looked(Protocol):
+    """What tells whether there is such a topic, or such a partition: UnknownTopic, UnknownPartition."""
+
+    def topic(self, name: str) -> object: ...
+
+    def partition(self, topic: str, number: int) -> object: ...
+
+
+class ReadPartition(Protocol):
+    """What a consumer asks of a partition that it reads."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None: ...
+
+
+class ReaderCursor(Protocol):
+    """A consumer's place in a partition, see `foldlog.client.cursors.Cursor`."""
+
+    @property
+    def partition(self) -> TopicPartition: ...
+
+    @property
+    def log(self) -> ReadPartition: ...
+
+    is_paused: bool
+
+    def seek(self, offset: int) -> None: ...
+
+    def known_position(self) -> int: ...
+
+    def lag(self) -> int: ...
+
+
+class ReaderBell(Protocol):
+    """What wakes a consumer that waits."""
+
+    def ring(self) -> object: ...
+
+    def close(self) -> None: ...
+
+
+class Reading(Protocol):
+    """How a consumer reads: `consumption.Consumption` from a directory, `kafka.consumption` from a cluster."""
+
+    @property
+    def arrivals(self) -> ReaderBell: ...
+
+    def subscribe(self, topics: tuple[str, ...]) -> None: ...
+
+    def assign(self, partitions: list[TopicPartition]) -> None: ...
+
+    def let_go(self) -> None: ...
+
+    def assignment(self) -> set[TopicPartition]: ...
+
+    def cursor(self, topic: str, number: int) -> ReaderCursor: ...
+
+    def chosen(self, partitions: list[TopicPartition]) -> Sequence[ReaderCursor]: ...
+
+    def next_records(self, limit: int, timeout_ms: float | None) -> list[Record]: ...
+
+    def next_record(self) -> Record | None: ...
+
+    def count_as_handled(self) -> None: ...
+
+    def count_last_as_handled(self) -> None: ...
+
+    def commit_all(self, metadata: str) -> None: ...
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None: ...
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None: ...
+
+    def forked(self) -> None: ...
 
 
 class GroupMemberships(Protocol):

@@ -5,14 +5,13 @@ What it promises stands here; how it is done, in `consumption.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
-from foldlog.client.backend import Backend, GroupMemberships
+from foldlog.client.backend import Backend, GroupMemberships, Looked, ReaderCursor, Reading
 from foldlog.client.consumer_settings import ConsumerSettings
 from foldlog.client.consumption import Consumption
-from foldlog.client.cursors import Cursor
 from foldlog.client.forks import watch_forks
 from foldlog.client.positions import TopicPartition, checked_count, checked_offset, checked_partitions, commit_entries
 from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, WrongProcess
@@ -53,14 +52,17 @@ class Consumer:
     ) -> None:
         """Use `Log.consumer`, which explains the settings."""
         settings = settings or ConsumerSettings()
+        self._begin(broker, Consumption(broker, memberships, settings), settings)
+        if topics is not None:
+            self.subscribe(topics)
+
+    def _begin(self, broker: Looked, reading: Reading, settings: ConsumerSettings) -> None:
         self._broker = broker
         self._max_records = settings.max_records
-        self._reading = Consumption(broker, memberships, settings)
+        self._reading = reading
         self._refusal: type[FoldlogError] | None = None
         self._holds_one = False
         watch_forks(self)
-        if topics is not None:
-            self.subscribe(topics)
 
     # --- what to read ---------------------------------------------------------------------------------------------
 
@@ -401,6 +403,6 @@ class Consumer:
         self._holds_one = False
         self._reading.count_as_handled()
 
-    def _chosen(self, partitions: tuple[tuple[str, int], ...]) -> list[Cursor]:
+    def _chosen(self, partitions: tuple[tuple[str, int], ...]) -> Sequence[ReaderCursor]:
         self._check_usable()
         return self._reading.chosen(checked_partitions(partitions))

@@ -9,7 +9,9 @@ from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.group_messages import check_group_name
 from foldlog.client.descriptions import GroupDescription, MemberDescription, not_empty, unknown_group
 from foldlog.client.kafka.faults import Where
-from foldlog.client.kafka.topics import CALL_S, KafkaTopics
+from foldlog.client.kafka.records import committed_in, place_of
+from foldlog.client.kafka.topics import KafkaTopics
+from foldlog.client.partitioners import checked_partition
 from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
 from foldlog.errors import (
     GroupNotEmpty,
@@ -42,15 +44,15 @@ class KafkaGroups(KafkaTopics):
 
     def groups(self) -> list[str]:
         """Every group that has members or committed offsets, in order."""
-        listed = self._handles.call(self._admin.list_consumer_groups(request_timeout=CALL_S))
+        listed = self._handles.call(self._admin.list_consumer_groups(request_timeout=self._call_s))
         if listed.errors and not listed.valid:
-            raise self._handles.fault(listed.errors[0])
+            raise self._handles.fault(self._handles.kafka_exception(listed.errors[0]))
         return sorted({one.group_id for one in listed.valid})
 
     def describe_group(self, group: str) -> GroupDescription:
         """State, protocol and members; UnknownGroup if it has neither members nor committed offsets."""
         check_group_name(group)
-        asked = self._admin.describe_consumer_groups([group], request_timeout=CALL_S)
+        asked = self._admin.describe_consumer_groups([group], request_timeout=self._call_s)
         found: ConsumerGroupDescription = self._handles.call(asked[group], Where(group=group))
         state = _STATES.get(found.state.name, found.state.name.title().replace("_", ""))
         if state == "Dead":
@@ -72,15 +74,15 @@ class KafkaGroups(KafkaTopics):
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         check_group_name(group)
-        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=CALL_S)
+        asked = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=self._call_s
+        )
         try:
             found = self._handles.call(asked[group], Where(group=group))
         except UnknownGroup:
             return {}
         return {
-            TopicPartition(one.topic, one.partition): OffsetAndMetadata(
-                one.offset, -1 if one.leader_epoch is None else one.leader_epoch, one.metadata or ""
-            )
+            TopicPartition(one.topic, one.partition): committed_in(one)
             for one in sorted(found.topic_partitions or (), key=lambda place: (place.topic, place.partition))
             if one.offset >= 0 and one.error is None
         }
@@ -88,7 +90,7 @@ class KafkaGroups(KafkaTopics):
     def lag(self, group: str) -> dict[TopicPartition, int]:
         """How many offsets lie between what a group has committed and the end, per partition it has committed in."""
         places = self.committed(group)
-        bounds = self._bounds(places)
+        bounds = self.bounds(places)
         return {
             partition: max(0, bounds[partition].high_watermark - place.offset)
             for partition, place in sorted(places.items())
@@ -125,10 +127,10 @@ class KafkaGroups(KafkaTopics):
                 f"a group is moved to a dict such as {{('orders', 0): 'start'}}, not to {brief_repr(offsets)}"
             )
         partitions = checked_partitions(offsets)
-        for topic in {one.topic: None for one in partitions}:
-            for _, number in [one for one in partitions if one.topic == topic]:
-                self._checked_partition(topic, number)
-        bounds = self._bounds(partitions)
+        counts = {topic: self.partition_count(topic) for topic in {one.topic: None for one in partitions}}
+        for topic, number in partitions:
+            checked_partition(topic, number, counts[topic])
+        bounds = self.bounds(partitions)
         return {
             one: OffsetAndMetadata(resolve_place(bounds[one], offsets[one], "offset"), bounds[one].leader_epoch)
             for one in partitions
@@ -137,16 +139,12 @@ class KafkaGroups(KafkaTopics):
     def _commit_outside(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """As nobody's member."""
         from confluent_kafka import ConsumerGroupTopicPartitions
-        from confluent_kafka import TopicPartition as Committed
 
         if not places:
             return
-        wanted = [
-            Committed(one.topic, one.partition, place.offset, place.metadata, _epoch(place.leader_epoch))
-            for one, place in places.items()
-        ]
+        wanted = [place_of(one, place) for one, place in places.items()]
         asked = self._admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=CALL_S
+            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._call_s
         )
         answer = self._handles.call(asked[group], Where(group=group))
         for one in answer.topic_partitions or ():
@@ -157,7 +155,7 @@ class KafkaGroups(KafkaTopics):
     def delete_group(self, group: str) -> None:
         """Forget a group without members, and all it committed. UnknownGroup, GroupNotEmpty."""
         check_group_name(group)
-        asked = self._admin.delete_consumer_groups([group], request_timeout=CALL_S)
+        asked = self._admin.delete_consumer_groups([group], request_timeout=self._call_s)
         self._handles.call(asked[group], Where(group=group))
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
@@ -168,7 +166,3 @@ class KafkaGroups(KafkaTopics):
         chosen = checked_partitions(partitions)
         if chosen:
             delete_offsets(self._handles.url, group, chosen)
-
-
-def _epoch(leader_epoch: int) -> int | None:
-    return None if leader_epoch < 0 else leader_epoch

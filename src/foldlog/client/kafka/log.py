@@ -15,7 +15,6 @@ from foldlog.client.kafka.groups import KafkaGroups
 from foldlog.client.kafka.handles import Handles
 from foldlog.client.kafka.producer import KafkaProducer
 from foldlog.client.kafka.reading import Slice
-from foldlog.client.kafka.topics import Bounds
 from foldlog.client.kafka.url import parse_url
 from foldlog.client.log import DEFAULT_COLUMNS
 from foldlog.client.outgoing import Headers
@@ -191,6 +190,7 @@ class KafkaLog(KafkaGroups):
         from foldlog.client.kafka.consumer import KafkaConsumer
 
         self._handles.check_usable()
+        consumers = self._consumers
         settings = ConsumerSettings(
             group,
             auto_offset_reset,
@@ -207,7 +207,7 @@ class KafkaLog(KafkaGroups):
             if not isinstance(topics, Iterable):
                 raise InvalidArgument(f"topics={brief_repr(topics)} is neither a topic's name nor a list of names")
             topics = [require_text(name) for name in topics]
-        made = KafkaConsumer(self, self._handles, topics, settings)
+        made = KafkaConsumer(self, self._handles, topics, settings, lambda: [one.reading for one in list(consumers)])
         self._consumers.add(made)
         return made
 
@@ -240,7 +240,7 @@ class KafkaLog(KafkaGroups):
             checked_count("max_records", max_records)
         timeout_ms = checked_timeout_ms(timeout_ms)
         deserializers = (deserializer(key_deserializer), deserializer(value_deserializer))
-        bounds = self._look(topic, self._one_partition(topic, partition))
+        bounds = self.bounds_of(topic, self._one_partition(topic, partition))
         wanted = Slice(
             self._handles,
             bounds,
@@ -248,7 +248,7 @@ class KafkaLog(KafkaGroups):
             None if stop is None else resolve_stop(bounds, stop),
             max_records,
             deserializers,
-            self._look,
+            self.bounds_of,
         )
         return wanted.follow(timeout_ms) if follow else wanted.records()
 
@@ -272,7 +272,7 @@ class KafkaLog(KafkaGroups):
             raise InvalidArgument(f"partitions={brief_repr(partitions)} is not a list of partition numbers")
         numbers = sorted({checked_partition(topic, number, count) for number in chosen})
         starts, stops = per_partition(start, numbers, "start"), per_partition(stop, numbers, "stop")
-        bounds = self._bounds((topic, number) for number in numbers)
+        bounds = self.bounds((topic, number) for number in numbers)
         slices = [
             Slice(
                 self._handles,
@@ -281,7 +281,7 @@ class KafkaLog(KafkaGroups):
                 resolve_stop(one, stops.get(number, "end")),
                 None,
                 (None, None),
-                self._look,
+                self.bounds_of,
             )
             for (_, number), one in bounds.items()
         ]
@@ -292,10 +292,6 @@ class KafkaLog(KafkaGroups):
         if partition is None and count != 1:
             raise InvalidArgument(f"topic {topic!r} has {count} partitions; say which, from 0 to {count - 1}")
         return checked_partition(topic, 0 if partition is None else partition, count)
-
-    def _look(self, topic: str, number: int) -> Bounds:
-        self._checked_partition(topic, number)
-        return self._bounds([(topic, number)])[topic, number]
 
     # --- closing --------------------------------------------------------------------------------------------------
 
@@ -310,7 +306,8 @@ class KafkaLog(KafkaGroups):
             try:
                 open_one.close()
             except FoldlogError as error:
-                faults.append(error)
+                if open_one is not self._appender:  # each append has raised its own
+                    faults.append(error)
         self._handles.close()
         if faults:
             raise faults[0]

@@ -1,0 +1,60 @@
+"""Where a log can be, for tests that one API has to pass everywhere: in this process, beside its writer, on a cluster.
+
+Another cluster, such as Apache Kafka's, is one more entry of PLACES. Topics and groups of a test get names of their
+own, since a place may be shared by all tests and outlive them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import foldlog
+from foldlog.testing import KafkaBroker
+
+AnyLog = foldlog.Log | foldlog.KafkaLog
+
+WAIT_MS = 60_000
+"""How long a test waits for a record; nothing is expected to take this long."""
+
+
+@contextmanager
+def embedded(path: Path) -> Iterator[AnyLog]:
+    """A directory that this process writes."""
+    with foldlog.open(path) as log:
+        yield log
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[AnyLog]:
+    """A directory that another log writes and serves."""
+    with foldlog.open(path, listen=True), foldlog.open(path) as log:
+        assert log.is_remote
+        yield log
+
+
+@contextmanager
+def cluster(path: Path) -> Iterator[AnyLog]:
+    """Our own broker, reached as any cluster is."""
+    # Members hear of a rebalance with a heartbeat, which is 3 s apart as Kafka has it.
+    url = "kafka://{}?heartbeat.interval.ms=200"
+    with KafkaBroker.launch(path=path) as broker, foldlog.connect(url.format(broker)) as log:
+        yield log
+
+
+PLACES: dict[str, Callable[[Path], AbstractContextManager[AnyLog]]] = {
+    "embedded": embedded,
+    "beside": beside,
+    "cluster": cluster,
+}
+
+
+def polled(consumer: foldlog.Consumer, count: int) -> list[foldlog.Record]:
+    """The next `count` records, however many polls they take."""
+    records: list[foldlog.Record] = []
+    while len(records) < count:
+        found = consumer.poll(timeout_ms=WAIT_MS)
+        assert found, f"only {len(records)} of {count} records came"
+        records += found
+    return records
