@@ -3,6 +3,7 @@
 #   make PYTHON=python3.12 test      another interpreter (3.11 or newer)
 #   make VENV=/tmp/venv test         another place for the virtual environment
 #   make test ARGS="-k retention"    arguments for pytest
+#   make demo ONCE=1                 end after the checklist, and fail unless every line of it holds
 
 PYTHON  ?= python3
 VENV    ?= .venv
@@ -38,8 +39,8 @@ lint: $(READY) ## style, types, and who may import whom
 bench: $(READY) ## measure speed beside the machine's limit and the alternatives
 	$(BIN)/python -m bench $(ARGS)
 
-demo: $(READY) ## eight payments, three readers, and nobody disturbs anybody
-	$(BIN)/python demo/readers.py
+demo: $(READY) ## the whole of it at work, in a minute, and a checklist; ONCE=1 ends by itself
+	@$(BIN)/python -m foldlog.cli.main demo $(if $(ONCE),--once) $(ARGS)
 
 clean: ## remove what was compiled and cached; the virtual environment stays (rm -r .venv)
 	rm -rf build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache $(READY)

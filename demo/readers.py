@@ -3,7 +3,7 @@
 A log is not a queue: reading removes nothing, every reader keeps its own place, and the writer never waits for any of
 them. Everything printed here was read back from the log, and every claim is checked before it is printed.
 
-Run it with `make demo`, or `python demo/readers.py`.
+Run it with `python demo/readers.py`; `make demo` shows the rest.
 """
 
 from __future__ import annotations

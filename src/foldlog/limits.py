@@ -180,6 +180,22 @@ HTTP_BODY_BYTES_MAX = 1 << 20
 HTTP_STALL_MS = 30_000
 """How long a connection may take to send a request, or to read a piece of its answer; twice a usual scrape interval."""
 
+CONSOLE_LISTENERS_MAX = 24
+"""Pages that listen to the console's events at the same time. Each holds one of the connections above for as long as it
+is open, and asks on others."""
+
+CONSOLE_CELLS_MAX = 400
+"""Records of one strip: more than a screen shows."""
+
+CONSOLE_READ_BYTES_MAX = 4 << 20
+"""What one request of the console reads of the log, but for a single batch that is larger."""
+
+CONSOLE_FIELD_BYTES_MAX = 256 << 10
+"""Of a key, a value or a header that is shown; what is longer is cut, and says so."""
+
+CONSOLE_SEGMENTS_MAX = 1000
+"""Segments that one answer describes: each takes a look into its file."""
+
 WRITER_SEARCH_MS = 3000
 """How long to look for whoever writes a directory: a server needs less between taking the lock and listening."""
 

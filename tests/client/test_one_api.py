@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ import pytest
 import foldlog
 from client.log_places import PLACES, WAIT_MS, AnyLog, polled
 from foldlog import errors
+from foldlog.client.log import DEFAULT_COLUMNS
 
 _numbers = itertools.count()
 
@@ -38,6 +40,11 @@ def topic() -> str:
 @pytest.fixture
 def group(topic: str) -> str:
     return f"group-of-{topic}"
+
+
+def committed(log: AnyLog, group: str, topic: str) -> int:
+    """What the group committed in partition 0."""
+    return log.committed(group)[foldlog.TopicPartition(topic, 0)].offset
 
 
 def filled(log: AnyLog, topic: str, count: int, partitions: int = 1) -> None:
@@ -83,7 +90,7 @@ def test_a_topic_that_is_there_is_not_made_again(log: AnyLog, topic: str) -> Non
 def test_a_topic_that_is_not_there_is_named_with_those_that_are(log: AnyLog, topic: str) -> None:
     log.create_topic(topic)
     missing = f"no-{topic}"
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: log.topic(missing),
         lambda: log.topic_config(missing),
         lambda: log.offsets(missing),
@@ -107,7 +114,7 @@ def test_a_topic_that_is_not_there_is_named_with_those_that_are(log: AnyLog, top
 
 def test_a_partition_that_is_not_there_is_named(log: AnyLog, topic: str) -> None:
     log.create_topic(topic, partitions=2)
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: log.append(topic, "x", partition=2),
         lambda: log.read(topic, 2),
         lambda: log.consumer().assign([(topic, 2)]),
@@ -190,7 +197,7 @@ def test_a_producer_keeps_order_in_every_compression(log: AnyLog, topic: str, co
 def test_a_batch_is_checked_before_any_of_it_is_sent(log: AnyLog, topic: str) -> None:
     log.create_topic(topic)
     with log.producer() as producer:
-        with pytest.raises(errors.SerializationError, match="record 1 of the batch.*nothing was sent"):
+        with pytest.raises(errors.SerializationError, match=r"record 1 of the batch.*nothing was sent"):
             producer.send_batch(topic, [{"value": b"a"}, {"value": object()}])
         assert [one.result().offset for one in producer.send_batch(topic, [{"value": b"a"}, {"value": b"b"}])] == [0, 1]
 
@@ -300,16 +307,7 @@ def test_a_table_goes_in_and_comes_out_the_same(log: AnyLog, topic: str) -> None
     )
     assert log.append_arrow(topic, table) == {0: (0, 1), 1: (0, 2)}
     found = log.read_arrow(topic)
-    assert found.schema.names == [
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        "timestamp_type",
-        "key",
-        "value",
-        "headers",
-    ]
+    assert found.schema.names == list(DEFAULT_COLUMNS)
     assert found.column("partition").to_pylist() == [0, 1, 1]
     assert found.column("offset").to_pylist() == [0, 0, 1]
     assert found.column("key").to_pylist() == [None, b"a", b"c"]
@@ -337,17 +335,17 @@ def test_a_group_goes_on_where_it_committed(log: AnyLog, topic: str, group: str)
     assert group in log.groups()
     with log.consumer([topic], group) as consumer:
         assert [record.value for record in polled(consumer, 3)] == [b"2", b"3", b"4"]
-    assert log.committed(group)[topic, 0].offset == 5
+    assert committed(log, group, topic) == 5
 
 
 def test_what_a_consumer_works_on_is_not_committed_by_itself(log: AnyLog, topic: str, group: str) -> None:
     filled(log, topic, 3)
-    settings = {"auto_offset_reset": "earliest", "auto_commit_interval_ms": 1}
-    with pytest.raises(ZeroDivisionError), log.consumer([topic], group, max_records=1, **settings) as consumer:  # type: ignore[arg-type]
+    consumer = log.consumer([topic], group, auto_offset_reset="earliest", auto_commit_interval_ms=1, max_records=1)
+    with suppress(ZeroDivisionError), consumer:
         polled(consumer, 1)
         polled(consumer, 1)
         raise ZeroDivisionError
-    assert log.committed(group)[topic, 0].offset == 1
+    assert committed(log, group, topic) == 1
 
 
 def test_a_consumer_without_a_group_reads_all_and_commits_nothing(log: AnyLog, topic: str) -> None:
@@ -438,7 +436,7 @@ def test_a_loop_over_a_consumer_counts_one_record_at_a_time(log: AnyLog, topic: 
         for record in consumer:
             if record.offset == 1:
                 break
-    assert log.committed(group)[topic, 0].offset == 1
+    assert committed(log, group, topic) == 1
 
 
 def test_two_members_share_a_topic_and_the_second_takes_over(log: AnyLog, topic: str, group: str) -> None:
@@ -486,7 +484,7 @@ def test_a_group_without_members_is_moved_and_forgotten(log: AnyLog, topic: str,
     assert log.lag(group) == {(topic, 0): 2, (topic, 1): 0}
     assert log.describe_group(group) == foldlog.GroupDescription(group, "Empty", "", ())
     log.move_group(group, {(topic, 0): "start"})
-    assert log.committed(group)[topic, 0].offset == 0
+    assert committed(log, group, topic) == 0
     with pytest.raises(errors.OffsetOutOfRange):
         log.reset_group(group, {(topic, 0): 5})
     log.delete_offsets(group, [(topic, 0)])
@@ -510,7 +508,7 @@ def test_a_group_with_members_is_not_moved_and_they_are_named(log: AnyLog, topic
             log.delete_group(group)
         with pytest.raises(errors.GroupNotEmpty):
             log.delete_offsets(group, [(topic, 0)])
-        assert log.committed(group)[topic, 0].offset == 3
+        assert committed(log, group, topic) == 3
 
 
 @pytest.mark.parametrize("instance", [None, "worker-1"])
@@ -523,15 +521,15 @@ def test_evicted_members_come_back_at_the_new_offsets(
     ) as consumer:
         assert len(polled(consumer, 5)) == 5
         log.move_group(group, {(topic, 0): 2}, evict=True)
-        assert log.committed(group)[topic, 0].offset == 2
+        assert committed(log, group, topic) == 2
         assert [record.offset for record in polled(consumer, 3)] == [2, 3, 4]
-    assert log.committed(group)[topic, 0].offset == 5
+    assert committed(log, group, topic) == 5
 
 
 def test_evicting_nobody_is_moving(log: AnyLog, topic: str, group: str) -> None:
     filled(log, topic, 3)
     log.move_group(group, {(topic, 0): 1}, evict=True)
-    assert log.committed(group)[topic, 0].offset == 1
+    assert committed(log, group, topic) == 1
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------

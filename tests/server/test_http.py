@@ -341,7 +341,7 @@ def test_the_nearest_route_answers() -> None:
     routes = Routes([Route("GET", path, named(path)) for path in paths])
 
     def found(path: str) -> bytes:
-        handler = routes.find("GET", path)
+        handler = routes.find(Request("GET", path))
         assert not isinstance(handler, Response)
         answer = handler(Request("GET", path))
         assert isinstance(answer, Response)

@@ -223,6 +223,11 @@ class Broker(GroupCalls):
         self._refuse_closed()
         return sorted(name for name in self._storage.catalog().topics if include_internal or not is_internal(name))
 
+    @property
+    def catalog(self) -> Catalog:
+        """All topics at this moment: another object after each change, the same one until then."""
+        return self._storage.catalog()
+
     def topic(self, name: str) -> Topic:
         """UnknownTopic if there is none of that name."""
         self._refuse_closed()

@@ -14,6 +14,7 @@ from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition, check_of
 from foldlog.broker.group_messages import GroupDescription, GroupListing, MemberIdentity
 from foldlog.broker.group_store import Acknowledged, GroupStore
 from foldlog.broker.groups import GroupCoordinator
+from foldlog.broker.offsets_format import CommittedOffset
 
 
 class GroupCalls(ABC):
@@ -90,6 +91,11 @@ class GroupCalls(ABC):
         """
         self._refuse_unusable()
         return self._groups.committed(group, partitions, with_negative=with_negative)
+
+    def commits(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """What the group committed, as it is kept: with the time of each commit, negative offsets too."""
+        self._refuse_unusable()
+        return self._groups.commits(group)
 
     def group_names(self) -> list[str]:
         """Every group that has members, a generation or committed offsets, in order."""

@@ -31,7 +31,7 @@ from foldlog.broker.group_messages import (
     check_group_name,
 )
 from foldlog.broker.groups import GroupCoordinator
-from foldlog.broker.offsets_format import decode_key
+from foldlog.broker.offsets_format import CommittedOffset, decode_key
 from foldlog.broker.topic_names import OFFSETS_TOPIC
 from foldlog.clock import Clock
 from foldlog.errors import FoldlogError, LogClosed, ReadOnly, StorageError
@@ -250,16 +250,21 @@ class GroupStore:
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, with_negative: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the group committed, durably; partitions without a commit are left out."""
+        return {
+            partition: OffsetAndMetadata(offset.offset, offset.leader_epoch, offset.metadata)
+            for partition, offset in self.commits(group, partitions).items()
+            if with_negative or offset.offset >= 0
+        }
+
+    def commits(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The same as it is kept, with the time of each commit."""
         check_group_name(group)
         with self.lock:
             self._ready()
             self._take_in()
-            found = self._offsets.fetch(group, partitions)
-        return {
-            partition: OffsetAndMetadata(offset.offset, offset.leader_epoch, offset.metadata)
-            for partition, offset in found.items()
-            if with_negative or offset.offset >= 0
-        }
+            return self._offsets.fetch(group, partitions)
 
     def forget_topic(self, topic: str) -> None:
         """Delete what was committed in a topic that is gone: one of the same name must not inherit it. Durable."""

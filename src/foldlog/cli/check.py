@@ -1,4 +1,8 @@
-"""`foldlog check`: verify a log, or files of one; rebuild what is derived; set aside what is damaged."""
+"""`foldlog check`: verify a log, or files of one; rebuild what is derived; set aside what is damaged.
+
+Threads share the work, not processes: reading, checksums and expanding compressed batches all run without the
+interpreter's lock, so there is nothing to start and nothing to send.
+"""
 
 from __future__ import annotations
 

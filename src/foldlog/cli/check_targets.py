@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,7 @@ from foldlog.broker.catalog import CATALOG_NAME, Catalog, Topic
 from foldlog.broker.data_directory import open_for_reading
 from foldlog.broker.topic_names import is_partition_directory, partition_directory
 from foldlog.errors import InvalidArgument, LogNotFound, UnknownTopic
-from foldlog.files.base import Files
+from foldlog.files.base import Entry, Files
 from foldlog.log.layout import read_layout
 
 KAFKA_PROPERTIES: Final = "meta.properties"
@@ -50,11 +51,12 @@ def find_targets(files: Files, path: str, topic: str | None) -> Targets:
         if read_layout(names).logs:
             return _partition(files, path, topic)
         if any(entry.name == KAFKA_PROPERTIES for entry in names):
-            found = sorted(entry.name for entry in names if entry.is_directory and is_partition_directory(entry.name))
-            wanted = [name for name in found if topic is None or name.rpartition("-")[0] == topic]
+            found = partitions_in(names)
+            wanted = [(name, number) for name, number in found if topic in (None, name)]
             if topic is not None and not wanted:
-                raise UnknownTopic(topic, sorted({name.rpartition("-")[0] for name in found}))
-            return Targets(path, None, tuple(Target(name, f"{path}/{name}") for name in wanted))
+                raise UnknownTopic(topic, sorted({name for name, _ in found}))
+            directories = [partition_directory(name, number) for name, number in wanted]
+            return Targets(path, None, tuple(Target(name, f"{path}/{name}") for name in directories))
     try:
         catalog = open_for_reading(files, path)
     except LogNotFound:
@@ -64,6 +66,12 @@ def find_targets(files: Files, path: str, topic: str | None) -> Targets:
     topics = [catalog.topics[name] for name in sorted(catalog.topics) if topic in (None, name)]
     chosen = tuple(_of(path, one, number) for one in topics for number in range(one.partition_count))
     return Targets(path, catalog, chosen, is_all=topic is None)
+
+
+def partitions_in(entries: Iterable[Entry]) -> list[tuple[str, int]]:
+    """Topic and number of each directory that could be a partition, in order."""
+    names = [entry.name for entry in entries if entry.is_directory and is_partition_directory(entry.name)]
+    return sorted((name.rpartition("-")[0], int(name.rpartition("-")[2])) for name in names)
 
 
 def _of(path: str, topic: Topic, number: int) -> Target:

@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--once", action="store_true", help="end after the checklist, with 0 only if every line of it holds"
     )
     parser.add_argument(
-        "--rate", metavar="N", type=int, default=1500, help="payments to write each second (default: 1500)"
+        "--rate", metavar="N", type=int, default=1000, help="payments to write each second (default: 1000)"
     )
     parser.set_defaults(run=run)
 

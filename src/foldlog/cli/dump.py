@@ -11,12 +11,14 @@ from typing import Final
 
 from foldlog.broker.catalog import CATALOG_NAME
 from foldlog.broker.data_directory import CHECKPOINT_NAME
-from foldlog.broker.topic_names import is_partition_directory
+from foldlog.broker.topic_names import partition_directory
 from foldlog.cli import dump_hints as hints
+from foldlog.cli.check_targets import partitions_in
 from foldlog.cli.dump_items import Item, Items
 from foldlog.cli.dump_segment import SegmentDump, Wanted
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.output import naming_output, say
+from foldlog.cli.tables import FORMATS
 from foldlog.cli.wording import counted
 from foldlog.errors import InvalidArgument, LogNotFound, UnknownPartition, UnknownTopic
 from foldlog.files.base import Files, read_file
@@ -50,9 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="of directories also indexes, snapshots, epochs, checkpoint")
     parser.add_argument(
         "--format",
-        choices=("text", "wide", "json"),
+        metavar="FORMAT",
+        choices=FORMATS,
         default="text",
-        help="text (default), wide: long values whole, or json: one object a line",
+        help="text (the default), wide (long values whole) or json (one object a line)",
     )
     parser.set_defaults(run=run)
 
@@ -121,22 +124,18 @@ def _all_files(files: Files, arguments: argparse.Namespace) -> Iterator[str]:
 
 def _chosen(files: Files, path: str, arguments: argparse.Namespace) -> list[str]:
     """The partitions' directories of a log, ours or Kafka's, in the order of their numbers."""
-    found = [
-        (entry.name.rpartition("-")[0], int(entry.name.rpartition("-")[2]))
-        for entry in files.entries(path)
-        if entry.is_directory and is_partition_directory(entry.name)
-    ]
+    found = partitions_in(files.entries(path))
     if not found:
         raise LogNotFound(f"there is neither a segment nor a partition in {path}; name a directory of a log")
     topic, number = arguments.topic, arguments.partition
     if topic is not None and topic not in {name for name, _ in found}:
         raise UnknownTopic(topic, sorted({name for name, _ in found}))
-    chosen = sorted(one for one in found if topic in (None, one[0]) and number in (None, one[1]))
+    chosen = [one for one in found if topic in (None, one[0]) and number in (None, one[1])]
     if not chosen:
         if topic is None:
             raise InvalidArgument(f"no topic in {path} has a partition {number}")
         raise UnknownPartition(topic, number, 1 + max(known for name, known in found if name == topic))
-    return [f"{name}-{partition}" for name, partition in chosen]
+    return [partition_directory(name, partition) for name, partition in chosen]
 
 
 def _of_partition(path: str, names: list[str], start: int, stop: int, *, everything: bool) -> Iterator[str]:

@@ -46,6 +46,7 @@ class ProgressBar:
             if self._is_drawn:
                 self._write("\r\x1b[K")
                 self._is_drawn = False
+                self._drawn_ms -= _REDRAW_MS  # again at once
 
     def _write(self, text: str) -> None:
         if self._stream is not None:

@@ -32,6 +32,8 @@ _M_MMAP_THRESHOLD: Final = -3
 _LARGE_BYTES: Final = 4 << 20
 _KEPT_BYTES: Final = 8 << 20
 
+DEFAULT_CONSOLE: Final = "127.0.0.1:8080"
+
 DESCRIPTION: Final = """\
 Serves the log in DIR to Kafka clients, and makes the directory if it is not there; ":memory:" is a log that is gone
 with the process. Prints one line when it is ready. SIGTERM, SIGINT and SIGHUP answer what is under way, sync and leave;
@@ -68,6 +70,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /healthz there")
     parser.add_argument(
+        "--console",
+        metavar="HOST:PORT",
+        nargs="?",
+        const=DEFAULT_CONSOLE,
+        help=f"serve the console, a page for browsers, there (default: {DEFAULT_CONSOLE}; port 0 is any free one)",
+    )
+    parser.add_argument(
+        "--console-token",
+        metavar="TOKEN",
+        help="what a browser has to know; made up and printed where other machines reach the console",
+    )
+    parser.add_argument(
+        "--console-read-only", action="store_true", help="refuse every change that is asked for in the console"
+    )
+    parser.add_argument(
         "--create",
         metavar="TOPIC[:PARTITIONS]",
         action="append",
@@ -94,7 +111,8 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:
     raise_descriptor_limit()
     if not os.path.exists(os.path.join(path, CATALOG_NAME)):
         # Nothing is made where it could not be served. In a log that is there, who writes it is the better news.
-        check_free([*settings.listeners, *([settings.metrics] if settings.metrics else [])])
+        others = (settings.metrics, settings.console)
+        check_free([*settings.listeners, *(listener for listener in others if listener is not None)])
     with Broker.open(
         path,
         topic_defaults=settings.topic_defaults,
@@ -140,6 +158,9 @@ def flags_of(arguments: argparse.Namespace) -> Mapping[str, Given]:
         "advertise": Given(arguments.advertise, "--advertise"),
         "foldlog.insecure": Given(arguments.insecure or None, "--insecure"),
         "foldlog.metrics": Given(arguments.metrics, "--metrics"),
+        "foldlog.console": Given(arguments.console, "--console"),
+        "foldlog.console.token": Given(arguments.console_token, "--console-token"),
+        "foldlog.console.read.only": Given(arguments.console_read_only or None, "--console-read-only"),
         "foldlog.create.topics": Given(arguments.create, "--create"),
         "foldlog.log.format": Given(arguments.log_format, "--log-format"),
         "foldlog.log.level": Given(arguments.log_level, "--log-level"),
@@ -189,7 +210,16 @@ def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
     if settings.metrics is not None and server.metrics_address is not None:
         host, port = server.metrics_address
         metrics = f" (metrics http://{settings.metrics._replace(host=host, port=port).address}/metrics)"
-    return f"foldlog is serving {path} on {', '.join(places)}{metrics}"
+    return f"foldlog is serving {path} on {', '.join(places)}{metrics}{console_text(settings, server)}"
+
+
+def console_text(settings: ServerSettings, server: Server) -> str:
+    """Where to point a browser. With the token if it was made up just now: nobody else could say it."""
+    if settings.console is None or server.console_address is None:
+        return ""
+    host, port = server.console_address
+    token = f"?token={server.console_token}" if server.console_token and settings.console_token is None else ""
+    return f" (console http://{settings.console._replace(host=host, port=port).address}/{token})"
 
 
 def _warn(configuration: Configuration, settings: ServerSettings) -> None:

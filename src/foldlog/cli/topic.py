@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Final
 
 from foldlog.cli.parsing import add_verbs
@@ -21,5 +20,4 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     verbs = add_verbs(parser)
     for name in VERB_MODULES:
-        if find_spec(f"foldlog.cli.{name}") is not None:
-            import_module(f"foldlog.cli.{name}").configure(verbs)
+        import_module(f"foldlog.cli.{name}").configure(verbs)

@@ -96,14 +96,17 @@ class Observer:
         self._writer = writer
         self._readers = readers
         self._labels = labels
-        self.pipeline_note = ""
-        """What became of the pipeline, as long as it cannot say so itself."""
+        self._runner_pid: int | None = None
         self._started_s = time.monotonic()
         self._rates: dict[str, Rate] = {}
         self._totals = {fold: Total() for fold in FOLDS}
 
     def close(self) -> None:
         self._log.close()
+
+    def expect(self, runner_pid: int | None) -> None:
+        """Which process runs the folds now; None if none does."""
+        self._runner_pid = runner_pid
 
     def look(self) -> Board:
         now_s = time.monotonic()
@@ -122,11 +125,17 @@ class Observer:
 
     def _fold(self, name: str, status: Status | None, ends: Mapping[int, int], now_s: float) -> Line:
         if status is None:
-            return Line(name, self._labels[name], 0, 0.0, sum(ends.values()), self.pipeline_note)
+            return Line(name, self._labels[name], 0, 0.0, sum(ends.values()), self._state(None))
         rows = self._totals[name].of(status.runner, status.rows)
         lag = sum(end - status.bookmark.get(str(number), 0) for number, end in ends.items())
-        state = self.pipeline_note or short_state(status.state)
-        return Line(name, self._labels[name], rows, self._rate(name, rows, now_s), max(0, lag), state)
+        return Line(name, self._labels[name], rows, self._rate(name, rows, now_s), max(0, lag), self._state(status))
+
+    def _state(self, status: Status | None) -> str:
+        """What the running pipeline says; of one that is gone, or has said nothing yet, we know better."""
+        if self._runner_pid is None:
+            return "killed"
+        is_its_own = status is not None and status.runner.endswith(f":{self._runner_pid}")
+        return short_state(status.state) if status is not None and is_its_own else "starting"
 
     def _reader(self, reader: Reader, ends: Mapping[int, int], now_s: float) -> Line:
         if reader.group is None:

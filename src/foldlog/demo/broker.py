@@ -39,7 +39,7 @@ class Broker:
     def start(self) -> str:
         """Returns when clients can connect; what it said then."""
         command = [*FOLDLOG, "serve", str(self.directory), "--listen", self.bootstrap]
-        command += ["--create", f"{TOPIC}:{PARTITIONS}"]
+        command += ["--create", f"{TOPIC}:{PARTITIONS}", "--console", self.console]
         self._process = self._crew.start("broker", command)
         return self._process.first_line()
 

@@ -12,16 +12,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from foldlog.demo.claims import DemoFailed
-from foldlog.demo.descendants import end_all, family_of, wait_for_end
+from foldlog.demo.descendants import end_all, end_family, family_of, wait_for_end
 
 FOLDLOG: Final = (sys.executable, "-m", "foldlog.cli.main")
-END_WITHIN_S: Final = 30.0
 _USUAL_LOWEST_PORT: Final = 32_768
 
 
@@ -45,14 +44,22 @@ def free_port() -> int:
     raise DemoFailed(f"every port below {lowest_given_out} of 127.0.0.1 is taken; end something that listens there")
 
 
+def environment() -> dict[str, str]:
+    """What processes are given: everything but FOLDLOG_* variables, which are meant for the demo itself."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("FOLDLOG_")}
+
+
 class Member:
     """One process. What it prints to standard error is kept in `journal`. One thread's."""
 
-    def __init__(self, crew: Crew, name: str, process: subprocess.Popen[str], journal: Path) -> None:
-        """Use `Crew.start`."""
+    def __init__(
+        self, crew: Crew, name: str, process: subprocess.Popen[str], journal: Path, asking: signal.Signals
+    ) -> None:
+        """Use `Crew.start`. `asking` is the signal that asks it to end."""
         self.name = name
         self.journal = journal
         self._crew = crew
+        self._asking = asking
         self._process = process
 
     @property
@@ -70,6 +77,12 @@ class Member:
             raise DemoFailed(f"{self.name} did not start: {self.last_words()}")
         return line.rstrip("\n")
 
+    def finish(self) -> tuple[str, int]:
+        """Let it end by itself; what it printed to standard output, and its exit code."""
+        printed, _ = self._process.communicate()
+        self._crew.forget(self)
+        return printed, self._process.returncode
+
     def check(self) -> None:
         """DemoFailed if it has ended by itself."""
         if self.has_ended:
@@ -84,21 +97,13 @@ class Member:
         family = family_of(self.pid)
         self._process.kill()
         self._process.wait()
-        if end := wait_for_end(family):
-            end_all(end)
+        end_all(wait_for_end(family))
         self._crew.forget(self)
 
     def end(self) -> None:
-        """Ask it to end, as a person would; and where it does not, kill it with everything that it started."""
-        family = family_of(self.pid)
-        self._process.terminate()
-        try:
-            self._process.wait(END_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if end := wait_for_end(family):
-            end_all(end)
+        """Ask it to end; where it does not, kill it with everything that it started."""
+        end_family(self.pid, self._asking)
+        self._process.wait()
         self._crew.forget(self)
 
 
@@ -124,7 +129,7 @@ class Crew:
         *,
         user: str | None = None,
         cwd: Path | None = None,
-        settings: Mapping[str, str] | None = None,
+        asking: signal.Signals = signal.SIGTERM,
     ) -> Member:
         """Start a process. Its standard output is for `first_line`."""
         journal = self.directory / f"{name}.log"
@@ -135,31 +140,23 @@ class Crew:
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 cwd=cwd or self.directory,
-                env={**os.environ, **(settings or {})},
+                env=environment(),
                 user=user,
                 start_new_session=True,
                 text=True,
             )
-        member = Member(self, name, process, journal)
+        member = Member(self, name, process, journal, asking)
         self._members.append(member)
-        self._tell(f"+{member.pid}")
+        self._tell(f"+{member.pid} {int(asking)}")
         return member
 
     def run(self, name: str, command: Sequence[str], *, user: str | None = None, cwd: Path | None = None) -> str:
         """Run a process to its end; what it printed. DemoFailed if it fails."""
-        process = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd=cwd or self.directory,
-            user=user,
-            start_new_session=True,
-            text=True,
-            check=False,
-        )
-        if process.returncode:
-            raise DemoFailed(f"{name} failed: {(process.stderr.strip() or process.stdout.strip())[-500:]}")
-        return process.stdout.strip()
+        member = self.start(name, command, user=user, cwd=cwd)
+        printed, code = member.finish()
+        if code:
+            raise DemoFailed(f"{name} failed: {member.last_words()}")
+        return printed.strip()
 
     def forget(self, member: Member) -> None:
         self._members.remove(member)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 END_WITHIN_S: Final = 10.0
+ASKED_WITHIN_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.02
 
 
@@ -26,6 +27,8 @@ class Process(NamedTuple):
 
 
 class _Seen(NamedTuple):
+    """A process with its parent. A dead one is there until somebody has waited for it."""
+
     process: Process
     parent: int
     is_dead: bool
@@ -54,6 +57,14 @@ def alive(family: Iterable[Process]) -> list[Process]:
         for one in family
         if (seen := everybody.get(one.pid)) is not None and seen.process == one and not seen.is_dead
     ]
+
+
+def end_family(pid: int, asking: int) -> list[Process]:
+    """Send a process the signal that asks it to end; kill what is left of it and its descendants after a while."""
+    family = family_of(pid)
+    if family:
+        os.kill(pid, asking)
+    return end_all(wait_for_end(family, ASKED_WITHIN_S))
 
 
 def end_all(family: Iterable[Process], within_s: float = END_WITHIN_S) -> list[Process]:

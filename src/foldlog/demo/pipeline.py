@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -25,7 +26,7 @@ PER_MINUTE: Final = "per_minute"
 HISTORY: Final = "history"
 FOLDS: Final = (MIRROR, SEARCH, PER_MINUTE, HISTORY)
 
-_LOOK_AGAIN_S: Final = 0.1
+_LOOK_AGAIN_S: Final = 0.25
 
 _FILE: Final = Template('''\
 """The folds of the shop: functions from payments to views."""
@@ -98,7 +99,8 @@ class Pipeline:
         """Spark takes a few seconds to start: nobody waits for it here."""
         command = [*FOLDLOG, "fold", "run", str(self.file), "-b", self._bootstrap, "--interval", "300ms"]
         log = ["--spark-log", str(self._crew.directory / "spark.log")]
-        self._process = self._crew.start("pipeline", [*command, *log])
+        # Asked nicely it would store the range under way, into views that are thrown away next.
+        self._process = self._crew.start("pipeline", [*command, *log], asking=signal.SIGKILL)
 
     def kill(self) -> None:
         process, self._process = self.process, None
@@ -112,7 +114,7 @@ class Pipeline:
     def command(self, *arguments: str) -> str:
         """Run `foldlog fold` with these arguments to its end; what it printed."""
         place = ["-f", str(self.file), "-b", self._bootstrap]
-        return self._crew.run(f"foldlog fold {arguments[0]}", [*FOLDLOG, "fold", *arguments, *place])
+        return self._crew.run(arguments[0], [*FOLDLOG, "fold", *arguments, *place])
 
     def ask(self, fold: str, verb: str) -> str:
         """Ask the running pipeline, as the console does; the id of the request."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Final
@@ -45,7 +46,8 @@ def start_postgres(crew: Crew, binaries: Path) -> str:
     command += ["-c", f"unix_socket_directories={directory}"]
     for name, value in _SETTINGS.items():
         command += ["-c", f"{name}={value}"]
-    server = crew.start("postgres", command, user=user, cwd=directory)
+    # SIGTERM would wait for the last client to leave, and SIGKILL would leave shared memory behind.
+    server = crew.start("postgres", command, user=user, cwd=directory, asking=signal.SIGQUIT)
     url = f"postgresql://shop@127.0.0.1:{port}/postgres"
     _wait_until_it_answers(server, url)
     return url

@@ -8,7 +8,7 @@ from typing import Final
 from foldlog import Record
 from foldlog.demo.payments import TOPIC
 from foldlog.demo.pipeline import FOLDS, HISTORY, MIRROR, PER_MINUTE, SEARCH
-from foldlog.demo.progress import answer_of, is_at_the_end
+from foldlog.demo.progress import answer_of, are_at_the_end
 from foldlog.demo.readers import left_to_read, read_whole_log
 from foldlog.demo.recompute import Row, counted, is_same, kept, mirrored, poison_in
 from foldlog.demo.stage import QUICK, SLOW, STOCK, Stage
@@ -25,7 +25,7 @@ _EXPECTED: Final[Mapping[str, Callable[[list[Record]], list[Row]]]] = {
 
 def prove(stage: Stage) -> None:
     """Count everything; nobody writes meanwhile."""
-    stage.wait_for(lambda: is_at_the_end(stage), "the folds read everything")
+    stage.wait_for(lambda: are_at_the_end(stage), "the folds read everything")
     records = read_whole_log(stage.broker.directory).records
     the_groups(stage, len(records))
     the_stock_client(stage)

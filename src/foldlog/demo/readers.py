@@ -11,10 +11,13 @@ from threading import Event, Thread
 from typing import Final, NamedTuple
 
 import foldlog
+from foldlog.demo.claims import DemoFailed
 from foldlog.demo.payments import NUMBER, PARTITIONS, TOPIC
 from foldlog.demo.stock_clients import Got, StockClient, open_client
 
 _POLL_S: Final = 0.2
+_STOP_S: Final = 10.0
+"""A client whose broker is gone may take its time to say goodbye."""
 
 
 class Digests:
@@ -50,6 +53,7 @@ class Reader:
         self.digests = Digests()
         self._bootstrap = bootstrap
         self._pace = pace
+        self._failure = ""
         self._stopping = Event()
         self._thread = Thread(target=self._run, name=f"demo-{name}", daemon=True)
         self._thread.start()
@@ -58,16 +62,24 @@ class Reader:
     def records(self) -> int:
         return self.digests.records
 
+    def check(self) -> None:
+        """DemoFailed if its client has given up."""
+        if self._failure:
+            raise DemoFailed(f"the reader {self.name} cannot read any more: {self._failure}")
+
     def stop(self) -> None:
         self._stopping.set()
-        self._thread.join()
+        self._thread.join(_STOP_S)
 
     def _run(self) -> None:
-        client = open_client(self._bootstrap, TOPIC, PARTITIONS, self.group)
         try:
-            self._read(client)
-        finally:
-            client.close()
+            client = open_client(self._bootstrap, TOPIC, PARTITIONS, self.group)
+            try:
+                self._read(client)
+            finally:
+                client.close()
+        except Exception as error:  # noqa: BLE001 each client has errors of its own; the story tells of them
+            self._failure = str(error)
 
     def _read(self, client: StockClient) -> None:
         at_once = 500 if self._pace is None else max(1, round(self._pace * _POLL_S))

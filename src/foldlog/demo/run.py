@@ -24,7 +24,7 @@ from foldlog.demo.preflight import Machine, look_around, missing_pieces
 from foldlog.demo.prices import Prices
 from foldlog.demo.readers import Reader
 from foldlog.demo.screen import Screen
-from foldlog.demo.stage import QUICK, SLOW, SLOW_PER_S, STOCK, Stage, Ticker, labels
+from foldlog.demo.stage import QUICK, SLOW, SLOW_PART, STOCK, Stage, Ticker, labels
 from foldlog.demo.story import tell
 from foldlog.demo.writer import Writer
 from foldlog.errors import FoldlogError
@@ -35,7 +35,7 @@ class Options:
     """`is_once`: end after the checklist, instead of staying open for the console. `rate` is payments a second."""
 
     is_once: bool = False
-    rate: int = 1500
+    rate: int = 1000
 
 
 def run_demo(options: Options, stream: TextIO) -> bool:
@@ -45,7 +45,8 @@ def run_demo(options: Options, stream: TextIO) -> bool:
         raise DemoFailed(" ".join(missing))
     screen, checklist = Screen(stream), Checklist()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, asked_to_leave)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+            signal.signal(number, asked_to_leave)
     directory = Path(tempfile.mkdtemp(prefix="foldlog-demo-"))
     with Crew(directory) as crew:
         try:
@@ -54,6 +55,11 @@ def run_demo(options: Options, stream: TextIO) -> bool:
                 screen.checklist(checklist)
                 if not options.is_once:
                     _stay_open(stage)
+        except BrokenPipeError:
+            raise
+        except KeyboardInterrupt:
+            screen.say("Interrupted: ending what was started.")
+            raise
         except (FoldlogError, OSError) as error:
             checklist.trouble = str(error)
             screen.checklist(checklist)
@@ -67,21 +73,26 @@ def _set_stage(options: Options, machine: Machine, crew: Crew, screen: Screen, c
     screen.say(f"Everything happens in {crew.directory}, on ports of 127.0.0.1 that are free, and is gone afterwards.")
     with ExitStack() as ending:
         broker = Broker(crew, crew.directory / "data")
+        screen.command(f"foldlog serve data --listen {broker.bootstrap} --console {broker.console}")
         screen.say(broker.start())
-        database = None if machine.postgres is None else start_postgres(crew, machine.postgres)
+        database = None
+        if machine.postgres is not None:
+            screen.say("PostgreSQL is installed here: a server is started for one of the views.")
+            database = start_postgres(crew, machine.postgres)
         writer = Writer(broker.bootstrap, options.rate)
         ending.callback(writer.stop)
+        slow_per_s = max(1, options.rate // SLOW_PART)
         readers = {
             QUICK: Reader(broker.bootstrap, QUICK, QUICK),
-            SLOW: Reader(broker.bootstrap, SLOW, SLOW, SLOW_PER_S),
+            SLOW: Reader(broker.bootstrap, SLOW, SLOW, slow_per_s),
             STOCK: Reader(broker.bootstrap, STOCK, None),
         }
         for reader in readers.values():
             ending.callback(reader.stop)
         pipeline = Pipeline(crew, write_file(crew.directory, database), broker.bootstrap)
         pipeline.start()
-        observer = Observer(broker.directory, writer, list(readers.values()), labels(database))
-        observer.pipeline_note = "starting"
+        observer = Observer(broker.directory, writer, list(readers.values()), labels(database, slow_per_s))
+        observer.expect(pipeline.pid)
         screen.serve_at(f"Kafka clients {broker.bootstrap} ── console {broker.console_url}")
         ending.callback(Ticker(observer, screen).stop)
         log = ending.enter_context(foldlog.open(broker.directory, mode="r"))

@@ -56,6 +56,8 @@ def open_client(bootstrap: str, topic: str, partitions: int, group: str | None) 
 
 
 class _Confluent:
+    """librdkafka, by its Python package."""
+
     def __init__(self, bootstrap: str, topic: str, partitions: int, group: str | None) -> None:
         from confluent_kafka import Consumer, TopicPartition
 
@@ -92,6 +94,8 @@ class _Confluent:
 
 
 class _KafkaPython:
+    """The client that is Python all the way down."""
+
     def __init__(self, bootstrap: str, topic: str, partitions: int, group: str | None) -> None:
         from kafka import KafkaConsumer, TopicPartition
 

@@ -1,9 +1,9 @@
 """Outlives the demo by a moment, to leave nothing behind: not even after `kill -9` of the demo itself.
 
-`python -m foldlog.demo.watchdog DIRECTORY` reads lines from standard input, `+PID` for a process that was started as
-the leader of a group and `-PID` for one that has ended. When the input ends, because the demo closed it or is gone, it
-kills every group that is left with all its descendants, and removes the directory. Signals that end the demo are not
-for it.
+`python -m foldlog.demo.watchdog DIRECTORY` reads lines from standard input: `+PID SIGNAL` for a process that was
+started and the signal that asks it to end, `-PID` for one that has ended. When the input ends, because the demo closed
+it or is gone, it ends those that are left with all their descendants, the newest first, and removes the directory.
+Signals that end the demo are not for it.
 """
 
 from __future__ import annotations
@@ -15,32 +15,31 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-from foldlog.demo.descendants import Process, end_all, family_of
+from foldlog.demo.descendants import end_family
 
 
-def left_behind(lines: Iterable[str]) -> set[int]:
-    """The leaders that nobody has reported as ended.
+def left_behind(lines: Iterable[str]) -> dict[int, int]:
+    """Who has not been reported as ended, and the signal for each.
 
-    >>> left_behind(["+7", "+9", "-7"])
-    {9}
+    >>> left_behind(["+7 15", "+9 3", "-7"])
+    {9: 3}
     """
-    leaders: set[int] = set()
+    left: dict[int, int] = {}
     for line in lines:
-        sign, number = line[:1], line[1:].strip()
-        if sign == "+":
-            leaders.add(int(number))
-        elif sign == "-":
-            leaders.discard(int(number))
-    return leaders
+        pid, _, asking = line[1:].partition(" ")
+        if line.startswith("+"):
+            left[int(pid)] = int(asking)
+        elif line.startswith("-"):
+            left.pop(int(pid), None)
+    return left
 
 
 def watch(told: TextIO, directory: Path) -> None:
     """Returns when the demo is gone and everything of it is."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    leaders = left_behind(told)
-    family: list[Process] = [one for pid in sorted(leaders) for one in family_of(pid)]
-    end_all(family)
+    for pid, asking in reversed(left_behind(told).items()):
+        end_family(pid, asking)
     shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -27,6 +27,7 @@ class Writer:
     """Appends `rate` payments a second from a thread of its own, between `resume` and `pause`."""
 
     def __init__(self, bootstrap: str, rate: int) -> None:
+        self.rate = rate
         self._bootstrap = bootstrap
         self._per_tick = max(1, round(rate * TICK_S))
         self._stream = PaymentStream()

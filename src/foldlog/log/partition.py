@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from foldlog.clock import Clock
@@ -29,7 +29,7 @@ from foldlog.log.epochs import Epochs
 from foldlog.log.latest import latest_record
 from foldlog.log.producer_state import ProducerInfo, ProducerState
 from foldlog.log.producers import Producers
-from foldlog.log.reading import Slice, first_at_time, read_batches
+from foldlog.log.reading import SegmentInfo, Slice, View, first_at_time, read_batches, segment_infos
 from foldlog.log.recompression import RecompressionReport
 from foldlog.log.recovery import recover
 from foldlog.log.syncer import Syncer
@@ -49,17 +49,6 @@ class Appended(NamedTuple):
     next_offset: int
     append_time_ms: int
     is_duplicate: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
-    """One segment, for people and tools."""
-
-    base_offset: int
-    path: str
-    size_bytes: int
-    largest_timestamp_ms: int
-    is_active: bool
 
 
 class Partition:
@@ -195,12 +184,7 @@ class Partition:
 
     def segments(self) -> list[SegmentInfo]:
         """All segments, oldest first."""
-        return self._core.with_view(
-            lambda view: [
-                SegmentInfo(s.base_offset, s.log_path, s.size, s.largest_timestamp(), s is view.segments[-1])
-                for s in view.segments
-            ]
-        )
+        return self._core.with_view(segment_infos)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(the latest epoch not after `epoch`, the offset where it ended); (-1, -1) if there is none."""
@@ -404,6 +388,13 @@ class Partition:
         """(offset, timestamp) of the readable record with the largest timestamp, of equals the first; None if none has
         a timestamp."""
         return self._core.with_view(lambda view: latest_record(view, self.log_start_offset))
+
+    def look(self, at: Callable[[View], Result], offset: int | None = None) -> Result:
+        """What `at` makes of a consistent view of the segments: for who shows where things stand, and changes nothing.
+
+        It may be called again, where a segment was replaced meanwhile. OffsetOutOfRange if `offset` is not in it.
+        """
+        return self._core.with_view(at, offset)
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` after each move of the high watermark or the log start, on any thread."""

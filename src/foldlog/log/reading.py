@@ -11,7 +11,7 @@ from foldlog.errors import CorruptLog
 from foldlog.files.base import Into
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.segment import Segment
-from foldlog.records.loops import BatchHeader, check_epochs, offset_at_time
+from foldlog.records.loops import BatchHeader, check_epochs, offset_at_time, walk
 
 
 class Slice(NamedTuple):
@@ -19,6 +19,26 @@ class Slice(NamedTuple):
 
     data: memoryview
     next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment, for people and tools."""
+
+    base_offset: int
+    path: str
+    size_bytes: int
+    largest_timestamp_ms: int
+    is_active: bool
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch stands: its segment, its first byte there, its header, whose position is 0, and its bytes."""
+
+    segment: Segment
+    position: int
+    header: BatchHeader
+    data: memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +85,25 @@ def read_batches(view: View, offset: int, max_bytes: int, into: Into = None, now
         if at < len(view.segments):
             check_boundary(segment, found.ended_at, view.segments[at])
     return Slice(memoryview(b""), offset)
+
+
+def batch_place(view: View, offset: int) -> BatchPlace | None:
+    """The batch that holds `offset`, or the next one where there is a gap; None if none is below the view's end."""
+    data = read_batches(view, offset, 1).data
+    if not data:
+        return None
+    header = walk(data).headers[0]
+    segment = view.segments[view.segment_at(header.base_offset)]
+    found = segment.find(header.base_offset, view.gaps_below)
+    if found is None:
+        raise CorruptLog(segment.log_path, 0, f"the batch at offset {header.base_offset} is not there any more")
+    return BatchPlace(segment, found[0], header, data)
+
+
+def segment_infos(view: View) -> list[SegmentInfo]:
+    """All segments, oldest first."""
+    last = view.segments[-1]
+    return [SegmentInfo(s.base_offset, s.log_path, s.size, s.largest_timestamp(), s is last) for s in view.segments]
 
 
 def check_boundary(segment: Segment, ended_at: int, following: Segment) -> None:

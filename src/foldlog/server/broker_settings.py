@@ -17,6 +17,9 @@ from foldlog.broker.topic_config import TOPIC_SETTINGS
 from foldlog.records.batch import MAX_INT32, MAX_INT64
 
 LOG_FORMATS: Final = ("text", "json")
+TOKEN_CHARS_MIN: Final = 12
+"""Of the console's token: whoever guesses it reads and writes everything."""
+
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 _MAX_INT16: Final = (1 << 15) - 1  # a committed offset is stored with a length of 16 bits before its text
@@ -39,6 +42,7 @@ class BrokerSetting:
     parse: Callable[[object], Any]
     topic_setting: str | None = None
     topic_text: Callable[[Any], str] = str
+    is_sensitive: bool = False  # what it is set to is shown to nobody
 
 
 def text_of(value: object) -> str | None:
@@ -110,6 +114,18 @@ def _optional_text(allowed: str, doc: str) -> BrokerSetting:
     return BrokerSetting("STRING", None, allowed, doc, parse)
 
 
+def _secret(allowed: str, doc: str) -> BrokerSetting:
+    def parse(value: object) -> str | None:
+        text = value.strip() if isinstance(value, str) else ""
+        if text and (len(text) < TOKEN_CHARS_MIN or not text.isascii() or not text.isprintable() or " " in text):
+            raise ValueNotAllowedError
+        if not isinstance(value, str):
+            raise ValueNotAllowedError
+        return text or None
+
+    return BrokerSetting("PASSWORD", None, allowed, doc, parse, is_sensitive=True)
+
+
 def _one_of(choices: tuple[str, ...], default: str, doc: str) -> BrokerSetting:
     def parse(value: object) -> str:
         text = value.strip().lower() if isinstance(value, str) else ""
@@ -162,6 +178,14 @@ _SERVER_SETTINGS: Final = {
         False, "Listen where other machines reach it, although everybody there may read, write and delete everything."
     ),
     "foldlog.metrics": _optional_text("HOST:PORT", "Where to serve /metrics and /healthz over HTTP; nowhere if unset."),
+    "foldlog.console": _optional_text(
+        "HOST:PORT", "Where to serve the console, a page for browsers; nowhere if unset."
+    ),
+    "foldlog.console.token": _secret(
+        f"at least {TOKEN_CHARS_MIN} characters of ASCII without a space",
+        "What a browser has to know to see the console; made up where other machines reach it and none is set.",
+    ),
+    "foldlog.console.read.only": _boolean(False, "Refuse every change that is asked for in the console."),
     "foldlog.log.format": _one_of(LOG_FORMATS, "text", "How the process logs: for people, or a JSON object a line."),
     "foldlog.log.level": _one_of(LOG_LEVELS, "info", "What the process logs."),
     "foldlog.create.topics": _text_list(

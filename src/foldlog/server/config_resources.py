@@ -47,6 +47,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 class Synonym(NamedTuple):
@@ -66,6 +67,7 @@ class ConfigRow(NamedTuple):
     config_type: ConfigType
     doc: str
     is_read_only: bool
+    is_sensitive: bool = False
 
     @property
     def source(self) -> ConfigSource:
@@ -115,13 +117,13 @@ def _topic_synonyms(settings: ServerSettings, config: TopicConfig, name: str, se
 def broker_rows(settings: ServerSettings) -> list[ConfigRow]:
     """Every setting of the broker. They are read when it starts, so none can be changed while it runs."""
     rows: list[ConfigRow] = []
-    for name, value, _, source, kafka_type, doc, _ in settings.broker_configs():
+    for name, value, _, source, kafka_type, doc, is_sensitive in settings.broker_configs():
         synonyms = [Synonym(name, value, ConfigSource[source])]
         if synonyms[0].source is ConfigSource.STATIC_BROKER_CONFIG:
             default = text_of(BROKER_SETTINGS[name].default)
             if default is not None:
                 synonyms.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
-        rows.append(ConfigRow(name, value, synonyms, ConfigType[kafka_type], doc, is_read_only=True))
+        rows.append(ConfigRow(name, value, synonyms, ConfigType[kafka_type], doc, True, is_sensitive))
     return rows
 
 

@@ -21,7 +21,7 @@ import h11
 from foldlog.errors import FoldlogError, MalformedBytes
 from foldlog.limits import HTTP_BODY_BYTES_MAX, HTTP_CONNECTIONS_MAX, HTTP_HEADER_BYTES_MAX, HTTP_STALL_MS
 from foldlog.server.binding import bind
-from foldlog.server.http_routes import Request, Response, Route, Routes
+from foldlog.server.http_routes import FindsHandlers, Request, Response, Route, Routes
 from foldlog.server.listeners import Listener, address_text, refuse_exposed
 from foldlog.server.status_pages import StatusPages
 
@@ -68,7 +68,7 @@ async def start_http(
 class HttpServer:
     """The listener and its connections. The event loop's."""
 
-    def __init__(self, routes: Routes, clock: Clock, limits: HttpLimits) -> None:
+    def __init__(self, routes: FindsHandlers, clock: Clock, limits: HttpLimits) -> None:
         self._routes = routes
         self._clock = clock
         self._limits = limits
@@ -135,7 +135,7 @@ class _Exchanges:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        routes: Routes,
+        routes: FindsHandlers,
         clock: Clock,
         limits: HttpLimits,
     ) -> None:
@@ -205,7 +205,7 @@ class _Exchanges:
     # --- answering --------------------------------------------------------------------------------------------------
 
     async def _respond(self, request: Request) -> Response:
-        found = self._routes.find(request.method, request.path)
+        found = self._routes.find(request)
         if isinstance(found, Response):
             return found
         try:

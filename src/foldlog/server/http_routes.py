@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from foldlog.errors import MalformedBytes
@@ -19,17 +20,24 @@ TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 
 _WILDCARD: Final = "/*"
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for. Names of headers are in lower case; of a repeated header or parameter, the last counts."""
+    """What was asked for. Names of headers are in lower case; of a repeated header or parameter, the last counts.
+
+    `parts` are the path's, each without its percent signs: a name in it may hold a slash. `named` are those that stand
+    where the route has a name in braces.
+    """
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    parts: tuple[str, ...] = ()
+    named: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
     @classmethod
     def parse(cls, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Request:
@@ -43,7 +51,8 @@ class Request:
             query = dict(parse_qsl(parts.query, keep_blank_values=True))
         except ValueError as error:
             raise MalformedBytes("HTTP target", str(error), 0) from error
-        return cls(method, unquote(parts.path), query, headers, body)
+        names = tuple(unquote(part) for part in parts.path.split("/")[1:])
+        return cls(method, unquote(parts.path), query, headers, body, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +84,65 @@ Handler = Callable[[Request], Response | Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path` is a whole path, or ends in `/*` for all paths below it. A route for GET answers HEAD, too."""
+    """`path` is a whole path, one with names in braces for some of its parts, as in `/api/topics/{topic}`, or one that
+    ends in `/*` for all paths below it. A route for GET answers HEAD, too."""
 
     method: str
     path: str
     handler: Handler
 
 
+class FindsHandlers(Protocol):
+    """What a server asks for the handler of a request."""
+
+    def find(self, request: Request) -> Handler | Response:
+        """The handler, or the answer where there is none."""
+        ...
+
+
 class Routes:
-    """Which handler answers what. A whole path goes before `/*`, and a longer `/*` before a shorter one."""
+    """Which handler answers what. A whole path goes before one with names, that before `/*`, and a longer `/*` before a
+    shorter one."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._exact: dict[str, dict[str, Handler]] = {}
+        self._named: dict[tuple[str, ...], dict[str, Handler]] = {}
         self._below: dict[str, dict[str, Handler]] = {}
         for route in routes:
-            is_wildcard = route.path.endswith(_WILDCARD)
-            table = self._below if is_wildcard else self._exact
-            table.setdefault(route.path.removesuffix(_WILDCARD), {})[route.method] = route.handler
+            handlers = self._handlers_of(route.path)
+            handlers[route.method] = route.handler
 
-    def find(self, method: str, path: str) -> Handler | Response:
+    def _handlers_of(self, path: str) -> dict[str, Handler]:
+        if path.endswith(_WILDCARD):
+            return self._below.setdefault(path.removesuffix(_WILDCARD), {})
+        if "{" in path:
+            return self._named.setdefault(tuple(path.split("/")[1:]), {})
+        return self._exact.setdefault(path, {})
+
+    def find(self, request: Request) -> Handler | Response:
         """The handler, or the answer where there is none: 404, or 405 with the methods that there are."""
-        handlers = self._exact.get(path) or self._find_below(path)
+        handlers = self._exact.get(request.path)
+        names: Mapping[str, str] = _NOTHING
+        if not handlers:
+            handlers, names = self._find_named(request.parts)
+        handlers = handlers or self._find_below(request.path)
         if not handlers:
             return Response.text("there is no such page; / lists them", HTTPStatus.NOT_FOUND)
-        handler = handlers.get(method) or (handlers.get("GET") if method == "HEAD" else None)
+        handler = handlers.get(request.method) or (handlers.get("GET") if request.method == "HEAD" else None)
         if handler is not None:
-            return handler
+            return _with_names(handler, names) if names else handler
         allowed = sorted({*handlers, *(["HEAD"] if "GET" in handlers else [])})
         refusal = Response.text(f"this page takes {', '.join(allowed)}", HTTPStatus.METHOD_NOT_ALLOWED)
         return Response(refusal.status, refusal.body, headers=(("allow", ", ".join(allowed)),))
+
+    def _find_named(self, parts: tuple[str, ...]) -> tuple[dict[str, Handler] | None, Mapping[str, str]]:
+        for pattern, handlers in self._named.items():
+            if len(pattern) != len(parts):
+                continue
+            pairs = list(zip(pattern, parts, strict=True))
+            if all(part and (wanted == part or wanted.startswith("{")) for wanted, part in pairs):
+                return handlers, {wanted[1:-1]: part for wanted, part in pairs if wanted.startswith("{")}
+        return None, _NOTHING
 
     def _find_below(self, path: str) -> dict[str, Handler] | None:
         folder = path
@@ -112,3 +151,7 @@ class Routes:
             if folder in self._below:
                 return self._below[folder]
         return None
+
+
+def _with_names(handler: Handler, names: Mapping[str, str]) -> Handler:
+    return lambda request: handler(replace(request, named=names))

@@ -121,6 +121,12 @@ class PropertyReader:
         metrics = values.get("foldlog.metrics")
         if metrics is not None:
             values["foldlog.metrics"] = self._located("foldlog.metrics", lambda: _metrics(metrics, is_insecure))
+        console = values.get("foldlog.console")
+        if console is not None:
+            # It has a token where others reach it, and so needs nobody to call it insecure.
+            values["foldlog.console"] = self._located(
+                "foldlog.console", lambda: parse_listener(console, "foldlog.console")
+            )
 
     def _served(self, texts: Sequence[str]) -> list[str]:
         """Without the listeners of a Kafka controller: a file of Kafka's may have one, and there is none here."""

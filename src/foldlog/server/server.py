@@ -25,6 +25,7 @@ from foldlog.server.node import Node
 from foldlog.server.settings import ServerSettings
 
 if TYPE_CHECKING:
+    from foldlog.server.console.site import Console
     from foldlog.server.http import HttpServer
 
 logger = logging.getLogger("foldlog.server")
@@ -53,6 +54,7 @@ class Server:
         self._thread = threading.Thread(target=self._run, name="foldlog-server", daemon=True)
         self._listeners: list[asyncio.Server] = []
         self._http: HttpServer | None = None
+        self._console: Console | None = None
         self._node: Node | None = None
         self.metrics = Metrics()
         self.endpoints: list[Endpoint] = []
@@ -82,6 +84,16 @@ class Server:
     def metrics_address(self) -> tuple[str, int] | None:
         """Where /metrics and /healthz are, if they are served."""
         return None if self._http is None else (self._http.host, self._http.port)
+
+    @property
+    def console_address(self) -> tuple[str, int] | None:
+        """Where browsers of this machine find the console, if it is served."""
+        return None if self._console is None else (self._console.host, self._console.port)
+
+    @property
+    def console_token(self) -> str:
+        """What they have to know; "" where no token is asked for."""
+        return "" if self._console is None else self._console.token
 
     @property
     def memory_used_bytes(self) -> int:
@@ -156,6 +168,16 @@ class Server:
             from foldlog.server.http import start_http
 
             self._http = await start_http(node, self._settings.metrics.host, self._settings.metrics.port)
+        if self._settings.console is not None:
+            from foldlog.server.console.site import start_console
+
+            self._console = await start_console(
+                node,
+                self._settings.console,
+                bootstrap=self.bootstrap,
+                token=self._settings.console_token or "",
+                read_only=self._settings.console_read_only,
+            )
 
     async def _keep(self, node: Node) -> None:
         while not self._leaving.is_set():
@@ -178,6 +200,8 @@ class Server:
         await _until(lambda: not len(node.connections), _FLUSH_S)
         node.connections.abort()
         await _until(lambda: not len(node.connections), _FLUSH_S)
+        if self._console is not None:
+            await self._console.close()
         if self._http is not None:
             await self._http.close()  # last: until then /healthz says that the broker is leaving
 

@@ -54,6 +54,9 @@ class ServerSettings:
     listener_security_protocol_map: tuple[str, ...] = _default("listener.security.protocol.map")
     insecure: bool = _default("foldlog.insecure")
     metrics: Listener | None = None
+    console: Listener | None = None
+    console_token: str | None = field(default=None, repr=False)
+    console_read_only: bool = _default("foldlog.console.read.only")
     log_format: str = _default("foldlog.log.format")
     log_level: str = _default("foldlog.log.level")
     create_topics: tuple[TopicToCreate, ...] = _default("foldlog.create.topics")
@@ -89,7 +92,9 @@ class ServerSettings:
         return cls(
             **attributes,
             topic_defaults=MappingProxyType(reader.topic_defaults(values)),
-            given=MappingProxyType({name: text_of(value) for name, value in values.items()}),
+            given=MappingProxyType(
+                {name: None if BROKER_SETTINGS[name].is_sensitive else text_of(value) for name, value in values.items()}
+            ),
             without_effect=tuple(sorted(reader.without_effect)),
         )
 
@@ -123,10 +128,10 @@ class ServerSettings:
             value = self.given.get(name, text_of(row.default))
             is_default = name not in self.given
         else:
-            value = text_of(getattr(self, attribute))
+            value = None if row.is_sensitive else text_of(getattr(self, attribute))
             is_default = name not in self.given and getattr(self, attribute) == _DEFAULTS[attribute]
         source = "DEFAULT_CONFIG" if is_default else "STATIC_BROKER_CONFIG"
-        return BrokerConfigRow(name, value, is_default, source, row.kafka_type, row.doc, False)
+        return BrokerConfigRow(name, value, is_default, source, row.kafka_type, row.doc, row.is_sensitive)
 
 
 _DEFAULTS: Final = {each.name: each.default for each in fields(ServerSettings)}

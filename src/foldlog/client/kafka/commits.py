@@ -17,7 +17,6 @@ from foldlog.client.kafka.faults import Where
 from foldlog.client.kafka.groups import HAS_MEMBERS, KafkaGroups
 from foldlog.client.kafka.handles import Handles, Trouble
 from foldlog.client.kafka.records import committed_in, place_of
-from foldlog.client.kafka.topics import CALL_S
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import (
     BrokerUnreachable,
@@ -182,7 +181,7 @@ class KafkaCommits:
         if self._group is None or not partitions:
             return {}
         try:
-            found = self._library().committed([Place(*one) for one in partitions], timeout=CALL_S)
+            found = self._library().committed([Place(*one) for one in partitions], timeout=self._handles.call_s)
         except self._handles.kafka_exception as error:
             raise self._handles.fault(error, Where(group=self._group), self._trouble) from error
         return {

@@ -10,7 +10,7 @@ from foldlog.broker.group_messages import check_group_name
 from foldlog.client.descriptions import GroupDescription, MemberDescription, not_empty, unknown_group
 from foldlog.client.kafka.faults import Where
 from foldlog.client.kafka.records import committed_in, place_of
-from foldlog.client.kafka.topics import CALL_S, KafkaTopics
+from foldlog.client.kafka.topics import KafkaTopics
 from foldlog.client.partitioners import checked_partition
 from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
 from foldlog.errors import (
@@ -44,15 +44,15 @@ class KafkaGroups(KafkaTopics):
 
     def groups(self) -> list[str]:
         """Every group that has members or committed offsets, in order."""
-        listed = self._handles.call(self._admin.list_consumer_groups(request_timeout=CALL_S))
+        listed = self._handles.call(self._admin.list_consumer_groups(request_timeout=self._call_s))
         if listed.errors and not listed.valid:
-            raise self._handles.fault(listed.errors[0])
+            raise self._handles.fault(self._handles.kafka_exception(listed.errors[0]))
         return sorted({one.group_id for one in listed.valid})
 
     def describe_group(self, group: str) -> GroupDescription:
         """State, protocol and members; UnknownGroup if it has neither members nor committed offsets."""
         check_group_name(group)
-        asked = self._admin.describe_consumer_groups([group], request_timeout=CALL_S)
+        asked = self._admin.describe_consumer_groups([group], request_timeout=self._call_s)
         found: ConsumerGroupDescription = self._handles.call(asked[group], Where(group=group))
         state = _STATES.get(found.state.name, found.state.name.title().replace("_", ""))
         if state == "Dead":
@@ -74,7 +74,9 @@ class KafkaGroups(KafkaTopics):
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         check_group_name(group)
-        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=CALL_S)
+        asked = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=self._call_s
+        )
         try:
             found = self._handles.call(asked[group], Where(group=group))
         except UnknownGroup:
@@ -142,7 +144,7 @@ class KafkaGroups(KafkaTopics):
             return
         wanted = [place_of(one, place) for one, place in places.items()]
         asked = self._admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=CALL_S
+            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._call_s
         )
         answer = self._handles.call(asked[group], Where(group=group))
         for one in answer.topic_partitions or ():
@@ -153,7 +155,7 @@ class KafkaGroups(KafkaTopics):
     def delete_group(self, group: str) -> None:
         """Forget a group without members, and all it committed. UnknownGroup, GroupNotEmpty."""
         check_group_name(group)
-        asked = self._admin.delete_consumer_groups([group], request_timeout=CALL_S)
+        asked = self._admin.delete_consumer_groups([group], request_timeout=self._call_s)
         self._handles.call(asked[group], Where(group=group))
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:

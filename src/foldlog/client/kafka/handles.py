@@ -16,8 +16,17 @@ from foldlog.client.forks import watch_forks
 from foldlog.client.kafka.faults import REFUSES_US, Where, config_fault, fault_of, trouble_of, unreachable
 from foldlog.client.kafka.url import KafkaUrl
 from foldlog.client.wire_connection import CLIENT_ID
-from foldlog.errors import FoldlogError, LogClosed, MissingDependency, WrongProcess
+from foldlog.errors import (
+    BrokerUnreachable,
+    FoldlogError,
+    InvalidConfig,
+    LogClosed,
+    MissingDependency,
+    WrongProcess,
+    brief_repr,
+)
 from foldlog.limits import CLUSTER_SEARCH_MS, KAFKA_CALL_MS, KAFKA_CONNECT_MS
+from foldlog.records.batch import MAX_INT32
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -35,6 +44,17 @@ _DEFAULTS: Final[Mapping[str, object]] = {
     # Kafka's default, and what a directory does: what is in the log is read.
     "isolation.level": "read_uncommitted",
 }
+
+
+CALL_PROPERTY: Final = "default.api.timeout.ms"
+"""Java's name for how long one call may take, which librdkafka has as an argument of each call."""
+
+
+def _call_ms(url: KafkaUrl) -> int:
+    given = url.properties.get(CALL_PROPERTY, str(KAFKA_CALL_MS))
+    if not given.isdecimal() or not 1 <= int(given) <= MAX_INT32:
+        raise InvalidConfig(f"{CALL_PROPERTY}={brief_repr(given)} is not a whole number from 1 to {MAX_INT32}")
+    return int(given)
 
 
 def confluent() -> Any:
@@ -69,15 +89,10 @@ class Handles:
     def __init__(self, url: KafkaUrl) -> None:
         self.url: Final = url
         self.trouble: Final = Trouble()
+        self.call_s: Final = _call_ms(url) / 1000
         self._refusal: type[LogClosed | WrongProcess] | None = None
-        library = confluent()
-        from confluent_kafka.admin import AdminClient
-
-        self.kafka_exception: Final[type[Exception]] = library.KafkaException
-        try:
-            self._admin = AdminClient(self._settings({}, self.trouble))
-        except library.KafkaException as error:
-            raise config_fault(error.args[0]) from error
+        self.kafka_exception: Final[type[Exception]] = confluent().KafkaException
+        self._admin = self._new_admin()
         watch_forks(self)
 
     # --- handles --------------------------------------------------------------------------------------------------
@@ -86,6 +101,12 @@ class Handles:
     def admin(self) -> AdminClient:
         self.check_usable()
         return self._admin
+
+    def _new_admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        made: AdminClient = self._made(AdminClient, {}, self.trouble)
+        return made
 
     def producer(self, settings: Mapping[str, object], trouble: Trouble) -> Producer:
         made: Producer = self._made(confluent().Producer, settings, trouble)
@@ -104,9 +125,10 @@ class Handles:
 
     def _settings(self, settings: Mapping[str, object], trouble: Trouble) -> dict[str, Any]:
         """Ours first, then what the user sets, then what an argument of a call stands for."""
+        given = {name: value for name, value in self.url.properties.items() if name != CALL_PROPERTY}
         return {
             **_DEFAULTS,
-            **self.url.properties,
+            **given,
             **settings,
             "bootstrap.servers": self.url.bootstrap,
             "error_cb": trouble.note,
@@ -123,9 +145,9 @@ class Handles:
             except (self.kafka_exception, FutureTimeoutError) as error:
                 self._admin.poll(0)
                 waited_ms = (time.monotonic() - begun_s) * 1000
-                limit_ms = CLUSTER_SEARCH_MS if self.trouble.is_all_down else KAFKA_CONNECT_MS
+                limit_ms = min(CLUSTER_SEARCH_MS if self.trouble.is_all_down else KAFKA_CONNECT_MS, self.call_s * 1000)
                 if self.trouble.is_final or waited_ms >= limit_ms:
-                    why = self.trouble.last or f"nobody answered within {limit_ms} ms"
+                    why = self.trouble.last or f"nobody answered within {limit_ms:.0f} ms"
                     raise unreachable(self.url, why) from error
             else:
                 return str(found.cluster_id or "")
@@ -133,11 +155,16 @@ class Handles:
     def call(self, future: Future[Done], where: Where = Where()) -> Done:  # noqa: B008 a constant
         """What the cluster answers; the error that a directory's log would have raised."""
         try:
-            return future.result(2 * KAFKA_CALL_MS / 1000)
+            return future.result(2 * self.call_s)
         except self.kafka_exception as error:
-            raise self.fault(error, where) from error
+            fault = self.fault(error, where)
+            if isinstance(fault, BrokerUnreachable) and self._refusal is None:
+                # librdkafka aborts the process if a group's coordinator answers what it has given up (2.16): the
+                # handle that asked does not live to hear it.
+                self._admin = self._new_admin()
+            raise fault from error
         except FutureTimeoutError as error:
-            raise unreachable(self.url, f"nobody answered within {2 * KAFKA_CALL_MS} ms") from error
+            raise unreachable(self.url, f"nobody answered within {2 * self.call_s:.0f} s") from error
 
     def fault(self, error: Exception, where: Where = Where(), trouble: Trouble | None = None) -> FoldlogError:  # noqa: B008
         """The error to raise for a KafkaException."""

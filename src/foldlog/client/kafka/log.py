@@ -306,7 +306,8 @@ class KafkaLog(KafkaGroups):
             try:
                 open_one.close()
             except FoldlogError as error:
-                faults.append(error)
+                if open_one is not self._appender:  # each append has raised its own
+                    faults.append(error)
         self._handles.close()
         if faults:
             raise faults[0]

@@ -15,7 +15,6 @@ from foldlog.client.kafka.records import record_of
 from foldlog.client.kafka.topics import Bounds
 from foldlog.client.serializers import Deserializer, deserialized
 from foldlog.errors import FoldlogError, OffsetOutOfRange, UnknownTopic
-from foldlog.limits import KAFKA_CALL_MS
 from foldlog.records.loops import Record
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ class PartitionReader:
 
     def _complain_of_silence(self) -> None:
         """Even an empty partition says that it is at its end; nothing at all is a broker that does not answer."""
-        if self.is_at_end or (time.monotonic() - self._silent_since_s) * 1000 < KAFKA_CALL_MS:
+        if self.is_at_end or (time.monotonic() - self._silent_since_s) * 1000 < self._handles.call_s * 1000:
             return
         self._look(self._where.topic or "", self._where.partition or 0)  # says what is wrong, if it can be told
         self._silent_since_s = time.monotonic()

@@ -43,7 +43,7 @@ def place_of(partition: tuple[str, int], place: OffsetAndMetadata) -> TopicParti
 
 def committed_in(place: TopicPartition) -> OffsetAndMetadata:
     """What a group has committed, as librdkafka gives it."""
-    epoch = place.leader_epoch
+    epoch: Any = place.leader_epoch  # None where the broker has none, whatever its type says
     return OffsetAndMetadata(place.offset, -1 if epoch is None else epoch, place.metadata or "")
 
 

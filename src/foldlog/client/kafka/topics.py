@@ -24,14 +24,11 @@ from foldlog.errors import (
     UnknownTopic,
     brief_repr,
 )
-from foldlog.limits import KAFKA_CALL_MS
 from foldlog.records.batch import MAX_INT64
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition as KafkaTopicPartition
     from confluent_kafka.admin import AdminClient, TopicDescription
-
-CALL_S: Final = KAFKA_CALL_MS / 1000
 
 _OWN_SETTING: Final = 1
 """Kafka's number for a value that the topic itself sets."""
@@ -72,6 +69,10 @@ class KafkaTopics:
     def _admin(self) -> AdminClient:
         return self._handles.admin
 
+    @property
+    def _call_s(self) -> float:
+        return self._handles.call_s
+
     # --- changes --------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> KafkaTopic:
@@ -85,7 +86,7 @@ class KafkaTopics:
         check_partition_count(partitions)
         texts = {setting: setting_text(setting, value) for setting, value in _mapping(config or {}).items()}
         wanted = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=texts)
-        made = self._admin.create_topics([wanted], operation_timeout=CALL_S, request_timeout=CALL_S)
+        made = self._admin.create_topics([wanted], operation_timeout=self._call_s, request_timeout=self._call_s)
         self._handles.call(made[name], Where(name))
         self._wait_until(lambda: self._is_led(name, partitions), f"making topic {name!r}")
         return self.topic(name)
@@ -93,7 +94,7 @@ class KafkaTopics:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records, for good."""
         self._described(name)
-        gone = self._admin.delete_topics([name], operation_timeout=CALL_S, request_timeout=CALL_S)
+        gone = self._admin.delete_topics([name], operation_timeout=self._call_s, request_timeout=self._call_s)
         self._handles.call(gone[name], Where(name))
         self._wait_until(lambda: not self._is_led(name, 0), f"deleting topic {name!r}")
 
@@ -104,7 +105,7 @@ class KafkaTopics:
         self._described(name)
         check_partition_count(partitions)
         grown = self._admin.create_partitions(
-            [NewPartitions(name, partitions)], operation_timeout=CALL_S, request_timeout=CALL_S
+            [NewPartitions(name, partitions)], operation_timeout=self._call_s, request_timeout=self._call_s
         )
         self._handles.call(grown[name], Where(name))
         self._wait_until(lambda: self._is_led(name, partitions), f"growing topic {name!r}")
@@ -124,7 +125,7 @@ class KafkaTopics:
         ]
         if changed:
             resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changed)
-            (future,) = self._admin.incremental_alter_configs([resource], request_timeout=CALL_S).values()
+            (future,) = self._admin.incremental_alter_configs([resource], request_timeout=self._call_s).values()
             self._handles.call(future, Where(name))
         return self.topic(name)
 
@@ -138,10 +139,10 @@ class KafkaTopics:
 
     def _wait_until(self, is_so: Callable[[], bool], what: str) -> None:
         """Brokers hear of a change one after the other."""
-        deadline_s = time.monotonic() + CALL_S
+        deadline_s = time.monotonic() + self._call_s
         while not is_so():
             if time.monotonic() > deadline_s:
-                raise late(what, KAFKA_CALL_MS)
+                raise late(what, self._call_s * 1000)
             time.sleep(_LOOK_AGAIN_S)
 
     # --- descriptions ---------------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ class KafkaTopics:
 
     def _listed(self) -> list[str]:
         try:
-            found = self._admin.list_topics(timeout=CALL_S)
+            found = self._admin.list_topics(timeout=self._call_s)
         except self._handles.kafka_exception as error:
             raise self._handles.fault(error) from error
         return list(found.topics)
@@ -173,7 +174,7 @@ class KafkaTopics:
 
         require_text(name)
         resource = ConfigResource(ResourceType.TOPIC, name)
-        (future,) = self._admin.describe_configs([resource], request_timeout=CALL_S).values()
+        (future,) = self._admin.describe_configs([resource], request_timeout=self._call_s).values()
         try:
             found = self._handles.call(future, Where(name))
         except UnknownTopic:
@@ -187,7 +188,7 @@ class KafkaTopics:
     def _described(self, name: str) -> TopicDescription:
         if not require_text(name):
             raise self._unknown(name)
-        asked = self._admin.describe_topics(confluent().TopicCollection([name]), request_timeout=CALL_S)
+        asked = self._admin.describe_topics(confluent().TopicCollection([name]), request_timeout=self._call_s)
         try:
             found: TopicDescription = self._handles.call(asked[name], Where(name))
         except UnknownTopic:
@@ -208,7 +209,7 @@ class KafkaTopics:
     def warnings(self) -> list[str]:
         """What the owner should know: partitions without a leader, or with replicas that are behind."""
         try:
-            found = self._admin.list_topics(timeout=CALL_S)
+            found = self._admin.list_topics(timeout=self._call_s)
         except self._handles.kafka_exception as error:
             raise self._handles.fault(error) from error
         told: list[str] = []
@@ -267,7 +268,7 @@ class KafkaTopics:
             else IsolationLevel.READ_UNCOMMITTED
         )
         wanted = {TopicPartition(*partition): spec for partition, spec in specs.items()}
-        asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=CALL_S)
+        asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._call_s)
         found: dict[tuple[str, int], tuple[int, int]] = {}
         for one, future in asked.items():
             answer = self._handles.call(future, Where(one.topic, one.partition))
@@ -310,7 +311,7 @@ class KafkaTopics:
         ]
         if not wanted:
             return {}
-        asked = self._admin.delete_records(wanted, request_timeout=CALL_S, operation_timeout=CALL_S)
+        asked = self._admin.delete_records(wanted, request_timeout=self._call_s, operation_timeout=self._call_s)
         return {
             one.partition: self._handles.call(future, Where(topic, one.partition)).low_watermark
             for one, future in asked.items()

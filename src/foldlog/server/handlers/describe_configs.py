@@ -71,6 +71,7 @@ def _shown(request: DescribeConfigsRequest, row: ConfigRow) -> DescribeConfigsRe
         name=row.name,
         value=row.value,
         read_only=row.is_read_only,
+        is_sensitive=row.is_sensitive,
         config_source=row.source,
         synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source) for name, value, source in synonyms],
         config_type=row.config_type,

@@ -1,0 +1,63 @@
+"""Why a request of the console is not answered with what it asked for: a status and one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from foldlog.errors import (
+    CallerError,
+    FoldlogError,
+    GroupError,
+    GroupNotEmpty,
+    OffsetOutOfRange,
+    TopicExists,
+    UnknownGroup,
+    UnknownPartition,
+    UnknownTopic,
+)
+from foldlog.server.http_routes import Response
+
+_STATUSES: Final[tuple[tuple[type[FoldlogError], HTTPStatus], ...]] = (
+    (UnknownTopic, HTTPStatus.NOT_FOUND),
+    (UnknownPartition, HTTPStatus.NOT_FOUND),
+    (UnknownGroup, HTTPStatus.NOT_FOUND),
+    (OffsetOutOfRange, HTTPStatus.NOT_FOUND),
+    (GroupNotEmpty, HTTPStatus.CONFLICT),
+    (GroupError, HTTPStatus.CONFLICT),
+    (TopicExists, HTTPStatus.CONFLICT),
+    (CallerError, HTTPStatus.BAD_REQUEST),
+)
+"""The first that an error is one of counts; what is none of them is the log's, and may be gone later."""
+
+
+class ApiError(Exception):
+    """A handler does not do it. `more` are members of the answer beside `error`."""
+
+    def __init__(self, status: HTTPStatus, sentence: str, more: Mapping[str, object] | None = None) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.more = more or {}
+
+    def response(self) -> Response:
+        return error_response(self.status, str(self), self.more)
+
+
+def status_of(error: FoldlogError) -> HTTPStatus:
+    """
+    >>> status_of(UnknownTopic("orders")).value
+    404
+    """
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return status
+    return HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def error_response(status: int, sentence: str, more: Mapping[str, object] | None = None) -> Response:
+    """
+    >>> error_response(404, "there is no such page").body
+    b'{"error": "there is no such page"}'
+    """
+    return Response.json({"error": sentence, **(more or {})}, status)

@@ -1,0 +1,202 @@
+"""Groups as the console shows them, and the rewind of one. On a worker thread: it may wait for the groups' lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.group_messages import GroupDescription, GroupState, MemberIdentity, check_group_name
+from foldlog.client.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from foldlog.errors import FoldlogError, GroupError, InvalidArgument, MalformedBytes, UnknownGroup
+from foldlog.server.console.api_errors import ApiError
+from foldlog.server.console.strips import bounds
+from foldlog.server.console.topics import open_partition
+
+if TYPE_CHECKING:
+    from foldlog.broker.broker import Broker
+    from foldlog.broker.group_messages import MemberDescription
+    from foldlog.broker.offsets_format import CommittedOffset
+
+FOLD_PREFIX: Final = "fold."
+"""A fold commits its bookmark to a group of this name and its own, for others to see."""
+
+_MEMBERS_NAMED: Final = 5
+
+EndOf = Callable[[str, int], int | None]
+"""Where a partition ends; None if there is no such partition (any more)."""
+
+
+class GroupBusy(Exception):
+    """A member is about to join, so that the group cannot be moved in this moment; the next will do."""
+
+
+def ends_of(broker: Broker) -> EndOf:
+    """From memory for partitions that are open; the others do not move, and are looked up together, once."""
+    resting: dict[tuple[str, int], int] = {}
+
+    def end_of(topic: str, number: int) -> int | None:
+        partition = broker.opened_partition(topic, number)
+        if partition is not None:
+            return partition.high_watermark
+        if not resting:
+            resting.update({(seen.topic, seen.number): seen.high_watermark for seen in broker.overview()})
+        return resting.get((topic, number))
+
+    return end_of
+
+
+def group_overviews(broker: Broker, end_of: EndOf) -> list[dict[str, Any]]:
+    """Every group with the places that it has committed. With a lock for each, not one for all: members wait for it."""
+    found: list[dict[str, Any]] = []
+    for listing in broker.list_groups():
+        description = broker.describe_group(listing.group)
+        found.append(_overview(description, broker.commits(listing.group), end_of))
+    return found
+
+
+def _overview(
+    description: GroupDescription,
+    commits: Mapping[tuple[str, int], CommittedOffset],
+    end_of: EndOf,
+) -> dict[str, Any]:
+    cursors: list[dict[str, Any]] = []
+    for (topic, number), committed in sorted(commits.items()):
+        end = end_of(topic, number)
+        if end is not None and committed.offset >= 0:  # else the topic is gone, or that is no offset
+            lag = max(0, end - committed.offset)
+            cursors.append({"topic": topic, "partition": number, "offset": committed.offset, "lag": lag})
+    return {
+        "group": description.group,
+        "is_fold": description.group.startswith(FOLD_PREFIX),
+        "state": description.state.value,
+        "members": len(description.members),
+        "cursors": cursors,
+    }
+
+
+def group_details(broker: Broker, group: str, end_of: EndOf) -> dict[str, Any]:
+    """One group, its members and what each reads. UnknownGroup."""
+    description = _known(broker, group)
+    commits = broker.commits(group)
+    overview = _overview(description, commits, end_of)
+    for cursor in overview["cursors"]:
+        committed = commits[cursor["topic"], cursor["partition"]]
+        cursor["end"] = end_of(cursor["topic"], cursor["partition"])
+        cursor["committed_ms"] = committed.commit_timestamp_ms if committed.commit_timestamp_ms >= 0 else None
+    return {
+        **overview,
+        "protocol": description.protocol,
+        "generation": description.generation,
+        "members": [_member(member, description) for member in description.members],
+    }
+
+
+def _known(broker: Broker, group: str) -> GroupDescription:
+    description = broker.describe_group(_checked(group))
+    if description.state is GroupState.DEAD:
+        raise UnknownGroup(f"there is no group {group!r}: it has neither members nor committed offsets")
+    return description
+
+
+def _checked(group: str) -> str:
+    try:
+        return check_group_name(group)
+    except InvalidArgument as error:
+        raise ApiError(HTTPStatus.NOT_FOUND, str(error)) from error
+
+
+def _member(member: MemberDescription, description: GroupDescription) -> dict[str, Any]:
+    assignment: list[list[Any]] | None = None
+    if description.protocol_type == PROTOCOL_TYPE:
+        try:
+            assignment = [list(each) for each in decode_assignment(member.assignment).partitions]
+        except MalformedBytes:
+            assignment = None  # bytes of a client's own make: nobody else can say what it reads
+    return {
+        "member_id": member.member_id,
+        "client_id": member.client_id,
+        "host": member.client_host,
+        "instance_id": member.group_instance_id,
+        "assignment": None
+        if assignment is None
+        else [{"topic": topic, "partition": number} for topic, number in sorted(assignment)],
+    }
+
+
+def rewind(broker: Broker, group: str, place: tuple[str, int], offset: int, *, evict: bool) -> dict[str, Any]:
+    """Move what a group has committed in a partition; its members, if it has any, rejoin there. Durable on return.
+
+    409 with the members named, unless they may be sent away. GroupBusy if one is about to join.
+    """
+    _known(broker, group)
+    _refuse_fold(group)
+    partition = open_partition(broker, *place)
+    start, end = bounds(partition)
+    if not start <= offset <= end:
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST,
+            f"offset {offset} is not in {place[0]}-{place[1]}; it is from {start} to {end}",
+        )
+    before = broker.commits(group).get(place)
+    evicted = _commit(broker, group, place, OffsetAndMetadata(offset, partition.leader_epoch), evict)
+    before_offset = before.offset if before is not None and before.offset >= 0 else None
+    return {
+        "moved": [{"topic": place[0], "partition": place[1], "from": before_offset, "to": offset}],
+        "read_again": 0 if before_offset is None else max(0, min(before_offset, end) - offset),
+        "evicted": evicted,
+    }
+
+
+def _refuse_fold(group: str) -> None:
+    if group.startswith(FOLD_PREFIX):
+        name = group.removeprefix(FOLD_PREFIX)
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            f"group {group!r} only shows where fold {name!r} stands, which keeps its bookmark in its view;"
+            " rewind the fold instead",
+        )
+
+
+def _commit(broker: Broker, group: str, place: tuple[str, int], committed: OffsetAndMetadata, evict: bool) -> list[str]:
+    """Send the members away and commit, with nobody in between; the names of those who went. Durable on return."""
+    done = threading.Event()
+    failures: list[FoldlogError] = []
+
+    def acknowledged(error: FoldlogError | None) -> None:
+        if error is not None:
+            failures.append(error)
+        done.set()
+
+    with broker.group_lock:
+        with broker.coordinator() as coordinator:
+            members = coordinator.describe(group).members
+            if members and not evict:
+                raise _has_members(group, members)
+            coordinator.leave(group, [MemberIdentity(each.member_id, each.group_instance_id) for each in members])
+        try:
+            broker.begin_commit_offsets(group, {place: committed}, acknowledged)
+        except GroupError as error:
+            raise GroupBusy from error
+    done.wait()
+    if failures:
+        raise failures[0]
+    return [_name_of(member) for member in members]
+
+
+def _has_members(group: str, members: tuple[MemberDescription, ...]) -> ApiError:
+    names = [_name_of(member) for member in members]
+    others = f" and {len(names) - _MEMBERS_NAMED} more" if len(names) > _MEMBERS_NAMED else ""
+    return ApiError(
+        HTTPStatus.CONFLICT,
+        f"group {group!r} has members ({', '.join(names[:_MEMBERS_NAMED])}{others}), which would go on from where they"
+        " are; stop them, or say evict to have them rejoin at the new offset",
+        {"members": names},
+    )
+
+
+def _name_of(member: MemberDescription) -> str:
+    # A client's own name for itself says more to people; the id tells two of that name apart.
+    return f"{member.client_id}/{member.member_id}" if member.client_id else member.member_id

@@ -1,0 +1,302 @@
+"""What only a log on a cluster has: its URL and properties, brokers that do not answer, members of other makes.
+
+Real brokers on real sockets; what `Log` and `KafkaLog` share is in test_one_api.py.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer as StockConsumer
+
+import foldlog
+from client.log_places import WAIT_MS, polled
+from foldlog import errors
+from foldlog.client import cluster_groups
+from foldlog.client.cluster_links import ClusterLinks
+from foldlog.client.cluster_properties import Address
+from foldlog.client.kafka.handles import Handles
+from foldlog.client.kafka.producer import KafkaProducer
+from foldlog.client.kafka.url import parse_url
+from foldlog.limits import EVICTION_TRIES_MAX
+from foldlog.testing import KafkaBroker
+
+
+@pytest.fixture
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker.launch() as launched:
+        yield launched
+
+
+@pytest.fixture
+def log(broker: KafkaBroker) -> Iterator[foldlog.KafkaLog]:
+    with foldlog.connect(f"kafka://{broker}?heartbeat.interval.ms=200") as connected:
+        yield connected
+
+
+# --- the same methods -------------------------------------------------------------------------------------------------
+
+ONLY_OF_A_DIRECTORY = {"broker", "forked", "reached_through"}
+"""What servers and tools drive a directory's log with."""
+
+
+def public(kind: type) -> dict[str, object]:
+    return {name: value for name, value in inspect.getmembers(kind) if not name.startswith("_")}
+
+
+def parameters(method: Callable[..., object]) -> list[tuple[str, object, object]]:
+    return [(one.name, one.kind, one.default) for one in inspect.signature(method).parameters.values()]
+
+
+def test_a_cluster_has_every_method_of_a_log_with_the_same_arguments() -> None:
+    here, there = public(foldlog.Log), public(foldlog.KafkaLog)
+    assert set(here) - set(there) == ONLY_OF_A_DIRECTORY | ({"directory_id"} - set(there))
+    for name, method in here.items():
+        if inspect.isfunction(method) and name in there:
+            assert parameters(method) == parameters(there[name]), name  # type: ignore[arg-type]
+
+
+def test_a_clusters_producer_has_every_method_of_a_producer_with_the_same_arguments() -> None:
+    here, there = public(foldlog.Producer), public(KafkaProducer)
+    assert set(here) == set(there)
+    for name, method in here.items():
+        assert parameters(method) == parameters(there[name]), name  # type: ignore[arg-type]
+
+
+# --- URLs and properties ----------------------------------------------------------------------------------------------
+
+
+def test_a_url_names_brokers_and_properties() -> None:
+    url = parse_url(
+        "kafka://one:9092,[::1]:9093/?sasl.username=a%26b&client.id=x", {"sasl.password": "p%26", "a": True}
+    )
+    assert url.addresses == (Address("one", 9092), Address("::1", 9093))
+    assert url.properties == {"sasl.username": "a&b", "client.id": "x", "sasl.password": "p%26", "a": "true"}
+    assert str(url) == "kafka://one:9092,[::1]:9093"
+
+
+@pytest.mark.parametrize(
+    "url", ["data/", "", None, "http://h:1", "kafka://", "kafka://host", "kafka://u@h:1", "kafka://h:1/t"]
+)
+def test_what_is_no_url_of_a_cluster_is_refused(url: str) -> None:
+    with pytest.raises(errors.InvalidArgument):
+        foldlog.connect(url)
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("no.such.property=1", "there is no Kafka client property 'no.such.property'"),
+        ("security.protocol=telepathy", 'Invalid value "telepathy"'),
+        ("client.id", "is not property=value"),
+        ("client.id=a&client.id=b", "stands twice"),
+        ("group.id=a", "group.id cannot be set as a property: a consumer's group is said with consumer"),
+        ("default.api.timeout.ms=soon", "is not a whole number"),
+    ],
+)
+def test_a_property_that_cannot_be_is_told_in_one_sentence(query: str, sentence: str) -> None:
+    with pytest.raises(errors.InvalidConfig, match=sentence) as caught:
+        foldlog.connect(f"kafka://127.0.0.1:1?{query}")
+    assert "\n" not in str(caught.value)
+
+
+def test_passwords_are_not_shown(broker: KafkaBroker) -> None:
+    with foldlog.connect(f"kafka://{broker}?sasl.password=hunter2", properties={"ssl.key.password": "hunter3"}) as log:
+        assert repr(log) == f"<KafkaLog 'kafka://{broker}'>"
+        assert (log.path, log.bootstrap, log.is_remote) == (f"kafka://{broker}", str(broker), True)
+        assert log.directory_id == broker.log.directory_id
+        assert log.warnings() == []
+
+
+def test_properties_reach_the_client(broker: KafkaBroker) -> None:
+    with foldlog.connect(f"kafka://{broker}", properties={"client.id": "ingest-7"}) as log:
+        log.create_topic("orders")
+        with log.consumer(["orders"], "fraud"):
+            (member,) = log.describe_group("fraud").members
+        assert member.client_id == "ingest-7"
+        assert member.name.startswith("ingest-7/")
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+def test_importing_foldlog_imports_no_kafka_client() -> None:
+    program = "import sys, foldlog, foldlog.client.log; print([m for m in sys.modules if 'confluent' in m])"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(errors.MissingDependency, match=r"pip install 'foldlog\[kafka\]'"):
+        foldlog.connect("kafka://127.0.0.1:1")
+
+
+# --- brokers that do not answer ---------------------------------------------------------------------------------------
+
+
+def test_a_cluster_that_is_not_there_is_told_in_one_sentence() -> None:
+    with pytest.raises(errors.BrokerUnreachable, match=r"127\.0\.0\.1:1.*Connection refused") as caught:
+        foldlog.connect("kafka://127.0.0.1:1?default.api.timeout.ms=500")
+    assert caught.value.addresses == ["127.0.0.1:1"]
+    assert "\n" not in str(caught.value)
+
+
+def test_one_address_of_several_is_enough(broker: KafkaBroker) -> None:
+    with foldlog.connect(f"kafka://127.0.0.1:1,{broker}") as log:
+        assert log.topics() == []
+
+
+def test_a_cluster_that_went_away_is_told_by_every_call_and_comes_back(
+    broker: KafkaBroker, log: foldlog.KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("orders")
+    broker.log.append("orders", "1")
+    broker.stop()
+    calls: list[Callable[[], object]] = [
+        log.topics,
+        log.groups,
+        lambda: log.offsets("orders"),
+        lambda: log.describe_group("fraud"),
+        lambda: log.committed("fraud"),
+        lambda: log.append("orders", "2"),
+        lambda: log.read("orders"),
+    ]
+    with monkeypatch.context() as patched:
+        patched.setattr(log._handles, "call_s", 0.2)
+        for call in calls:
+            with pytest.raises(errors.BrokerUnreachable, match="no answer from the Kafka cluster"):
+                call()
+    broker.start()
+    assert [record.value for record in log.read("orders")] == [b"1"]
+
+
+def test_upkeep_is_the_clusters_own(log: foldlog.KafkaLog) -> None:
+    for call in (log.compact, log.enforce_retention):
+        with pytest.raises(errors.ReadOnly, match="by the cluster itself"):
+            call()
+
+
+def test_a_time_of_zero_cannot_be_sent(log: foldlog.KafkaLog) -> None:
+    log.create_topic("orders")
+    with pytest.raises(errors.InvalidArgument, match="takes it for now"):
+        log.append("orders", "x", timestamp_ms=0)
+
+
+# --- members of other makes -------------------------------------------------------------------------------------------
+
+
+def stock_consumer(broker: str, group: str) -> StockConsumer:
+    """A consumer as anybody writes one, which commits what it was given."""
+    return StockConsumer(
+        {
+            "bootstrap.servers": broker,
+            "group.id": group,
+            "client.id": "stock",
+            "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 200,
+            "enable.auto.commit": False,
+        }
+    )
+
+
+def stock_offsets(consumer: StockConsumer, count: int) -> list[int]:
+    offsets: list[int] = []
+    while len(offsets) < count:
+        message = consumer.poll(WAIT_MS / 1000)
+        assert message is not None
+        assert message.error() is None
+        offsets.append(message.offset() or 0)
+    return offsets
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_stock_members_are_evicted_and_come_back_at_the_new_offsets(
+    broker: KafkaBroker, log: foldlog.KafkaLog, is_embedded: bool
+) -> None:
+    moved = broker.log if is_embedded else log
+    log.create_topic("orders")
+    for number in range(5):
+        log.append("orders", str(number))
+    consumer = stock_consumer(broker, "fraud")
+    try:
+        consumer.subscribe(["orders"])
+        assert stock_offsets(consumer, 5) == [0, 1, 2, 3, 4]
+        consumer.commit(asynchronous=False)
+        with pytest.raises(errors.GroupNotEmpty, match="a member \\(stock/"):
+            moved.move_group("fraud", {("orders", 0): 2})
+        moved.move_group("fraud", {("orders", 0): 2}, evict=True)
+        assert stock_offsets(consumer, 3) == [2, 3, 4]
+    finally:
+        consumer.close()
+
+
+def test_members_that_are_quicker_are_asked_again_and_in_the_end_named(
+    broker: KafkaBroker, log: foldlog.KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The eviction is made to leave the members in place, as if each had come back before the commit."""
+    log.create_topic("orders")
+    with log.consumer(["orders"], "fraud"):
+        evictions = 0
+        really = cluster_groups.evict_members
+
+        def as_if_they_came_back(links: ClusterLinks, group: str) -> None:
+            nonlocal evictions
+            evictions += 1
+            if evictions == quick_times:
+                really(links, group)
+
+        monkeypatch.setattr(cluster_groups, "evict_members", as_if_they_came_back)
+        quick_times = 3
+        log.move_group("fraud", {("orders", 0): "start"}, evict=True)
+        assert evictions == 3
+    with log.consumer(["orders"], "fraud") as consumer:
+        evictions, quick_times = 0, -1
+        (member,) = log.describe_group("fraud").members
+        with pytest.raises(errors.GroupNotEmpty) as caught:
+            log.move_group("fraud", {("orders", 0): "start"}, evict=True)
+        assert caught.value.members == [member.name]
+        assert evictions == EVICTION_TRIES_MAX
+        assert consumer.assignment() == {("orders", 0)}
+
+
+def test_a_member_of_a_cluster_and_one_beside_the_writer_share_a_group(tmp_path: os.PathLike[str]) -> None:
+    url = "kafka://{}?heartbeat.interval.ms=200"
+    with (
+        KafkaBroker.launch(path=tmp_path) as broker,
+        foldlog.open(tmp_path) as near,
+        foldlog.connect(url.format(broker)) as far,
+    ):
+        far.create_topic("orders", partitions=2)
+        with near.consumer(["orders"], "fraud") as first, far.consumer(["orders"], "fraud") as second:
+            while len(first.assignment()) != 1 or len(second.assignment()) != 1:
+                assert first.poll(timeout_ms=20) == second.poll(timeout_ms=20) == []
+            assert first.assignment() | second.assignment() == {("orders", 0), ("orders", 1)}
+            ((_, number),) = second.assignment()
+            near.append("orders", "x", partition=number)
+            assert [record.value for record in polled(second, 1)] == [b"x"]
+
+
+# --- forks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_is_told_to_connect_by_itself(log: foldlog.KafkaLog) -> None:
+    log.create_topic("orders")
+    producer = log.producer()
+    handles: Handles = log._handles
+    handles.forked()
+    producer.forked()
+    calls: list[Callable[[], object]] = [
+        log.topics,
+        lambda: log.append("orders", "x"),
+        lambda: log.consumer(["orders"]),
+        lambda: producer.send("orders", "x"),
+    ]
+    for call in calls:
+        with pytest.raises(errors.WrongProcess):
+            call()
