@@ -189,6 +189,16 @@ def test_a_group_reads_on_from_where_it_is(place: RecordPlace) -> None:
     assert "nothing that group" in nothing.err
 
 
+def test_a_member_without_a_partition_says_so(places: dict[str, RecordPlace]) -> None:
+    place = places["served"]
+    topic = place.topic(1)
+    place.did("produce", topic, stdin=b"0\n")
+    with place.log() as log, log.consumer([topic], group="full"):
+        done = place.did("consume", topic, "--group", "full")
+    assert done.out == b""
+    assert done.err == "note: other members of group full hold every partition, so there was none to read here\n"
+
+
 def test_a_count_ends_even_what_follows(place: RecordPlace) -> None:
     topic = place.topic(2)
     place.did("produce", topic, "-p", "0", stdin=b"0\n1\n2\n")
