@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -131,6 +132,22 @@ def test_lines_are_written_as_they_come_and_an_interrupt_loses_none(either: Reco
         _, err = interrupted(produce)
     assert err == f"2 records written to {topic}\n".encode()
     assert either.did("consume", topic).lines == ["one", "two"]
+
+
+def test_closed_from_the_start_input_is_a_sentence_and_output_nothing(places: dict[str, RecordPlace]) -> None:
+    place = places["directory"]
+    topic = place.topic(1)
+    place.did("produce", topic, stdin=b"one\n")
+    for descriptor, verb, code, said in (
+        (0, "produce", 2, b"foldlog: standard input is closed, so there is nothing to read; name a file\n"),
+        (1, "consume", 0, b""),
+    ):
+        done = subprocess.run(
+            [*COMMAND, "topic", verb, topic, *place.options],
+            env=environment(), stderr=subprocess.PIPE, timeout=WAIT_S, check=False,
+            preexec_fn=partial(os.close, descriptor),
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (code, said)
 
 
 def test_a_full_disk_below_the_output_is_one_sentence(places: dict[str, RecordPlace]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from foldlog.cli.record_json import ParsedRecord, UnreadableLine, parse_line
 from foldlog.cli.wording import counted
-from foldlog.errors import CallerError, UnknownPartition
+from foldlog.errors import CallerError, InvalidArgument, UnknownPartition
 from foldlog.limits import INPUT_LINE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def input_lines(paths: Sequence[str], interrupts: Interrupts) -> Iterator[Line]:
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
     if path == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise InvalidArgument("standard input is closed, so there is nothing to read; name a file")
         yield sys.stdin.buffer
         return
     with open(path, "rb") as stream:

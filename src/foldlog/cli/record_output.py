@@ -10,7 +10,7 @@ from typing import Final
 
 from foldlog.cli.output import naming_output
 from foldlog.cli.record_format import Printer, RecordColumn, format_printer, row_printer
-from foldlog.cli.record_json import record_lines
+from foldlog.cli.record_json import record_lines, record_lines_for_terminal
 from foldlog.cli.tables import has_colours
 from foldlog.records.loops import Record
 
@@ -23,19 +23,25 @@ class RecordOutput:
 
     def __init__(self, printer: Printer, *, is_live: bool) -> None:
         self._print = printer
-        self._is_live = is_live or sys.stdout.isatty()
+        self._is_live = is_live or _is_terminal()
         self.count = 0
 
     def write(self, records: Sequence[Record]) -> None:
-        with naming_output():
-            sys.stdout.buffer.write(self._print(records))
-            if self._is_live:
-                sys.stdout.buffer.flush()
+        data = self._print(records)
+        if sys.stdout is not None:  # it can be closed from the start
+            with naming_output():
+                sys.stdout.buffer.write(data)
+                if self._is_live:
+                    sys.stdout.buffer.flush()
         self.count += len(records)
 
     def write_all(self, records: Iterable[Record]) -> None:
         for chunk in _chunks(records):
             self.write(chunk)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
@@ -54,11 +60,11 @@ def output_for(
 def _printer_for(arguments: argparse.Namespace, columns: Sequence[RecordColumn] | None) -> Printer:
     null = b"NULL" if arguments.show_null else b""
     if arguments.record_format is not None:
-        return format_printer(arguments.record_format, null=null, on_terminal=sys.stdout.isatty())
+        return format_printer(arguments.record_format, null=null, on_terminal=_is_terminal())
     if arguments.format == "json":
-        return record_lines
+        return record_lines_for_terminal if _is_terminal() else record_lines
     if arguments.format == "wide":
         return row_printer(is_bold=has_colours(sys.stdout))
     if columns is not None:
         return row_printer(columns, is_bold=has_colours(sys.stdout))
-    return format_printer("%v\\n", null=null, on_terminal=sys.stdout.isatty())
+    return format_printer("%v\\n", null=null, on_terminal=_is_terminal())

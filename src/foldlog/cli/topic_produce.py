@@ -53,7 +53,9 @@ def configure(verbs: Verbs) -> None:
         action="append",
         help="a header for every record; may be given again",
     )
-    produce.add_argument("-z", "--compression", metavar="CODEC", choices=CODECS, default="none", help=", ".join(CODECS))
+    produce.add_argument(
+        "-z", "--compression", metavar="CODEC", choices=CODECS, default="none", help=f"{', '.join(CODECS[:-1])} or zstd"
+    )
     produce.add_argument(
         "--tombstone",
         action="store_true",
@@ -113,7 +115,7 @@ def run_produce(arguments: argparse.Namespace) -> int:
         count = log.topic(arguments.topic).partition_count
         if partition is not None:
             checked_partition(arguments.topic, partition, count)
-        if is_read and sys.stdin.isatty() and STANDARD_INPUT in (arguments.files or [STANDARD_INPUT]):
+        if is_read and STANDARD_INPUT in (arguments.files or [STANDARD_INPUT]) and sys.stdin and sys.stdin.isatty():
             remark("a record a line; Ctrl-D ends it")
         with log.producer(compression=arguments.compression) as producer:
             sending = Sending(producer, arguments.topic)
@@ -132,7 +134,8 @@ def run_produce(arguments: argparse.Namespace) -> int:
             except UnreadableLine:
                 raise  # its sentence says how far it came
             except (FoldlogError, OSError):
-                remark(f"note: at least {sending.written} before this:")
+                if sending.acknowledged:
+                    remark(f"note: at least {sending.written} before this:")
                 raise
     remark(sending.written)
     return DONE
