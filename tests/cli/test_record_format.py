@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.cli.record_format import TABLE_COLUMNS, for_terminal, format_printer, local_time, row_printer
+from foldlog.cli.record_json import record_lines_for_terminal
 from foldlog.errors import InvalidArgument
 from foldlog.records.loops import Record
 
@@ -66,6 +67,7 @@ def test_nothing_in_a_record_acts_on_a_terminal(data: bytes) -> None:
     for printed in (
         format_printer("%k %v %h\n", on_terminal=True)([record]),
         row_printer()([record]),
+        record_lines_for_terminal([record]),
         for_terminal(data).encode(),
     ):
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", printed.decode())

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foldlog.cli.record_json import ParsedRecord, UnreadableLine, parse_line, record_line
+from foldlog.cli.record_json import ParsedRecord, UnreadableLine, parse_line, record_line, record_lines_for_terminal
 from foldlog.records.loops import Record
 
 jsons = st.recursive(
@@ -68,6 +68,16 @@ def test_a_line_that_only_begins_as_it_is_printed_is_refused_as_any_other() -> N
         with pytest.raises(UnreadableLine, match=re.escape(said)):
             parse_line(begun + rest)
     assert parse_line(begun + b'"u1","value":1}') == ParsedRecord(b"u1", b"1", (), 0, 5)
+
+
+@given(jsons, st.sampled_from(["", "\r", "\x7f", "\x9b"]))
+def test_on_a_terminal_it_is_the_same_json(document: object, acting: str) -> None:
+    value = json.dumps([document, f"a{acting}b"], ensure_ascii=False).replace(
+        ", ", f",{acting.strip(chr(127) + chr(155))}"
+    )
+    record = Record("orders", 0, 0, 0, 0, None, value.encode())
+    shown = record_lines_for_terminal([record])
+    assert json.loads(shown) == json.loads(record_line(record))
 
 
 @given(jsons)

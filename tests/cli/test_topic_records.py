@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.record_places import RecordPlace, all_places
+from foldlog.client.partitioners import partition_for_key
 
 BINARY = bytes(range(128, 160))
 TIME_MS = 1_700_000_000_000
@@ -133,7 +134,7 @@ def test_keys_of_json_lines_find_their_partitions_anew_when_asked(place: RecordP
     ],
 )
 def test_a_place_says_what_is_read(places: dict[str, RecordPlace], where: tuple[str, ...], seen: str) -> None:
-    for place in places.values():
+    for place in (places["directory"], places["broker"]):
         topic = _timed_topic(place)
         assert place.did("consume", topic, *where, "-f", "%p@%o ").out.decode().split() == seen.split(), place.kind
 
@@ -188,6 +189,16 @@ def test_a_group_reads_on_from_where_it_is(place: RecordPlace) -> None:
     assert "nothing that group" in nothing.err
 
 
+def test_a_member_without_a_partition_says_so(places: dict[str, RecordPlace]) -> None:
+    place = places["served"]
+    topic = place.topic(1)
+    place.did("produce", topic, stdin=b"0\n")
+    with place.log() as log, log.consumer([topic], group="full"):
+        done = place.did("consume", topic, "--group", "full")
+    assert done.out == b""
+    assert done.err == "note: other members of group full hold every partition, so there was none to read here\n"
+
+
 def test_a_count_ends_even_what_follows(place: RecordPlace) -> None:
     topic = place.topic(2)
     place.did("produce", topic, "-p", "0", stdin=b"0\n1\n2\n")
@@ -234,12 +245,15 @@ def test_a_key_that_is_not_in_the_table_is_exit_code_3(place: RecordPlace) -> No
 
 def test_a_key_that_lives_elsewhere_is_found_all_the_same(place: RecordPlace) -> None:
     """Producers of other makes place keys by rules of their own."""
-    topic = place.topic(4)
-    for number in range(4):
-        place.did("produce", topic, "-k", f"u{number}", "-p", str((number + 1) % 4), stdin=b"here\n")
-    for number in range(4):
-        assert place.did("latest", topic, "--key", f"u{number}", "-f", "%v").out == b"here"
-        assert place.did("history", topic, "--key", f"u{number}", "--all-partitions", "-f", "%v").out == b"here"
+    topic = place.topic(2)
+    for key in ("u0", "v1"):
+        away = 1 - partition_for_key(key.encode(), 2)
+        place.did("produce", topic, "-k", key, "-p", str(away), stdin=f"{key} is here\n".encode())
+        found = place.did("latest", topic, "--key", key, "-f", "%v")
+        assert found.out == f"{key} is here".encode()
+        assert found.err == f"note: not in partition {1 - away}, where that key belongs; looking in the others\n"
+        found = place.did("history", topic, "--key", key, "--all-partitions", "-f", "%v")
+        assert (found.out, found.err) == (f"{key} is here".encode(), "")
 
 
 def test_keys_that_moved_when_a_topic_grew_are_still_one_row(directory: RecordPlace) -> None:
@@ -307,7 +321,7 @@ def test_a_record_that_the_topic_does_not_take_names_its_line(place: RecordPlace
 def test_a_wrong_command_line_is_exit_code_2_and_one_sentence(
     directory: RecordPlace, arguments: tuple[str, ...], said: str
 ) -> None:
-    topic = directory.topic()
+    topic = _timed_topic(directory)
     done = directory.run(*[topic if word == "T" else word for word in arguments])
     assert done.code == 2
     assert said in done.err

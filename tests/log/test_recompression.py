@@ -3,6 +3,7 @@ epochs and producer fields, for writers and readers, before and after a reopen; 
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from foldlog.log.partition import Partition
 from foldlog.records import batch as fmt
 from foldlog.records.batch import Compression
 from foldlog.records.loops import BatchHeader, control_batch, pack, walk
+from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind
 from log.small_partition import PATH, SmallPartition, numbered, read_all
 
 CODECS = st.sampled_from(list(Compression))
@@ -134,20 +136,34 @@ def test_damage_is_named_and_nothing_is_changed() -> None:
     assert small.partition.read(1).next_offset == 2
 
 
-class FullDisk(MemoryFiles):
-    """Refuses to give a drafted segment its next name."""
+def test_whichever_operation_fails_every_record_is_read_on_and_after_a_reopen() -> None:
+    """The operations of one recompression are counted, then each fails once: for want of space, or altogether."""
+    values = [b"%d" % number * 600 for number in range(3)]
 
-    def rename(self, old: str, new: str) -> None:
-        if old.endswith(".cleaned"):
-            raise OSError(28, "No space left on device", new)
-        super().rename(old, new)
+    def prepared() -> tuple[FaultyFiles, SmallPartition]:
+        files = FaultyFiles(MemoryFiles())
+        small = SmallPartition(files, segment_records=1)
+        small.write_all(values)
+        files.operations.clear()
+        return files, small
 
-
-def test_where_the_new_file_cannot_take_its_place_the_old_one_is_read_on() -> None:
-    small = SmallPartition(FullDisk())
-    small.write(b"f" * 1000)
-    with pytest.raises(StorageError, match="could not take its place"):
-        small.partition.recompress(Compression.ZSTD)
-    assert [record.value for record in read_all(small.partition)] == [b"f" * 1000]
-    small.reopen()
-    assert [record.value for record in read_all(small.partition)] == [b"f" * 1000]
+    files, small = prepared()
+    small.partition.recompress(Compression.ZSTD)
+    operations = list(files.operations)
+    assert {Kind.WRITE, Kind.SYNC, Kind.RENAME, Kind.UNLINK, Kind.SYNC_DIRECTORY} <= {one.kind for one in operations}
+    refused = 0
+    for operation in operations:
+        for number in (errno.EIO, errno.ENOSPC):
+            files, small = prepared()
+            files.fault = Fault.at(operation.number, number)
+            try:
+                small.partition.recompress(Compression.ZSTD)
+            except StorageError:
+                refused += 1
+            assert [record.value for record in read_all(small.partition)] == values
+            files.fault = NO_FAULT
+            small.reopen()
+            assert [record.value for record in read_all(small.partition)] == values
+            assert small.names(".cleaned") == small.names(".swap") == []
+            assert small.write(b"more").base_offset == 3
+    assert refused > len(operations)

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 TEXT_MAX: Final = 120
@@ -47,8 +48,13 @@ def time_text(timestamp_ms: int) -> str:
         return "no time"
     if not 0 <= timestamp_ms < _YEAR_10000_MS:
         return f"{timestamp_ms} ms"
-    moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{moment}.{timestamp_ms % 1000:03d}Z"
+    return f"{_second_text(timestamp_ms // 1000)}.{timestamp_ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second_text(timestamp_s: int) -> str:
+    """Remembered, as records of one second stand together."""
+    return datetime.fromtimestamp(timestamp_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def bytes_text(data: bytes | None, *, most: int | None = TEXT_MAX) -> str:

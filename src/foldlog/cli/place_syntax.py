@@ -22,10 +22,13 @@ from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.records.batch import MAX_INT64
 
 PLACE_FORMS: Final = "start, end, +10, -10, 100, 100:200, @2026-01-15T10:30 or @-6h"
-PLACE_HELP: Final = (
-    "start, end, +10 (after the start), -10 (before the end), 100, 100:200, :200, @2026-01-15T10:30 (local time, or"
-    " with Z or +05:30), @-6h, @1700000000000 (ms), @-2h:-1h, @2026-01-15:1d"
+POINT_HELP: Final = (
+    "start, end, +10 (after the start), -10 (before the end), 100, @2026-01-15T10:30 (local time, or with Z or +05:30),"
+    " @-6h, @1700000000000 (ms)"
 )
+"""For options that take one point, and refuse a range."""
+
+PLACE_HELP: Final = f"{POINT_HELP}; or a range: 100:200, :200, @-2h:-1h, @2026-01-15:1d"
 
 _UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _DURATION_MS_MAX: Final = 1000 * 366 * 86_400_000

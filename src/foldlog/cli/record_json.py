@@ -32,6 +32,7 @@ FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "h
 _IS_SPACE: Final = re.compile(r"[ \t\n\r]*").match
 _DOCUMENTS: Final = frozenset("{[")
 _DOCUMENTS_AND_SCALARS: Final = frozenset("{[-0123456789tf")
+_ACTING: Final = re.compile("[\x7f-\x9f]")
 _NOTHING: Final = frozenset[str]()
 _CLOSING: Final = frozenset("}]0123456789e")
 
@@ -57,6 +58,12 @@ def record_lines(records: Iterable[Record]) -> bytes:
     b'{"topic":"orders","partition":0,"offset":7,"timestamp":5,"key":"u1","value":{"n": 1},"headers":[]}\\n'
     """
     return "".join([record_line(record) for record in records]).encode()
+
+
+def record_lines_for_terminal(records: Iterable[Record]) -> bytes:
+    """The same as JSON, without characters that a terminal acts on; JSON that is embedded may be written otherwise."""
+    lines = record_lines(records).decode().replace("\r", " ")
+    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", lines).encode()
 
 
 def record_line(record: Record) -> str:

@@ -79,11 +79,12 @@ def add_output_options(parser: argparse.ArgumentParser, text: str = "each value 
     group = parser.add_argument_group("what is printed")
     group.add_argument(
         "--format",
+        metavar="FORMAT",
         choices=FORMATS,
         default="text",
-        help=f"text: {text} (default); wide: a row with time, place, key, value, headers; json: a JSON object a line",
+        help=f"text: {text} (the default); wide: rows of time, place, headers, key, value; json: an object a line",
     )
-    group.add_argument("-f", "--record-format", metavar="FORMAT", dest="record_format", help=FORMAT_HELP)
+    group.add_argument("-f", "--record-format", metavar="LETTERS", dest="record_format", help=FORMAT_HELP)
     group.add_argument(
         "-Z", "--show-null", action="store_true", help="print NULL for a key or value that is null, in text and with -f"
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 from foldlog.cli.output import naming_output
 from foldlog.cli.record_format import Printer, RecordColumn, format_printer, row_printer
-from foldlog.cli.record_json import record_lines
+from foldlog.cli.record_json import record_lines, record_lines_for_terminal
 from foldlog.cli.tables import has_colours
 from foldlog.records.loops import Record
 
@@ -62,7 +62,7 @@ def _printer_for(arguments: argparse.Namespace, columns: Sequence[RecordColumn] 
     if arguments.record_format is not None:
         return format_printer(arguments.record_format, null=null, on_terminal=_is_terminal())
     if arguments.format == "json":
-        return record_lines
+        return record_lines_for_terminal if _is_terminal() else record_lines
     if arguments.format == "wide":
         return row_printer(is_bold=has_colours(sys.stdout))
     if columns is not None:

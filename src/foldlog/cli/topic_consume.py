@@ -144,11 +144,14 @@ def _consume_as_group(arguments: argparse.Namespace, log: AnyLog, output: Record
                     left -= len(records)
                 if not arguments.follow and reading.is_at(ends):
                     break
+            has_share = bool(consumer.assignment())
         finally:
             refused = reading.keep()
             if refused is not None:
                 remark(f"note: what was printed last may be printed again: {refused}")
-    if output.count == 0 and not arguments.follow:
+    if not has_share:
+        remark(f"note: other members of group {arguments.group} hold every partition, so there was none to read here")
+    elif output.count == 0:
         remark(f"there is nothing that group {arguments.group} has not read; with --follow it waits for more")
 
 

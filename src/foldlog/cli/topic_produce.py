@@ -53,7 +53,9 @@ def configure(verbs: Verbs) -> None:
         action="append",
         help="a header for every record; may be given again",
     )
-    produce.add_argument("-z", "--compression", metavar="CODEC", choices=CODECS, default="none", help=", ".join(CODECS))
+    produce.add_argument(
+        "-z", "--compression", metavar="CODEC", choices=CODECS, default="none", help=f"{', '.join(CODECS[:-1])} or zstd"
+    )
     produce.add_argument(
         "--tombstone",
         action="store_true",

@@ -72,7 +72,9 @@ class Salvage:
 
     `index` (position → last offset of the batch there) is used as a witness: it is made from nothing but the
     positions of batches, so what it confirms is a batch of this log, and not one inside a record's value. Of it and of
-    `times` (last offset of a batch → its largest timestamp) it is counted how many entries the batches confirm.
+    `times` (last offset of a batch → its largest timestamp) it is counted how many entries the batches confirm. Not
+    `exact`: as Kafka's compaction writes them, an entry may name the last of several batches that begin there, and any
+    offset of a batch.
     What cannot be told apart: a batch that somebody stored as a value, in a batch whose length is damaged, right
     before the segment's end.
     """
@@ -83,11 +85,14 @@ class Salvage:
         bounds: Bounds,
         index: Mapping[int, int] | None = None,
         times: Mapping[int, int] | None = None,
+        *,
+        exact: bool = True,
     ) -> None:
         self._log = log
         self._bounds = bounds
         self._index = index or {}
-        self._times = times or {}
+        self._times = sorted((times or {}).items(), reverse=True)
+        self._exact = exact
         self._end = min(bounds.end, log.size())
         # Relative offsets fit in 31 bits, so even an unknown end is not that far away.
         self._limit = min(bounds.end_offset, bounds.first_offset + POSITION_MAX)
@@ -176,8 +181,10 @@ class Salvage:
         self._since_entry = (size + header.size, batches + 1)
         if batches > 1:  # one batch a look-up may walk, however large it is
             self.unindexed_bytes = max(self.unindexed_bytes, size + header.size)
-        if self._times and self._times.get(header.last_offset) == header.max_timestamp:
-            self.confirmed_times += 1
+        while self._times and self._times[-1][0] <= header.last_offset:
+            offset, timestamp_ms = self._times.pop()
+            begins_at = header.last_offset if self._exact else header.base_offset
+            self.confirmed_times += offset >= begins_at and timestamp_ms == header.max_timestamp
 
     def _keep(self, piece: Piece) -> None:
         if self.pieces and not self.pieces[-1].reason and self.pieces[-1].end == piece.position:
@@ -301,7 +308,10 @@ class Salvage:
         return (stopped_at if stopped_at >= 0 else end), True
 
     def _is_confirmed(self, header: BatchHeader, position: int) -> bool:
-        return self._index.get(position + header.position) == header.last_offset
+        offset = self._index.get(position + header.position)
+        if offset is None or self._exact:
+            return offset == header.last_offset
+        return header.base_offset <= offset
 
 
 def epoch_at(starts: EpochStarts, offset: int) -> int:

@@ -16,7 +16,7 @@ from foldlog.log.time_index import TimeIndex
 
 USUAL_INTERVAL_BYTES: Final = 4096
 UNKNOWN_INTERVAL: Final = 0
-"""For indexes of which nobody knows how dense they have to be."""
+"""For indexes that somebody else may have made: how dense they have to be is not known, nor what exactly they name."""
 
 _UNINDEXED_BYTES_MIN: Final = 1 << 16
 _UNINDEXED_INTERVALS: Final = 16
@@ -153,7 +153,8 @@ class SegmentScanner:
         file = self._files.open(stem + LOG_SUFFIX)
         try:
             bounds = Bounds(0, vouched, base, end_offset, self._gaps_below, starts)
-            found = Salvage(file, bounds, hints.positions, hints.times)
+            is_ours = self._interval_bytes != UNKNOWN_INTERVAL
+            found = Salvage(file, bounds, hints.positions, hints.times, exact=is_ours)
         finally:
             file.close()
         pieces, notes = found.pieces, []
