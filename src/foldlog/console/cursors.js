@@ -43,7 +43,9 @@ class Flag {
     if (this.offset === cursor.offset && this.lagNow === lag) return;
     this.offset = cursor.offset;
     this.lagNow = lag;
-    put(this.lag, lag > 0 ? `−${short(lag)}` : "at the end");
+    const text = lag > 0 ? `−${short(lag)}` : "at the end";
+    if (text.length !== this.lag.textContent.length) this.wide = null; // measured again, which takes a layout
+    put(this.lag, text);
     this.describe();
   }
 
@@ -215,7 +217,7 @@ export class Cursors {
   draw(slotWidth, width) {
     this.sync();
     if (this.tinted && this.strip.look.tint) this.tint(this.tinted);
-    const placed = [...this.flags.values()].map((flag) => ({ flag, x: this.strip.model.place(flag.place) * slotWidth, wide: flag.button.offsetWidth || 110 }));
+    const placed = [...this.flags.values()].map((flag) => ({ flag, x: this.strip.model.place(flag.place) * slotWidth, wide: (flag.wide ??= flag.button.offsetWidth) }));
     const isOut = ({ x }) => (x < -1 ? "left" : x > width + 1 ? "right" : "");
     // Those in sight stand at their place; the others line up at the side on which they are.
     placed.sort((one, other) => (isOut(one) !== "") - (isOut(other) !== "") || other.x - one.x || (one.flag.name < other.flag.name ? -1 : 1));

@@ -49,6 +49,7 @@ export class StripPainter {
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(CELL_HEIGHT * ratio);
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.font = null; // a new size makes the canvas forget it
   }
 
   /** True while something still moves or glows and another frame is due. */
@@ -56,10 +57,11 @@ export class StripPainter {
     const { context, width } = this;
     const paint = colours();
     context.clearRect(0, 0, width, CELL_HEIGHT);
-    this.fontSize = slotWidth >= 52 ? 11 : 10;
-    context.font = `${this.fontSize}px ${paint.mono}`;
-    context.textBaseline = "alphabetic";
-    this.glyph = context.measureText("0").width;
+    const font = `${slotWidth >= 52 ? 11 : 10}px ${paint.mono}`;
+    if (font !== this.font) {
+      this.font = context.font = font;
+      this.glyph = context.measureText("0").width;
+    }
     let glowing = false;
     for (const slot of model.visible()) {
       const x = model.place(slot.offset) * slotWidth;

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from console.chromium import StripOnPage, page_of
-from console.conftest import served_log
 from playwright.sync_api import expect
 
+from console.chromium import StripOnPage, Witness, page_of
+from console.conftest import served_log
+
 if TYPE_CHECKING:
-    from console.conftest import OpenPage, Served
     from playwright.sync_api import Browser, Page
 
+    from console.conftest import OpenPage, Served
     from foldlog.client.log import Log
 
 ROOMS = ("log", "folds", "topics", "groups", "health")
@@ -168,12 +169,13 @@ def test_a_read_only_console_moves_nothing(browser: Browser, read_only: Served) 
 
 # --- the pure parts -------------------------------------------------------------------------------------------------
 
-@pytest.fixture(scope="module")
-def modules(browser: Browser, served: Served) -> Iterator[Page]:
-    """A page of the console's origin without the console, from which its modules can be called."""
-    with page_of(browser, served.url) as (page, _):
-        page.goto("/console/icon.svg")
-        yield page
+
+@pytest.fixture
+def modules(usual_page: tuple[Page, Witness]) -> Page:
+    """A page from which the console's modules can be called."""
+    page, _ = usual_page
+    page.goto("/#/health")
+    return page
 
 
 LAWS_OF_INTERVALS = """async () => {
