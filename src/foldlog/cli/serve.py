@@ -232,3 +232,9 @@ def _warn(configuration: Configuration, settings: ServerSettings) -> None:
             "whoever reaches %s can read, write and delete everything: there is no authentication and no encryption",
             ", ".join(exposed),
         )
+    if settings.console is not None and not settings.console.is_loopback:
+        logger.warning(
+            "whoever has the token of the console on %s can read and write everything, and it is not encrypted;"
+            " put a proxy with TLS in front of it where the network is not trusted",
+            settings.console.address,
+        )

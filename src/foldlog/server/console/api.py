@@ -35,7 +35,7 @@ EVENT_STREAM: Final = "text/event-stream"
 
 _REWIND_TRIES: Final = 50
 _REWIND_PAUSE_S: Final = 0.1
-"""A member that is about to join has a moment to do so, or to give up."""
+"""A group that has just begun waits group.initial.rebalance.delay.ms for more members, also when all have gone."""
 
 
 class Api:
@@ -50,8 +50,7 @@ class Api:
         self._bootstrap = bootstrap
         self._read_only = read_only
         self._rates = Rates()
-        self._changes = LogChanges(node.broker, self._rates, node.clock, self._run)
-        self._changes.contribute_to(feed)
+        LogChanges(node.broker, self._rates, node.clock, self._run).contribute_to(feed)
 
     def routes(self) -> list[Route]:
         return [
@@ -69,12 +68,12 @@ class Api:
     # --- the log ------------------------------------------------------------------------------------------------------
 
     async def overview(self, _: Request) -> Response:
-        self._changes.sample()
         return await self._json(self._overview)
 
     def _overview(self) -> dict[str, Any]:
         broker = self._broker
         problem = "the broker is leaving" if self._node.is_leaving else problem_of(broker)
+        self._rates.sample(broker, self._clock.monotonic_ms())
         topics = overview_topics(broker, self._rates, self._clock)
         warnings = ([problem] if problem else []) + broker.warnings()
         try:
@@ -137,11 +136,15 @@ class Api:
         offset, evict = body.integer("offset", 0), body.boolean("evict", False)
         body.end()
         group = request.named["group"]
+        evicted: list[str] = []
         for _ in range(_REWIND_TRIES):
             try:
-                return await self._json(lambda: rewind(self._broker, group, place, offset, evict=evict))
-            except GroupBusy:
+                found = await self._run(lambda: rewind(self._broker, group, place, offset, evict=evict))
+            except GroupBusy as busy:
+                evicted += busy.evicted
                 await asyncio.sleep(_REWIND_PAUSE_S)
+            else:
+                return Response.json({**found, "evicted": evicted + found["evicted"]})
         raise ApiError(
             HTTPStatus.CONFLICT, f"group {group!r} is busy with members that come and go; try again in a moment"
         )

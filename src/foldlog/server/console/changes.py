@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.broker.topic_names import OFFSETS_TOPIC
-from foldlog.errors import LogClosed, StorageError
-from foldlog.log.partition import Partition
-from foldlog.server.console.feed import Change, Feed, merged_dicts
+from foldlog.errors import StorageError
+from foldlog.server.console.feed import Change, Feed, merged_by, merged_dicts
 from foldlog.server.console.groups import ends_of, group_overviews
-from foldlog.server.console.rates import Rates
+from foldlog.server.console.rates import SAMPLE_MS, Rates
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
@@ -39,27 +38,29 @@ class LogChanges:
         self._run = run
         self._ends: Ends = {}
         self._catalog: object = broker.catalog
-        self._groups: list[dict[str, Any]] = []
+        self._groups: dict[str, dict[str, Any]] = {}
+        self._group_is_gone = False
         self._groups_seen: object = None
-        self._groups_told_ms = float("-inf")
+        self._groups_told_ms = self._sampled_ms = float("-inf")
 
     def contribute_to(self, feed: Feed) -> None:
-        feed.contribute(self.topics)
         feed.contribute(self.ends, whole=self.all_ends, merge=merged_dicts)
-        feed.contribute(self.groups, whole=self.all_groups)
+        feed.contribute(self.groups, whole=self.all_groups, merge=merged_by("group"))
+        feed.contribute(self.topics)
         feed.contribute(self.rates, whole=self.all_rates, merge=merged_dicts)
 
     def topics(self) -> Change | None:
+        """That a list is not what it was: topics came, went or changed, or a group went."""
         catalog = self._broker.catalog
-        if catalog is self._catalog:
+        if catalog is self._catalog and not self._group_is_gone:
             return None
-        self._catalog = catalog
+        self._catalog, self._group_is_gone = catalog, False
         return Change("topics", {})
 
     def ends(self) -> Change | None:
         """Those that moved since the last time. One that is not open does not move."""
         now: Ends = {}
-        for partition in self._opened():
+        for partition in self._broker.opened_partitions():
             end = partition.high_watermark
             now[partition.label] = (min(partition.log_start_offset, end), end)
         moved = {label: bounds for label, bounds in now.items() if self._ends.get(label) != bounds}
@@ -74,16 +75,19 @@ class LogChanges:
         return Change("ends", _by_topic(ends))
 
     async def groups(self) -> Change | None:
-        """All of them, if one has changed."""
+        """Those that have changed since the last time."""
         now_ms = self._clock.monotonic_ms()
         is_lag_due = now_ms - self._groups_told_ms >= _LAG_MS
         found = await self._run(self._look_at_groups, is_lag_due)
         if is_lag_due:
             self._groups_told_ms = now_ms
-        if found is None or found == self._groups:
+        if found is None:
             return None
-        self._groups = found
-        return Change("groups", found)
+        now = {group["group"]: group for group in found}
+        changed = [group for name, group in now.items() if self._groups.get(name) != group]
+        self._group_is_gone = self._group_is_gone or not self._groups.keys() <= now.keys()
+        self._groups = now
+        return Change("groups", changed) if changed else None
 
     def _look_at_groups(self, is_lag_due: bool) -> list[dict[str, Any]] | None:
         """On a thread. None if nothing can have changed but lags, and those are not due: a commit and a generation are
@@ -109,25 +113,18 @@ class LogChanges:
         except StorageError:
             return None
 
-    def rates(self) -> Change | None:
-        changed = self.sample()
+    async def rates(self) -> Change | None:
+        """Once a second: the topics that grow at another rate now."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._sampled_ms < SAMPLE_MS:
+            return None
+        self._sampled_ms = now_ms
+        changed = await self._run(self._rates.sample, self._broker, now_ms)
         return Change("rates", changed) if changed else None
 
     def all_rates(self) -> Change | None:
-        self.sample()
         rates = self._rates.all()
         return Change("rates", rates) if rates else None
-
-    def sample(self) -> dict[str, dict[str, float]]:
-        """Look at how fast topics grow, if it is time to."""
-        now_ms = self._clock.monotonic_ms()
-        return self._rates.sample(self._opened(), now_ms) if self._rates.is_due(now_ms) else {}
-
-    def _opened(self) -> list[Partition]:
-        try:
-            return [each for each in self._broker.opened_partitions() if isinstance(each, Partition)]
-        except LogClosed:
-            return []
 
 
 def _by_topic(ends: Ends) -> dict[str, dict[str, list[int]]]:

@@ -30,7 +30,11 @@ EndOf = Callable[[str, int], int | None]
 
 
 class GroupBusy(Exception):
-    """A member is about to join, so that the group cannot be moved in this moment; the next will do."""
+    """The group has sent its members away and still waits for others, so it cannot be moved in this moment."""
+
+    def __init__(self, evicted: list[str]) -> None:
+        super().__init__("the group waits for members")
+        self.evicted = evicted
 
 
 def ends_of(broker: Broker) -> EndOf:
@@ -118,7 +122,7 @@ def _member(member: MemberDescription, description: GroupDescription) -> dict[st
     return {
         "member_id": member.member_id,
         "client_id": member.client_id,
-        "host": member.client_host,
+        "host": member.client_host.removeprefix("/"),  # as Java writes an address that has no name
         "instance_id": member.group_instance_id,
         "assignment": None
         if assignment is None
@@ -129,7 +133,7 @@ def _member(member: MemberDescription, description: GroupDescription) -> dict[st
 def rewind(broker: Broker, group: str, place: tuple[str, int], offset: int, *, evict: bool) -> dict[str, Any]:
     """Move what a group has committed in a partition; its members, if it has any, rejoin there. Durable on return.
 
-    409 with the members named, unless they may be sent away. GroupBusy if one is about to join.
+    409 with the members named, unless they may be sent away. GroupBusy if it waits for others: ask again.
     """
     _known(broker, group)
     _refuse_fold(group)
@@ -179,7 +183,7 @@ def _commit(broker: Broker, group: str, place: tuple[str, int], committed: Offse
         try:
             broker.begin_commit_offsets(group, {place: committed}, acknowledged)
         except GroupError as error:
-            raise GroupBusy from error
+            raise GroupBusy([_name_of(member) for member in members]) from error
     done.wait()
     if failures:
         raise failures[0]

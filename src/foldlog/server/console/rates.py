@@ -1,4 +1,4 @@
-"""How fast topics grow: records and bytes a second, by how far their ends and their segments moved. The loop's.
+"""How fast topics grow: records and bytes a second, by how far their ends and their segments moved.
 
 Sampled each second while somebody listens, and when an overview is asked for; what nobody has watched for a while has
 no rate until it was looked at twice.
@@ -6,71 +6,83 @@ no rate until it was looked at twice.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.errors import LogClosed
+from foldlog.log.partition import Partition
 
 if TYPE_CHECKING:
-    from foldlog.log.partition import Partition
+    from foldlog.broker.broker import Broker
+    from foldlog.broker.overview import PartitionOverview
     from foldlog.log.reading import View
 
 SAMPLE_MS: Final = 1000
-_SAMPLES: Final = 3
-"""The newest is compared with the oldest of so many: two seconds are steady enough to read, and short enough to act."""
+_EARLIER: Final = 2
+"""A sample is compared with the one so many before: two seconds are steady enough to read, and short enough to act."""
 
 _STALE_MS: Final = 10_000
 """A sample that is older says nothing about now."""
 
+Rate = dict[str, float]
+
 
 class _Place(NamedTuple):
-    """Where a partition ended: its end offset, and the active segment with its size."""
+    """Where a partition ended: its end offset, and the active segment with its size. A partition that nobody has opened
+    has no known segment: -1."""
 
-    end: int
-    base_offset: int
-    size: int
+    end: int = 0
+    base_offset: int = 0
+    size_bytes: int = 0
 
 
 class _Sample(NamedTuple):
+    """Every partition at one moment."""
+
     at_ms: float
     places: dict[tuple[str, int], _Place]
 
 
 class Rates:
-    """The last few samples. One thread at a time: the event loop's."""
+    """The last few samples. Any thread; one samples at a time."""
 
     def __init__(self) -> None:
-        self._samples: deque[_Sample] = deque(maxlen=_SAMPLES)
-        self._rates: dict[str, dict[str, float]] = {}
+        self._samples: deque[_Sample] = deque(maxlen=_EARLIER)
+        self._rates: dict[str, Rate] = {}
+        self._lock = threading.Lock()
 
-    def is_due(self, now_ms: float) -> bool:
-        return not self._samples or now_ms - self._samples[-1].at_ms >= SAMPLE_MS
+    def sample(self, broker: Broker, now_ms: float) -> dict[str, Rate]:
+        """Look at all partitions, if it is time to; the rates of topics that have others now than before."""
+        with self._lock:
+            if self._samples and now_ms - self._samples[-1].at_ms < SAMPLE_MS:
+                return {}
+            while self._samples and now_ms - self._samples[0].at_ms > _STALE_MS:
+                self._samples.popleft()
+            return self._sample(broker, now_ms)
 
-    def sample(self, partitions: Iterable[Partition], now_ms: float) -> dict[str, dict[str, float]]:
-        """Look at all open partitions; the rates of topics that have others now than before."""
-        while self._samples and now_ms - self._samples[0].at_ms > _STALE_MS:
-            self._samples.popleft()
+    def _sample(self, broker: Broker, now_ms: float) -> dict[str, Rate]:
+        before = self._samples[0] if self._samples else None
         places: dict[tuple[str, int], _Place] = {}
         moved: dict[str, list[int]] = {}
-        before = self._samples[0] if self._samples else None
-        for partition in partitions:
-            known = before.places.get(partition.label) if before is not None else None
-            end = partition.high_watermark
+        for seen in broker.overview():
+            label = (seen.topic, seen.number)
+            # What was not there a moment ago has begun since then.
+            known = _Place() if before is None else before.places.get(label, _Place())
+            partition = broker.opened_partition(*label)
             try:
-                base_offset, size, grown = partition.look(partial(_tail, before=known))
+                places[label], grown_bytes = _look(seen, partition, known)
             except LogClosed:
                 continue  # deleted a moment ago
-            places[partition.label] = _Place(end, base_offset, size)
-            if known is not None:
-                sums = moved.setdefault(partition.label[0], [0, 0])
-                sums[0] += max(0, end - known.end)
-                sums[1] += grown
-        took_s = (now_ms - before.at_ms) / 1000 if before is not None else 0.0
+            sums = moved.setdefault(seen.topic, [0, 0])
+            sums[0] += max(0, seen.high_watermark - known.end)
+            sums[1] += grown_bytes
         self._samples.append(_Sample(now_ms, places))
-        if took_s <= 0:
+        if before is None:
+            self._rates = {}
             return {}
+        took_s = (now_ms - before.at_ms) / 1000
         rates = {
             topic: {"records_per_s": round(records / took_s, 1), "bytes_per_s": round(size / took_s, 1)}
             for topic, (records, size) in moved.items()
@@ -79,22 +91,33 @@ class Rates:
         self._rates = rates
         return changed
 
-    def of(self, topic: str) -> dict[str, float]:
+    def of(self, topic: str) -> Rate:
         return self._rates.get(topic) or {"records_per_s": 0.0, "bytes_per_s": 0.0}
 
-    def all(self) -> dict[str, dict[str, float]]:
-        return self._rates
+    def all(self) -> dict[str, Rate]:
+        """Those that are not nought."""
+        return {topic: rate for topic, rate in self._rates.items() if any(rate.values())}
 
 
-def _tail(view: View, before: _Place | None) -> tuple[int, int, int]:
-    """Base offset and size of the active segment, and the bytes that were written since `before`: to the segment that
+def _look(seen: PartitionOverview, partition: object, known: _Place) -> tuple[_Place, int]:
+    """Where a partition stands, and the bytes that were written to it since it stood at `known`."""
+    if not isinstance(partition, Partition):
+        return _Place(seen.high_watermark, -1), 0
+    base_offset, size_bytes, grown_bytes = partition.look(partial(_tail, known=known))
+    if known.base_offset < 0:
+        # It was opened meanwhile, and what it held then is not known: by what its records are on average.
+        mean_bytes = (seen.size_bytes or 0) / max(1, seen.high_watermark - seen.log_start_offset)
+        grown_bytes = round(mean_bytes * max(0, seen.high_watermark - known.end))
+    return _Place(seen.high_watermark, base_offset, size_bytes), grown_bytes
+
+
+def _tail(view: View, known: _Place) -> tuple[int, int, int]:
+    """Base offset and size of the active segment, and the bytes that were written since `known`: to the segment that
     was active then, and to those that came after it. What retention and compaction remove does not count."""
     active = view.segments[-1]
-    if before is None:
-        return active.base_offset, active.size, 0
-    grown = -before.size
+    grown_bytes = -known.size_bytes
     for segment in reversed(view.segments):
-        if segment.base_offset < before.base_offset:
+        if segment.base_offset < known.base_offset:
             break
-        grown += segment.size
-    return active.base_offset, active.size, max(0, grown)
+        grown_bytes += segment.size
+    return active.base_offset, active.size, max(0, grown_bytes)

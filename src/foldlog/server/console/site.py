@@ -99,7 +99,7 @@ class Console:
     def __init__(self, http: HttpServer, feed: Feed, folds: FoldPages, workers: ThreadPoolExecutor, token: str) -> None:
         self.token = token
         self._http = http
-        self._feed = feed
+        self.feed = feed
         self._folds = folds
         self._workers = workers
         self.host, self.port = http.host, http.port
@@ -107,7 +107,7 @@ class Console:
     async def close(self) -> None:
         """Listen no more, cut off who is connected, and end its threads."""
         await self._http.close()
-        await self._feed.close()
+        await self.feed.close()
         self._folds.close()
         self._workers.shutdown(wait=True, cancel_futures=True)
 
