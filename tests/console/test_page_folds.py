@@ -21,8 +21,8 @@ import pytest
 from playwright.sync_api import expect
 
 from console.chromium import StripOnPage
-from foldlog.client.cursors import TopicPartition
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, SILENT_AFTER_MS, Command, Status, decode, encode
+from foldlog.client.positions import TopicPartition
 from foldlog.clock import SystemClock
 from foldlog.views import measures as fl
 from foldlog.views.contract import Delta, Shape, View

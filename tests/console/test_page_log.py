@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import expect
 
 from console.chromium import StripOnPage
-from foldlog.client.cursors import TopicPartition
+from foldlog.client.positions import TopicPartition
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
 
 ROOMS = ("log", "folds", "topics", "groups", "health")
 WEIGHT_MAX_BYTES = 150 << 10
+LOADED = """
+  [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+    .filter((one) => !one.name.includes("/api/"))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +137,17 @@ def test_a_phone_has_every_room_without_scrolling_sideways(open_page: OpenPage, 
     expect(page.get_by_role("complementary", name="Record")).to_be_visible()
 
 
-def test_the_page_is_small(browser: Browser, served: Served, log: Log) -> None:
-    sizes = {each.name: len(each.read_bytes()) for each in (files("foldlog") / "console").iterdir() if each.is_file()}
-    total = sum(size for name, size in sizes.items() if not name.endswith((".py", ".pyc")))
-    assert total <= WEIGHT_MAX_BYTES, f"{total} bytes: {sizes}"
+def test_the_page_is_small(open_page: OpenPage, log: Log) -> None:
+    """What a browser that has nothing yet is sent, for the first room and then for all of them."""
+    page = open_page("#/log/orders", color_scheme="light")
+    expect(page.locator(".track").first).to_be_visible()
+    unpacked = page.evaluate(f"({LOADED}).reduce((sum, one) => sum + one.decodedBodySize, 0)")
+    assert 10_000 < unpacked <= WEIGHT_MAX_BYTES
+    for room in ROOMS:
+        page.locator(f"#nav a[data-room={room}]").click()
+        expect(page.locator("main")).to_have_attribute("data-room", room)
+    sent = page.evaluate(f"({LOADED}).reduce((sum, one) => sum + one.transferSize, 0)")
+    assert 10_000 < sent <= WEIGHT_MAX_BYTES
 
 
 @pytest.fixture

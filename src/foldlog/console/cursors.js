@@ -224,7 +224,7 @@ export class Cursors {
     const lanes = [];
     for (const one of placed) this.stand(one, isOut(one), width, lanes);
     this.setLanes(lanes.length);
-    return false;
+    return placed.some(({ flag }) => flag.wide === null);
   }
 
   stand({ flag, x, wide }, out, width, lanes) {
@@ -236,7 +236,7 @@ export class Cursors {
     let from;
     while ((from = spots(lane).find((spot) => isFree(lane, spot))) === undefined) lane += 1;
     (lanes[lane] ??= []).push([from, from + wide, out]);
-    flag.element.dataset.out = out;
+    if (flag.element.dataset.out !== out) { flag.element.dataset.out = out; flag.wide = null; } // its arrow takes room
     flag.element.style.transform = `translateX(${shown.toFixed(1)}px)`;
     flag.stem.style.transform = flag.element.style.transform;
     flag.stem.style.height = `${STEM_PX + lane * LANE_HEIGHT}px`;

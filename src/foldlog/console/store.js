@@ -18,6 +18,10 @@ const tell = (name, data) => { for (const listener of [...(listeners.get(name) ?
 function keep(overview) {
   state.overview = overview;
   state.clockAhead = overview.now_ms - Date.now();
+  for (const topic of overview.topics) {
+    // Reckoned here, of one answer: the ends that events bring are newer than the durable offsets.
+    for (const one of topic.partitions) one.unsynced = Math.max(0, one.end - one.durable);
+  }
   state.topics = new Map(overview.topics.map((topic) => [topic.name, topic]));
   standing = null;
   state.groups = new Map(overview.groups.map((group) => [group.group, group]));

@@ -68,7 +68,7 @@ export class StripPainter {
       const w = (model.place(slot.next) - model.place(slot.offset)) * slotWidth;
       if (x > width || x + w < 0) continue;
       if (slot.offset >= model.end) { if (slot.offset === model.end) this.unwritten(x, w, paint, slot.offset); }
-      else if (slot.next <= model.start) this.expired(x, w, paint, model.start - slot.offset);
+      else if (slot.next <= model.start) { if (slot.offset >= 0) this.expired(x, w, paint, model.start - slot.offset); }
       else if (slot.isGap) this.gap(x, w, paint, slot);
       else glowing = this.cell(model, slot.offset, x, w, paint, look, at) || glowing;
     }
