@@ -25,7 +25,8 @@ _ENABLE = "enable with:"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Tests of Spark share one session, and so one process; every other test goes where there is room.
+    """Tests of Spark share one session, and so one process; those of the console a browser; every other test goes
+    where there is room.
 
     Not xdist's own groups: they are kept in the ids of tests, which newer pytests do not let it change.
     """
@@ -33,10 +34,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out tests one by one, and those of Spark as one lot, first."""
+    """Hands out tests one by one, and those of Spark, and of the console, as one lot each, first."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+        lots = {"tests/spark/": "spark", "tests/console/": "console"}
+        return next((lot for folder, lot in lots.items() if nodeid.startswith(folder)), nodeid)
 
 
 @pytest.hookimpl(trylast=True)

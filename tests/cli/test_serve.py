@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -322,6 +323,41 @@ def test_several_listeners_and_the_metrics_stand_in_the_line(tmp_path: Path) -> 
         with urllib.request.urlopen(health_url, timeout=WAIT_S) as answer:
             assert answer.status == 200
         assert broker.end() == 0
+
+
+def test_the_console_stands_in_the_line_and_needs_no_token_on_loopback(tmp_path: Path) -> None:
+    with serving(str(tmp_path), *ANY_PORT, "--console", "localhost:0", "--console-read-only") as broker:
+        url = broker.ready.rpartition("(console ")[2].rstrip(")\n")
+        assert url.startswith("http://127.0.0.1:")
+        assert url.endswith("/")
+        with urllib.request.urlopen(f"{url}api/overview", timeout=WAIT_S) as answer:
+            assert json.load(answer)["read_only"] is True
+        assert broker.end() == 0
+    assert not any("WARNING" in line for line in broker.errors)
+
+
+def test_a_console_for_other_machines_has_a_token_that_is_printed_if_nobody_gave_it(tmp_path: Path) -> None:
+    with serving(str(tmp_path), *ANY_PORT, "--console", "0.0.0.0:0") as broker:
+        url, _, token = broker.ready.rpartition("(console ")[2].rstrip(")\n").partition("?token=")
+        assert len(token) >= 32
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{url}api/overview", timeout=WAIT_S)
+        with urllib.request.urlopen(f"{url}api/overview?token={token}", timeout=WAIT_S) as answer:
+            assert answer.status == 200
+        assert broker.end() == 0
+    assert any("whoever has the token of the console on 0.0.0.0:0" in line for line in broker.errors)
+
+
+def test_a_token_that_was_given_is_not_printed(tmp_path: Path) -> None:
+    token = "correct-horse-battery"
+    with serving(str(tmp_path), *ANY_PORT, "--console", "127.0.0.1:0", FOLDLOG_CONSOLE_TOKEN=token) as broker:
+        assert "?token" not in broker.ready
+        url = broker.ready.rpartition("(console ")[2].rstrip(")\n")
+        asked = urllib.request.Request(f"{url}api/overview", headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(asked, timeout=WAIT_S) as answer:
+            assert answer.status == 200
+        assert broker.end() == 0
+    assert token not in "".join(broker.errors)
 
 
 def test_a_listener_for_other_machines_is_served_with_a_warning(tmp_path: Path) -> None:

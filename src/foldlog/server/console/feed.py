@@ -79,6 +79,8 @@ def merged_by(key: str) -> Merge:
 
 @dataclass(frozen=True, slots=True)
 class _Contributor:
+    """Who is asked, and how two of its answers become one."""
+
     changes: Changes
     whole: Changes | None
     merge: Merge
@@ -137,6 +139,11 @@ class Feed:
     @property
     def listener_count(self) -> int:
         return len(self._listeners)
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether contributors are asked: while somebody listens, and a moment longer."""
+        return self._gathering is not None
 
     def contribute(self, changes: Changes, *, whole: Changes | None = None, merge: Merge = newest) -> None:
         """Ask `changes` from now on; `whole` is what a new listener gets first, for events that name changes only."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from foldlog.log.reading import View
 
 SAMPLE_MS: Final = 1000
-_SAMPLES: Final = 3
-"""The newest is compared with the oldest of so many: two seconds are steady enough to read, and short enough to act."""
+_EARLIER: Final = 2
+"""A sample is compared with the one so many before: two seconds are steady enough to read, and short enough to act."""
 
 _STALE_MS: Final = 10_000
 """A sample that is older says nothing about now."""
@@ -39,6 +39,8 @@ class _Place(NamedTuple):
 
 
 class _Sample(NamedTuple):
+    """Every partition at one moment."""
+
     at_ms: float
     places: dict[tuple[str, int], _Place]
 
@@ -47,7 +49,7 @@ class Rates:
     """The last few samples. Any thread; one samples at a time."""
 
     def __init__(self) -> None:
-        self._samples: deque[_Sample] = deque(maxlen=_SAMPLES)
+        self._samples: deque[_Sample] = deque(maxlen=_EARLIER)
         self._rates: dict[str, Rate] = {}
         self._lock = threading.Lock()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -23,21 +24,27 @@ _TYPES: Final = {
 
 
 class _StaticFile(NamedTuple):
+    """One form of a file: as it is, or packed with gzip. Forms differ in their tags, as HTTP wants it."""
+
     content_type: str
     body: bytes
     etag: str
+    encoding: tuple[tuple[str, str], ...] = ()
+
+
+def _forms(name: str, body: bytes) -> tuple[_StaticFile, _StaticFile]:
+    content_type = _TYPES[name.rpartition(".")[2]]
+    digest = hashlib.blake2b(body, digest_size=16).hexdigest()
+    plain = _StaticFile(content_type, body, f'"{digest}"')
+    packed = gzip.compress(body, mtime=0)
+    return plain, _StaticFile(content_type, packed, f'"{digest}-gzip"', (("content-encoding", "gzip"),))
 
 
 class StaticFiles:
     """What a browser is given. It asks each time whether it has the newest, which costs no body: no file is old."""
 
     def __init__(self, found: Mapping[str, bytes]) -> None:
-        self._files = {
-            name: _StaticFile(
-                _TYPES[name.rpartition(".")[2]], body, f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
-            )
-            for name, body in found.items()
-        }
+        self._files = {name: _forms(name, body) for name, body in found.items()}
 
     @classmethod
     def load(cls, folder: Traversable | None = None) -> StaticFiles:
@@ -55,11 +62,13 @@ class StaticFiles:
         ]
 
     def answer(self, request: Request, name: str) -> Response:
-        found = self._files.get(name)
-        if found is None:
+        forms = self._files.get(name)
+        if forms is None:
             return error_response(HTTPStatus.NOT_FOUND, "there is no such file of the console")
-        headers = (("etag", found.etag), ("cache-control", "no-cache"))
+        accepted = [each.strip() for each in request.headers.get("accept-encoding", "").split(",")]
+        found = forms["gzip" in accepted]
+        headers = (("etag", found.etag), ("cache-control", "no-cache"), ("vary", "accept-encoding"))
         known = request.headers.get("if-none-match", "")
         if known == "*" or found.etag in {each.strip().removeprefix("W/") for each in known.split(",")}:
             return Response(HTTPStatus.NOT_MODIFIED, b"", found.content_type, headers)
-        return Response(HTTPStatus.OK, found.body, found.content_type, headers)
+        return Response(HTTPStatus.OK, found.body, found.content_type, (*headers, *found.encoding))

@@ -1,0 +1,80 @@
+// Starts the page: theme, navigation, the pulse of the connection, and the room that the address names (#/room/path).
+
+import { h, icon, put } from "./dom.js";
+import { ROOMS } from "./rooms.js";
+import { on, refresh, start, state } from "./store.js";
+import { forgetPalette } from "./strip_paint.js";
+
+const element = document.getElementById("room");
+let leave = null;
+let entering = 0;
+
+function address() {
+  const [name, ...path] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  return { room: ROOMS.find((room) => room.name === name) ?? ROOMS[0], path };
+}
+
+async function enter() {
+  const turn = (entering += 1);
+  const { room, path } = address();
+  for (const link of document.querySelectorAll("#nav a")) {
+    if (link.dataset.room === room.name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const module = await room.load();
+  if (turn !== entering) return;
+  leave?.();
+  put(element);
+  document.title = `${room.title} · foldlog`;
+  element.dataset.room = room.name;
+  leave = module.enter(element, path) ?? null;
+}
+
+const THEMES = ["system", "light", "dark"];
+
+function showTheme() {
+  const chosen = document.documentElement.dataset.theme ?? "system";
+  const button = document.getElementById("theme");
+  const text = { system: "Colours: as the system has them", light: "Colours: light", dark: "Colours: dark" }[chosen];
+  put(button, icon(chosen));
+  button.setAttribute("aria-label", text);
+  button.title = text;
+  forgetPalette();
+  dispatchEvent(new Event("resize"));
+}
+
+function nextTheme() {
+  const chosen = document.documentElement.dataset.theme ?? "system";
+  const next = THEMES[(THEMES.indexOf(chosen) + 1) % THEMES.length];
+  if (next === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = next;
+  try { localStorage.setItem("foldlog.theme", next); } catch { /* not kept, but shown */ }
+  showTheme();
+}
+
+function pulse() {
+  const place = document.getElementById("pulse");
+  place.dataset.state = state.connected ? "live" : "lost";
+  put(place.querySelector("span"), state.connected ? "live" : "no connection");
+}
+
+async function begin() {
+  put(document.getElementById("nav"), ROOMS.map((room) => h("a", { href: `#/${room.name}`, "data-room": room.name }, icon(room.name), h("span", {}, room.title))));
+  document.getElementById("theme").addEventListener("click", nextTheme);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
+  showTheme();
+  on("connection", pulse);
+  try {
+    await start();
+  } catch (error) {
+    put(element, h("div", { class: "empty" }, h("h1", {}, "The broker does not answer"), h("p", {}, error.message), h("button", { class: "button", type: "button", onclick: () => location.reload() }, "Try again")));
+    return;
+  }
+  document.getElementById("read-only").hidden = !state.overview.read_only;
+  addEventListener("hashchange", enter);
+  await enter();
+  // Sizes and warnings are not part of the events: they are asked for now and then, while somebody looks.
+  setInterval(() => { if (!document.hidden && state.connected) refresh().catch(() => {}); }, 15000);
+}
+
+begin();

@@ -1,0 +1,156 @@
+// The room of folds: a card for each view. Commands go to the fold's runner through the log; without one, the card shows
+// what to type.
+
+import * as api from "./api.js";
+import { sparkline } from "./charts.js";
+import { commandLine, empty, h, icon, put, toast } from "./dom.js";
+import { Peek } from "./peek.js";
+import { askRewind } from "./rewind.js";
+import { boundsOf, hue, lagOf, on, state } from "./store.js";
+import { term } from "./terms.js";
+import { ago, counted, number, rate, sentence, short } from "./words.js";
+
+const DOING = { rewind: "Rewinding", rebuild: "Rebuilding", verify: "Verifying" };
+
+/** A yes or no, with the reason for the question. */
+function confirmed(title, text, yes) {
+  return new Promise((answer) => {
+    const dialog = h("dialog", { class: "sheet", "aria-labelledby": "ask-title" }, h("form", { method: "dialog" }, h("h2", { id: "ask-title" }, title), h("p", {}, text),
+      h("div", { class: "buttons" }, h("button", { class: "button", value: "no" }, "Leave it"), h("button", { class: "button primary", value: "yes" }, yes))));
+    dialog.addEventListener("close", () => { answer(dialog.returnValue === "yes"); dialog.remove(); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+class Card {
+  constructor(fold) {
+    this.name = fold.fold;
+    this.state = h("span", { class: "chip" });
+    this.numbers = { lag: h("b", { class: "mono" }), speed: h("b", { class: "mono" }), rows: h("b", { class: "mono" }), dead: h("b", { class: "mono" }) };
+    this.spark = h("div", { class: "spark-box" });
+    this.places = h("div", { class: "places" });
+    this.work = h("div", { class: "work", role: "status" });
+    this.message = h("div", { class: "message" });
+    this.source = h("p", { class: "quiet" });
+    this.peekPlace = h("div", { class: "peek-place" });
+    const act = (verb, label) => h("button", { class: "button small", type: "button", "data-verb": verb, onclick: () => this.act(verb) }, icon(verb), label);
+    this.buttons = [act("rewind", "Rewind"), act("rebuild", "Rebuild"), act("verify", "Verify")];
+    this.peekButton = h("button", { class: "button small", type: "button", "aria-expanded": "false", onclick: () => this.togglePeek() }, icon("peek"), "Peek");
+    const figure = (name, value) => h("div", { class: "figure" }, value, h("span", {}, name));
+    this.element = h("article", { class: "card fold-card", "data-fold": fold.fold, style: { "--hue": hue(`fold.${fold.fold}`) } },
+      h("header", {}, h("h2", {}, fold.fold), h("span", { class: "chip kind" }, fold.kind), this.state), this.source,
+      h("div", { class: "figures" }, figure(term("lag", "behind"), this.numbers.lag), figure(term("rows", "rows/s"), this.numbers.speed), figure("rows", this.numbers.rows), figure(term("deadletter", "dead letters"), this.numbers.dead)),
+      this.spark, this.places, this.work, this.message, h("div", { class: "buttons" }, this.buttons, this.peekButton), this.peekPlace);
+    this.update(fold);
+  }
+
+  update(fold) {
+    this.fold = fold;
+    const { numbers } = this;
+    put(this.state, fold.is_live ? fold.state : "not running");
+    this.state.dataset.state = fold.error ? "bad" : fold.is_live ? "good" : "idle";
+    put(this.source, "from ", h("a", { href: `#/log/${encodeURIComponent(fold.topic)}` }, fold.topic), ` into ${fold.view}`);
+    put(numbers.lag, short(lagOf(fold)));
+    put(numbers.speed, rate(fold.rows_per_s ?? 0));
+    put(numbers.rows, fold.rows === null || fold.rows === undefined ? short(fold.records ?? 0) : short(fold.rows));
+    put(numbers.dead, number(fold.dead_letters ?? 0));
+    numbers.dead.classList.toggle("warned", fold.dead_letters > 0);
+    put(this.spark, sparkline((fold.history ?? []).map(([at, lag]) => [at, lag]), `Lag over the last minutes, now ${fold.lag}`), h("small", { class: "quiet" }, "lag, last 5 minutes"));
+    this.showPlaces(fold);
+    this.showWork(fold);
+    this.peekButton.hidden = !fold.can_peek;
+    for (const button of this.buttons) button.disabled = Boolean(fold.doing) || state.overview.read_only;
+    this.peek?.update(fold);
+  }
+
+  showPlaces(fold) {
+    put(this.places, boundsOf(fold).map(({ partition, start, end }) => {
+      const at = fold.bookmark[partition] ?? start;
+      return h("a", { class: "place", href: `#/log/${encodeURIComponent(fold.topic)}/${partition}/${Math.max(0, Math.min(at, end - 1))}`, title: "Show it in the log" },
+        h("span", { class: "quiet" }, String(partition)), h("span", { class: "mono" }, number(at)), h("span", { class: "meter" }, h("i", { style: { width: `${end > start ? Math.max(0, Math.min(100, ((at - start) / (end - start)) * 100)) : 100}%` } })), h("span", { class: "mono quiet" }, number(end)));
+    }));
+  }
+
+  showWork(fold) {
+    const { doing } = fold;
+    if (doing) {
+      const share = doing.total ? Math.min(1, doing.done / doing.total) : 0;
+      const text = `${DOING[doing.verb] ?? doing.verb}: ${short(doing.done)} of ${short(doing.total)} records`;
+      put(this.work, h("label", {}, text, h("progress", { max: "1", value: String(share), "aria-label": text })));
+    } else if (fold.command && !fold.command.is_taken && fold.is_live) put(this.work, h("p", { class: "notice" }, `Asked to ${fold.command.verb}; its runner takes it up after the range it is at.`));
+    else if (fold.result) put(this.work, h("div", { class: "notice" }, h("p", {}, sentence(fold.result)), this.lossButton(fold)));
+    else put(this.work);
+    const notes = [fold.error && h("p", { class: "notice bad" }, sentence(fold.error))];
+    if (fold.skipped) notes.push(h("p", { class: "notice warn" }, `${counted(fold.skipped, "record")} were skipped: the log no longer held them.`));
+    if (!fold.error && !fold.is_live && fold.updated_ms) notes.push(h("p", { class: "quiet" }, `Last heard of ${ago(fold.updated_ms)}.`));
+    if (!this.typed) put(this.message, notes);
+  }
+
+  /** A rebuild that was refused because the log no longer holds everything can be asked for all the same. */
+  lossButton(fold) {
+    if (!fold.is_live || fold.command?.verb !== "rebuild" || !/--accept-loss/.test(fold.result)) return null;
+    return h("button", { class: "button small", type: "button", onclick: () => this.send({ verb: "rebuild", accept_loss: true }) }, "Rebuild, and accept the loss");
+  }
+
+  type(line, text) {
+    this.typed = true;
+    put(this.message, h("div", { class: "notice" }, h("p", {}, text), commandLine(line), h("button", { class: "button small", type: "button", onclick: () => { this.typed = false; this.update(this.fold); } }, "Done")));
+  }
+
+  async act(verb) {
+    const { fold } = this;
+    if (verb === "rewind") { this.rewind(); return; }
+    if (!fold.is_live) { this.type(fold.command_lines[verb], `Nobody runs ${fold.fold} now. Type this where its file is:`); return; }
+    const asked = verb === "rebuild"
+      ? await confirmed(`Rebuild ${fold.fold}?`, "The view is made anew from the start of the log, beside the old one, which serves until both are swapped.", "Rebuild")
+      : await confirmed(`Verify ${fold.fold}?`, "The log is replayed into a view beside this one, in other portions, and both are compared. The view itself is not touched.", "Verify");
+    if (asked) await this.send({ verb });
+  }
+
+  async send(command) {
+    try {
+      await api.foldCommand(this.name, command);
+      toast(`${this.name} was asked to ${command.verb}.`);
+    } catch (error) {
+      if (error.answer?.command_line) this.type(error.answer.command_line, sentence(error.message));
+      else toast(sentence(error.message), "bad");
+    }
+  }
+
+  /** From the card, a rewind starts with the partition that has the most records. */
+  rewind() {
+    const { fold } = this;
+    const partitions = boundsOf(fold).filter((one) => one.partition in fold.bookmark);
+    const one = partitions.reduce((most, partition) => (partition.end - partition.start > most.end - most.start ? partition : most), partitions[0]);
+    if (!one) { toast(`${fold.fold} has read nothing yet.`, "bad"); return; }
+    const at = fold.bookmark[one.partition];
+    askRewind({ group: `fold.${fold.fold}`, isFold: true, topic: fold.topic, partition: one.partition, from: at, to: at, start: one.start, end: one.end });
+  }
+
+  togglePeek() {
+    if (this.peek) { this.peek.end(); this.peek = null; put(this.peekPlace); } else { this.peek = new Peek(this.fold); put(this.peekPlace, this.peek.element); }
+    this.peekButton.setAttribute("aria-expanded", String(Boolean(this.peek)));
+    this.element.classList.toggle("wide", Boolean(this.peek));
+  }
+}
+
+export function enter(element, path) {
+  const cards = new Map();
+  const grid = h("div", { class: "cards" });
+  const head = h("div", { class: "room-head" }, h("h1", {}, "Folds"), h("p", { class: "quiet" }, "A ", term("fold"), " turns the ", term("log"), " into a ", term("view"), ". Each has its own bookmark, and can ", term("rewind"), ", ", term("rebuild"), " or ", term("verify"), " without disturbing the others."));
+  put(element, h("div", { class: "page" }, head, grid));
+  const show = () => {
+    for (const [name, card] of cards) if (!state.folds.has(name)) { card.peek?.end(); card.element.remove(); cards.delete(name); }
+    for (const fold of state.folds.values()) {
+      const card = cards.get(fold.fold);
+      if (card) card.update(fold);
+      else { const made = new Card(fold); cards.set(fold.fold, made); grid.append(made.element); if (path[0] === fold.fold && fold.can_peek) made.togglePeek(); }
+    }
+    if (!cards.size) put(grid, grid.querySelector(".empty") ?? empty("No folds yet", "Declare them in a Python file, run it, and each view has its card here.", commandLine("foldlog fold run folds.py -d data")));
+    else grid.querySelector(".empty")?.remove();
+  };
+  show();
+  const offs = [on("folds", show), on("rates", show)];
+  return () => { for (const off of offs) off(); for (const card of cards.values()) card.peek?.end(); };
+}

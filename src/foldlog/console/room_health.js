@@ -1,0 +1,45 @@
+// The room of the broker's health: where it is, what it warns of, and whether everything acknowledged is on disk.
+
+import { h, put } from "./dom.js";
+import { on, state } from "./store.js";
+import { term } from "./terms.js";
+import { counted, number, rate, short, size } from "./words.js";
+
+const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
+
+function findings() {
+  const found = [];
+  for (const topic of state.topics.values()) {
+    for (const one of topic.partitions) if (one.error) found.push(h("p", { class: "notice bad" }, h("b", {}, `${topic.name} / ${one.partition}: `), one.error));
+  }
+  for (const fold of state.folds.values()) if (fold.error) found.push(h("p", { class: "notice bad" }, h("b", {}, `Fold ${fold.fold}: `), fold.error));
+  for (const warning of state.overview.warnings) found.push(h("p", { class: "notice warn" }, typeof warning === "string" ? warning : JSON.stringify(warning)));
+  return found.length ? found : [h("p", { class: "notice good" }, "Nothing is wrong: every partition can be written and read, and there are no warnings.")];
+}
+
+function view() {
+  const { overview } = state;
+  const topics = [...state.topics.values()];
+  const partitions = topics.flatMap((topic) => topic.partitions);
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+  // Both numbers are of one answer of the broker: the ends that events bring are newer than the durable offsets.
+  const waiting = sum(partitions.map((one) => Math.max(0, one.end - Math.max(one.durable, one.end))));
+  const figure = (name, value) => h("div", { class: "figure" }, h("b", { class: "mono" }, value), h("span", {}, name));
+  return [
+    h("div", { class: "figures wide card" },
+      figure("records/s", rate(sum(topics.map((topic) => topic.records_per_s ?? 0)))), figure("written/s", size(sum(topics.map((topic) => topic.bytes_per_s ?? 0)))), figure("on disk", size(sum(partitions.map((one) => one.size_bytes ?? 0)))), figure("partitions", number(partitions.length)), figure("groups", number(state.groups.size))),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Findings")), findings()),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Broker")), h("dl", { class: "facts" },
+      fact("Version", h("span", { class: "mono" }, overview.version)), fact("Directory", h("span", { class: "mono wrap" }, overview.directory)), fact("Kafka clients connect to", h("span", { class: "mono" }, overview.bootstrap)), fact("Cluster id", h("span", { class: "mono wrap" }, overview.cluster_id)),
+      fact("This console", overview.read_only ? "read-only" : "may write"), fact(term("durable", "Durable"), waiting ? `${counted(waiting, "record")} not yet synced` : `all ${short(sum(partitions.map((one) => one.end - one.start)))} offsets that readers see`))),
+  ];
+}
+
+export function enter(element) {
+  const body = h("div", {});
+  put(element, h("div", { class: "page" }, h("div", { class: "room-head" }, h("h1", {}, "Health"), h("p", { class: "quiet" }, "The broker that serves this ", term("log"), ".")), body));
+  const show = () => { if (!body.contains(document.activeElement)) put(body, view()); };
+  show();
+  const offs = [on("topics", show), on("rates", show), on("connection", show)];
+  return () => { for (const off of offs) off(); };
+}

@@ -1,0 +1,184 @@
+// The room of the log as it is: one topic at a time, a strip for each partition, the record one has clicked beside it.
+
+import * as api from "./api.js";
+import { empty, h, icon, put, toast } from "./dom.js";
+import { HELP, parsePlace } from "./places.js";
+import { RecordPanel } from "./record.js";
+import { now, on, state } from "./store.js";
+import { Strip } from "./strip.js";
+import { forgetPalette } from "./strip_paint.js";
+import { term } from "./terms.js";
+import { rate, sentence, size, span } from "./words.js";
+
+const WIDTHS = [6, 10, 18, 36, 56, 76, 104, 148];
+let zoomLevel = 5;
+
+function policy(topic) {
+  const parts = [];
+  if (topic.cleanup_policy.includes("compact")) parts.push(term("compaction", "compacted: the newest of each key"));
+  if (topic.cleanup_policy.includes("delete")) {
+    const kept = [topic.retention_ms >= 0 && span(topic.retention_ms), topic.retention_bytes >= 0 && size(topic.retention_bytes)].filter(Boolean);
+    parts.push(term("retention", kept.length ? `kept ${kept.join(" or ")}` : "kept for ever"));
+  }
+  return parts;
+}
+
+class LogRoom {
+  constructor(element, path) {
+    this.element = element;
+    const shown = [...state.topics.values()].filter((topic) => !topic.is_internal);
+    this.topic = state.topics.get(path[0]) ?? shown.find((topic) => topic.partitions.some((one) => one.end > 0)) ?? shown[0] ?? null;
+    this.strips = [];
+    this.list = h("ul", {});
+    this.picker = h("select", { "aria-label": "Topic", onchange: () => { location.hash = `#/log/${encodeURIComponent(this.picker.value)}`; } });
+    this.filter = h("input", { type: "search", placeholder: "Find a topic", "aria-label": "Find a topic", oninput: () => this.fillList() });
+    this.panel = new RecordPanel({ step: (...place) => this.step(...place), closed: () => this.closed() });
+    this.body = h("div", { class: "log-body" });
+    put(element, h("div", { class: "log-room" }, h("aside", { class: "topic-list", "aria-label": "Topics" }, this.filter, this.list), this.body, this.panel.element));
+    this.offs = [on("ends", (changed) => this.grown(changed)), on("groups", () => this.wake()), on("rates", () => this.rates()), on("topics", () => this.topicsChanged())];
+    this.onResize = () => { forgetPalette(); this.wake(); };
+    addEventListener("resize", this.onResize);
+    this.fillList();
+    this.build();
+    if (this.topic && path[1] !== undefined && path[2] !== undefined) this.goTo(Number(path[1]), Number(path[2]));
+  }
+
+  leave() {
+    for (const off of this.offs) off();
+    removeEventListener("resize", this.onResize);
+    for (const strip of this.strips) strip.end();
+  }
+
+  wake() { for (const strip of this.strips) strip.wake(); }
+
+  fillList() {
+    const wanted = this.filter.value.trim().toLowerCase();
+    const topics = [...state.topics.values()].filter((topic) => topic.name.toLowerCase().includes(wanted)).sort((one, other) => one.is_internal - other.is_internal || one.name.localeCompare(other.name));
+    this.rateOf = new Map();
+    put(this.list, topics.map((topic) => {
+      const speed = h("small", { class: "mono" });
+      this.rateOf.set(topic.name, speed);
+      return h("li", {}, h("a", { href: `#/log/${encodeURIComponent(topic.name)}`, class: topic.is_internal ? "internal" : "", "aria-current": topic === this.topic && "true" }, h("span", {}, topic.name), speed));
+    }));
+    put(this.picker, topics.map((topic) => h("option", { value: topic.name, selected: topic === this.topic }, topic.name)));
+    this.rates();
+  }
+
+  rates() {
+    for (const [name, speed] of this.rateOf) {
+      const value = state.topics.get(name)?.records_per_s ?? 0;
+      put(speed, value > 0.05 ? `${rate(value)}/s` : "");
+    }
+    if (this.speed && this.topic) put(this.speed, this.topic.records_per_s > 0.05 ? `${rate(this.topic.records_per_s)} records/s` : "quiet");
+  }
+
+  topicsChanged() {
+    const again = this.topic && state.topics.get(this.topic.name);
+    if (!again || again.id !== this.topic.id || again.partitions.length !== this.topic.partitions.length) {
+      location.hash = again ? location.hash : "#/log";
+      this.topic = again ?? null;
+      for (const strip of this.strips) strip.end();
+      this.build();
+    } else {
+      this.topic = again;
+      for (const strip of this.strips) strip.sizeBytes = again.partitions[strip.number].size_bytes;
+    }
+    this.fillList();
+  }
+
+  build() {
+    const { topic } = this;
+    this.strips = [];
+    if (!topic) {
+      put(this.body, empty("Nothing is written yet", "Make a topic and append to it; this page shows it at once.", h("p", {}, h("code", {}, `foldlog topic create payments -p 3 -b ${state.overview.bootstrap}`))));
+      return;
+    }
+    this.speed = h("span", { class: "mono" });
+    this.live = h("button", { class: "button small", type: "button", title: "Follow the end of the log", onclick: () => { for (const strip of this.strips) strip.follow(); } }, icon("live"), h("span", {}, "Live"));
+    const zoomer = (name, label, step) => h("button", { class: "icon-button", type: "button", "aria-label": label, title: label, onclick: () => this.zoom(step) }, icon(name));
+    const jump = h("input", { type: "text", id: "jump", class: "mono", placeholder: "offset, end, @10:30, @-6h", "aria-label": `Jump to ${HELP}`, title: HELP, autocomplete: "off", spellcheck: "false" });
+    const options = { slotWidth: this.slotWidth(), zoom: (step) => this.zoom(step), scrolled: () => this.scrolled(), chosen: (...place) => this.chosen(...place), walked: (...place) => this.walked(...place) };
+    this.strips = topic.partitions.map((partition) => Object.assign(new Strip(topic, partition, options), { sizeBytes: partition.size_bytes }));
+    put(this.body,
+      h("div", { class: "log-head" },
+        h("div", { class: "title" }, h("h1", {}, topic.name), this.picker, h("p", { class: "quiet" }, this.speed, policy(topic).flatMap((part) => [" · ", part]), " · ", term("order", "ordered in each partition"))),
+        h("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); this.jump(jump); } }, jump, h("span", { class: "zoom" }, zoomer("minus", "Smaller cells", -1), zoomer("plus", "Larger cells", 1)), this.live)),
+      h("div", { class: "partitions" }, this.strips.map((strip) => strip.element)),
+      h("p", { class: "legend quiet" }, "Oldest left, newest right. Each cell is a ", term("record"), ", numbered by its ", term("offset"), "; joined cells are one ", term("batch"), "; ✕ is a ", term("tombstone"), "; hatched is what ", term("compaction"), " left out. Flags are the ", term("cursor", "cursors"), " of ", term("group", "groups"), " and ", term("fold", "folds"), ", with their ", term("lag"), ": drag one left to ", term("rewind"), " it."));
+    this.rates();
+    this.scrolled();
+  }
+
+  slotWidth() { return innerWidth < 640 && zoomLevel === 5 ? 48 : WIDTHS[zoomLevel]; }
+
+  zoom(step) {
+    zoomLevel = Math.max(0, Math.min(WIDTHS.length - 1, zoomLevel + step));
+    for (const strip of this.strips) strip.zoom(this.slotWidth());
+  }
+
+  grown(changed) {
+    const partitions = this.topic && changed[this.topic.name];
+    if (!partitions) return;
+    for (const [number, [start, end]] of Object.entries(partitions)) this.strips[Number(number)]?.setEnds(start, end);
+  }
+
+  scrolled() {
+    const isLive = this.strips.every((strip) => strip.model.following);
+    this.live.classList.toggle("on", isLive);
+    this.live.setAttribute("aria-pressed", String(isLive));
+  }
+
+  async jump(input) {
+    const place = parsePlace(input.value, now());
+    if (!place) { toast(`A place is ${HELP}.`, "bad"); return; }
+    for (const strip of this.strips) {
+      const { model } = strip;
+      if (place.fromEnd === 0) strip.follow();
+      else if (place.fromEnd !== undefined) strip.jump(model.end - place.fromEnd, 0.3);
+      else if (place.fromStart !== undefined) strip.jump(model.start + place.fromStart, place.fromStart ? 0.3 : 0.1);
+      else if (place.offset !== undefined) { strip.jump(place.offset); if (place.offset >= model.start && place.offset < model.end) strip.selected = place.offset; }
+      else {
+        try {
+          const answer = await api.strip(strip.topic, strip.number, { at: Math.round(place.time), cells: 1 });
+          strip.jump(answer.cells[0]?.offset ?? answer.from, 0.3);
+        } catch (error) { toast(sentence(error.message), "bad"); return; }
+      }
+    }
+  }
+
+  goTo(partition, offset) {
+    const strip = this.strips[partition];
+    if (!strip || !Number.isInteger(offset)) return;
+    requestAnimationFrame(() => { strip.element.scrollIntoView({ block: "nearest" }); strip.jump(offset); strip.choose(offset, true); });
+  }
+
+  chosen(strip, offset, isOpen) {
+    for (const other of this.strips) if (other !== strip && other.selected !== null) { other.selected = null; other.wake(); }
+    this.from = strip;
+    if (isOpen) this.panel.show(strip.topic, strip.number, offset, true);
+  }
+
+  /** Walking with the keys takes an open panel along. */
+  walked(strip, offset) {
+    for (const other of this.strips) if (other !== strip && other.selected !== null) { other.selected = null; other.wake(); }
+    if (this.panel.isOpen) { this.from = strip; this.panel.show(strip.topic, strip.number, offset); }
+  }
+
+  step(topic, partition, offset, direction) {
+    const strip = this.strips[partition];
+    if (!strip || strip.topic !== topic) return null;
+    const to = strip.model.neighbour(offset, direction);
+    strip.selected = to;
+    const slot = strip.model.place(to);
+    if (slot < 0 || slot > strip.model.slots - 1) strip.jump(to);
+    strip.wake();
+    return to;
+  }
+
+  closed() { this.from?.track.focus(); }
+}
+
+export function enter(element, path) {
+  const room = new LogRoom(element, path);
+  return () => room.leave();
+}

@@ -1,0 +1,94 @@
+// The room of topics: what each is set to, which files it is on disk, and a form that appends a test record.
+
+import * as api from "./api.js";
+import { empty, field, h, put, toast } from "./dom.js";
+import { on, state } from "./store.js";
+import { term } from "./terms.js";
+import { counted, moment, number, rate, sentence, short, size, span } from "./words.js";
+
+const link = (name) => `#/topics/${encodeURIComponent(name)}`;
+const records = (topic) => topic.partitions.reduce((sum, one) => sum + one.end - one.start, 0);
+const bytesOf = (topic) => topic.partitions.reduce((sum, one) => sum + (one.size_bytes ?? 0), 0);
+
+function retained(topic) {
+  if (!topic.cleanup_policy.includes("delete")) return "newest of each key";
+  return topic.retention_ms >= 0 ? span(topic.retention_ms) : topic.retention_bytes >= 0 ? size(topic.retention_bytes) : "for ever";
+}
+
+function table() {
+  const topics = [...state.topics.values()].sort((one, other) => one.is_internal - other.is_internal || one.name.localeCompare(other.name));
+  if (!topics.length) return empty("No topics yet", h("code", {}, `foldlog topic create payments -p 3 -b ${state.overview.bootstrap}`));
+  return h("div", { class: "scroll" }, h("table", { class: "list" },
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, term("topic", "Topic")), h("th", { class: "num", scope: "col" }, term("partition", "Partitions")), h("th", { class: "num", scope: "col" }, "Offsets held"), h("th", { class: "num", scope: "col" }, "On disk"), h("th", { class: "num", scope: "col" }, "Records/s"), h("th", { scope: "col" }, term("retention", "Kept")))),
+    h("tbody", {}, topics.map((topic) => h("tr", { class: topic.is_internal ? "internal" : "" },
+      h("th", { scope: "row" }, h("a", { href: link(topic.name) }, topic.name)), h("td", { class: "num mono" }, number(topic.partitions.length)), h("td", { class: "num mono" }, short(records(topic))), h("td", { class: "num mono" }, size(bytesOf(topic))), h("td", { class: "num mono" }, rate(topic.records_per_s ?? 0)), h("td", {}, retained(topic)))))));
+}
+
+/** Segments as blocks, each as wide as its share of the bytes. */
+function segments(partition) {
+  const total = Math.max(1, partition.segments.reduce((sum, one) => sum + one.size_bytes, 0));
+  return h("div", { class: "segment-row" }, h("span", { class: "mono quiet" }, String(partition.partition)),
+    h("div", { class: "segments" }, partition.segments.map((one) => {
+      const text = `${number(one.base_offset)} to ${number(one.next_offset)}, ${size(one.size_bytes)}${one.first_ms > 0 ? `, ${moment(one.first_ms)} to ${moment(one.last_ms)}` : ""}${one.is_active ? ", being written" : ""}`;
+      return h("span", { class: one.is_active ? "segment active" : "segment", style: { "flex-grow": String(Math.max(0.02, one.size_bytes / total)) }, title: text, role: "img", "aria-label": text });
+    })), h("span", { class: "mono quiet" }, `${counted(partition.segments.length, "file")}, ${size(total)}`));
+}
+
+function configs(entries) {
+  const list = h("tbody", {});
+  const all = h("input", { type: "checkbox", onchange: () => fillIn() });
+  const fillIn = () => {
+    const shown = entries.filter((entry) => all.checked || !entry.is_default);
+    put(list, shown.length ? shown.map((entry) => h("tr", { class: entry.is_default ? "quiet" : "" }, h("th", { scope: "row", class: "mono" }, entry.name), h("td", { class: "mono wrap" }, entry.value ?? ""))) : h("tr", {}, h("td", { class: "quiet" }, "Everything is as it is by default.")));
+  };
+  fillIn();
+  return h("section", { class: "card" }, h("header", {}, h("h2", {}, "Settings"), h("label", { class: "check small" }, all, h("span", {}, "with defaults"))), h("div", { class: "scroll" }, h("table", {}, list)));
+}
+
+function produceForm(topic) {
+  const key = h("input", { type: "text", class: "mono", placeholder: "none", autocomplete: "off" });
+  const value = h("textarea", { class: "mono", rows: 5, spellcheck: "false", placeholder: '{"tx_id": "tx_001", "amount_paise": 4900}' });
+  const headers = h("input", { type: "text", class: "mono", placeholder: "trace=42, source=console", autocomplete: "off" });
+  const partition = h("select", {}, h("option", { value: "" }, "by its key"), topic.partitions.map((one) => h("option", { value: String(one.partition) }, String(one.partition))));
+  const tombstone = h("input", { type: "checkbox", onchange: () => { value.disabled = tombstone.checked; } });
+  const go = h("button", { class: "button primary", type: "submit", disabled: state.overview.read_only }, "Append");
+  const done = h("p", { class: "quiet", role: "status" });
+  const submit = async (event) => {
+    event.preventDefault();
+    go.disabled = true;
+    try {
+      const pairs = headers.value.split(",").map((pair) => pair.trim()).filter(Boolean).map((pair) => { const at = pair.indexOf("="); return at < 0 ? [pair, ""] : [pair.slice(0, at).trim(), pair.slice(at + 1).trim()]; });
+      const answer = await api.produce(topic.name, { key: key.value === "" ? null : key.value, value: tombstone.checked ? null : value.value, headers: pairs, partition: partition.value === "" ? null : Number(partition.value) });
+      put(done, "It is on disk: ", h("a", { href: `#/log/${encodeURIComponent(topic.name)}/${answer.partition}/${answer.offset}` }, `partition ${answer.partition}, offset ${number(answer.offset)}`), ".");
+    } catch (error) { toast(sentence(error.message), "bad"); } finally { go.disabled = state.overview.read_only; }
+  };
+  return h("section", { class: "card" }, h("header", {}, h("h2", {}, "Append a test record")),
+    h("form", { class: "produce", onsubmit: submit },
+      h("div", { class: "pair" }, field("Key", key), field("Partition", partition)), field("Value", value), h("label", { class: "check" }, tombstone, h("span", {}, "no value: a ", term("tombstone"))), field("Headers", headers),
+      h("div", { class: "buttons" }, done, go)));
+}
+
+async function showOne(place, name) {
+  try {
+    const topic = await api.topic(name);
+    const total = bytesOf(topic);
+    put(place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/topics" }, "Topics")), h("h1", {}, name),
+      h("p", { class: "quiet" }, `${counted(topic.partitions.length, "partition")}, ${short(records(topic))} offsets, ${size(total)} on disk. `, h("a", { href: `#/log/${encodeURIComponent(name)}` }, "Show the log"))),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, term("segment", "Segments"), " on disk"), h("small", { class: "quiet" }, "oldest left; the last one is being written")), topic.partitions.map(segments)),
+    h("div", { class: "cards" }, produceForm(topic), configs(topic.configs)));
+  } catch (error) {
+    put(place, empty("This topic is not there", sentence(error.message), h("a", { href: "#/topics" }, "All topics")));
+  }
+}
+
+export function enter(element, path) {
+  const place = h("div", { class: "page" });
+  put(element, place);
+  if (path[0]) { showOne(place, path[0]); return null; }
+  const body = h("div", {});
+  put(place, h("div", { class: "room-head" }, h("h1", {}, "Topics"), h("p", { class: "quiet" }, "Where ", term("producer", "producers"), " append. ", term("order", "Order holds in each partition"), ".")), body);
+  const show = () => { if (!body.contains(document.activeElement)) put(body, table()); };
+  show();
+  const offs = [on("topics", show), on("rates", show)];
+  return () => { for (const off of offs) off(); };
+}

@@ -1,0 +1,10 @@
+// The rooms of the console, in the order of the navigation. A room is a module that exports `enter(element, path)`, which
+// fills the element and gives the function that leaves it; it is fetched when it is first entered.
+
+export const ROOMS = [
+  { name: "log", title: "Log", load: () => import("./room_log.js") },
+  { name: "folds", title: "Folds", load: () => import("./room_folds.js") },
+  { name: "topics", title: "Topics", load: () => import("./room_topics.js") },
+  { name: "groups", title: "Groups", load: () => import("./room_groups.js") },
+  { name: "health", title: "Health", load: () => import("./room_health.js") },
+];

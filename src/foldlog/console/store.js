@@ -1,0 +1,118 @@
+// What the page knows of the broker: one overview, kept up to date by server-sent events. Rooms listen, none of them polls.
+
+import * as api from "./api.js";
+
+export const state = { overview: null, topics: new Map(), groups: new Map(), folds: new Map(), connected: false };
+
+const listeners = new Map();
+
+/** Call `listener` on each event of this name; gives the function that ends it. */
+export function on(name, listener) {
+  if (!listeners.has(name)) listeners.set(name, new Set());
+  listeners.get(name).add(listener);
+  return () => listeners.get(name).delete(listener);
+}
+
+const tell = (name, data) => { for (const listener of [...(listeners.get(name) ?? [])]) listener(data); };
+
+function keep(overview) {
+  state.overview = overview;
+  state.clockAhead = overview.now_ms - Date.now();
+  state.topics = new Map(overview.topics.map((topic) => [topic.name, topic]));
+  state.groups = new Map(overview.groups.map((group) => [group.group, group]));
+}
+
+export const now = () => Date.now() + (state.clockAhead ?? 0);
+
+export async function refresh() {
+  keep(await api.overview());
+  tell("topics");
+  tell("groups");
+}
+
+function setEnds(changed) {
+  for (const [name, partitions] of Object.entries(changed)) {
+    const topic = state.topics.get(name);
+    if (!topic) continue;
+    for (const [number, [start, end]] of Object.entries(partitions)) {
+      const partition = topic.partitions[Number(number)];
+      if (partition) { partition.start = start; partition.end = end; }
+    }
+  }
+  tell("ends", changed);
+}
+
+function setGroups(changed) {
+  for (const group of changed) state.groups.set(group.group, group);
+  tell("groups", changed);
+}
+
+function setFolds(changed) {
+  for (const fold of changed) if (fold.is_gone) state.folds.delete(fold.fold); else state.folds.set(fold.fold, fold);
+  tell("folds", changed);
+}
+
+const HANDLERS = {
+  ends: setEnds,
+  groups: setGroups,
+  folds: setFolds,
+  topics: () => refresh().catch(() => {}),
+  rates: (rates) => {
+    for (const [name, one] of Object.entries(rates)) Object.assign(state.topics.get(name) ?? {}, one);
+    tell("rates", rates);
+  },
+};
+
+function connected(yes) {
+  if (state.connected === yes) return;
+  state.connected = yes;
+  tell("connection", yes);
+}
+
+function listen() {
+  const source = new EventSource("/api/events");
+  for (const [name, handle] of Object.entries(HANDLERS)) source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
+  // After a broker's restart the topics may be others: what was known is asked for again.
+  source.onopen = () => { const again = state.overview && !state.connected; connected(true); if (again) refresh().catch(() => {}); };
+  source.onerror = () => {
+    connected(false);
+    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+  };
+}
+
+export async function start() {
+  keep(await api.overview());
+  listen();
+  api.folds().then(setFolds, () => tell("folds", []));
+}
+
+/** The cursors that stand in one partition, a group at a time. */
+export function cursorsOf(topic, partition) {
+  const found = [];
+  for (const group of state.groups.values()) {
+    for (const cursor of group.cursors) if (cursor.topic === topic && cursor.partition === partition) found.push({ group, cursor });
+  }
+  return found;
+}
+
+/** Where the partitions of a fold's topic start and end now: newer than the fold's own entry, which speaks of its last step. */
+export function boundsOf(fold) {
+  const partitions = state.topics.get(fold.topic)?.partitions;
+  return partitions ?? Object.entries(fold.end).map(([partition, end]) => ({ partition: Number(partition), start: 0, end }));
+}
+
+export const lagOf = (fold) => boundsOf(fold).reduce((sum, one) => sum + Math.max(0, one.end - Math.max(one.start, fold.bookmark[one.partition] ?? one.start)), 0);
+
+export const foldName = (group) => group.replace(/^fold\./, "");
+
+const COLOURS = 8;
+const hues = new Map();
+
+/** A colour of the palette for each group: in the order in which they are first seen, so that few groups never share one. */
+export function hue(group) {
+  if (!hues.has(group)) {
+    for (const name of [...state.groups.keys()].sort()) if (!hues.has(name)) hues.set(name, hues.size % COLOURS);
+    if (!hues.has(group)) hues.set(group, hues.size % COLOURS);
+  }
+  return `var(--hue-${hues.get(group)})`;
+}

@@ -1,0 +1,214 @@
+"""Folds in the page, in a real Chromium: cards, a peek that searches, progress, and a rewind that a runner is asked for.
+
+The views are real ones, filled through their own API. The runner is played by records in `__folds`, as any runner writes
+them, so that a test decides when it takes a command up and how far it is.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from console.chromium import StripOnPage
+from playwright.sync_api import expect
+
+from foldlog.client.cursors import TopicPartition
+from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Status, decode, encode
+from foldlog.clock import SystemClock
+from foldlog.views import measures as fl
+from foldlog.views.contract import Delta, Shape, View
+from foldlog.views.counters import check_aggregation, counters
+from foldlog.views.search import search
+from foldlog.views.table import table
+from views.view_contract import START, Event, ViewCase, at
+
+if TYPE_CHECKING:
+    from console.conftest import OpenPage, Served
+    from playwright.sync_api import Locator, Page
+
+    from foldlog.client.log import Log
+
+RECORDS = 20
+PAYMENTS = [Event(n, f"tx-{n:03d}", f"Chai Point {n % 3}", 100 * n) for n in range(RECORDS)]
+
+
+class Runner:
+    """Speaks for folds in `__folds`, and reads there what they are asked."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._last: dict[str, Status] = {}
+
+    def says(self, fold: str, **changes: Any) -> None:
+        """Publish a status: the last one of that fold, changed."""
+        at = {"0": RECORDS}
+        plain = Status(fold, "payments", "", "table", "running", at, at, 0, RECORDS, RECORDS, 0.0, 0, 0, "", None, "", 0)
+        now_ms = SystemClock().now_ms()
+        known = replace(self._last.get(fold, plain), **changes, runner=f"{socket.gethostname()}:1", updated_ms=now_ms)
+        self._last[fold] = known
+        key, value = encode(known)
+        self._log.append(FOLDS_TOPIC, value, key=key)
+
+    def asked(self, fold: str) -> Command | None:
+        found = [decode(record.key, record.value) for record in self._log.read(FOLDS_TOPIC, 0)]
+        mine = [item for item in found if isinstance(item, Command) and item.fold == fold]
+        return mine[-1] if mine else None
+
+
+def described(view: View) -> Mapping[str, Any]:
+    return {
+        "kind": view.kind,
+        "view": view.place,
+        "view_description": view.description(),
+        "adds": view.kind == "counters",
+    }
+
+
+def filled(view: View) -> View:
+    case = ViewCase(lambda: view)
+    view.prepare(case.shape, START)
+    view.apply(case.delta(PAYMENTS, 0, RECORDS), START, at(RECORDS))
+    return view
+
+
+def counted(path: Path) -> View:
+    """Payments of two merchants in three minutes."""
+    began = datetime(2026, 1, 15, 10, 30, tzinfo=UTC)
+    view = counters(path, by=["merchant"], window=("at", "1 minute"), measures={"payments": fl.count()})
+    assert view.aggregation is not None
+    rows_of = pa.schema([("merchant", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+    columns = check_aggregation(view.aggregation, rows_of)
+    rows = [
+        {"window_start": began + timedelta(minutes=minute), "merchant": merchant, "payments": 10 * minute + 5}
+        for minute in range(3)
+        for merchant in ("tea", "bikes")
+    ]
+    view.prepare(Shape(columns), START)
+    view.apply(Delta(pa.Table.from_pylist(rows, schema=columns), {0: (0, RECORDS)}), START, at(RECORDS))
+    return view
+
+
+@pytest.fixture(scope="module")
+def log(served: Served) -> Log:
+    log = served.log
+    log.create_topic("payments")
+    log.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
+    for payment in PAYMENTS:
+        log.append("payments", {"merchant": payment.merchant, "amount": payment.amount}, key=payment.tx_id)
+    return log
+
+
+@pytest.fixture
+def runner(log: Log) -> Runner:
+    return Runner(log)
+
+
+def card(page: Page, fold: str) -> Locator:
+    return page.locator(f".fold-card[data-fold='{fold}']")
+
+
+def test_a_search_box_searches_and_a_table_shows_its_rows(open_page: OpenPage, runner: Runner, tmp_path: Path) -> None:
+    with closing(filled(search(tmp_path / "search", ["merchant"]))) as index:
+        runner.says("finder", **described(index))
+    with closing(filled(table(tmp_path / "live.db", "payments"))) as mirror:
+        runner.says("mirror", **described(mirror))
+    page = open_page("#/folds")
+    finder = card(page, "finder")
+    finder.get_by_role("button", name="Peek").click()
+    finder.get_by_label("Search in finder").fill("point AND 2")
+    wanted = sum(payment.offset % 3 == 2 for payment in PAYMENTS)
+    expect(finder.locator(".peek tbody tr")).to_have_count(wanted)
+    finder.get_by_label("Search in finder").fill("coffee")
+    expect(finder.locator(".answer")).to_have_text("Nothing found.")
+    mirror_card = card(page, "mirror")
+    mirror_card.get_by_role("button", name="Peek").click()
+    expect(mirror_card.locator(".peek tbody tr")).to_have_count(RECORDS)
+    expect(mirror_card.locator(".peek")).to_contain_text("tx-007")
+
+
+def test_counters_are_a_chart_and_are_rebuilt_instead_of_rewound(
+    open_page: OpenPage, runner: Runner, tmp_path: Path
+) -> None:
+    with closing(counted(tmp_path / "live.db")) as view:
+        runner.says("per_minute", **described(view))
+    page = open_page("#/folds")
+    chart = card(page, "per_minute")
+    chart.get_by_role("button", name="Peek").click()
+    expect(chart.locator("figure path.line")).to_have_count(2)
+    expect(chart.locator("figcaption")).to_contain_text(re.compile("tea 25"))
+    chart.get_by_role("button", name="Rewind").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("To offset").fill("5")
+    expect(dialog).to_contain_text("would count it twice")
+    dialog.get_by_role("button", name="Rebuild it instead").click()
+    expect(dialog).to_be_hidden()
+    command = runner.asked("per_minute")
+    assert command is not None
+    assert command.verb == "rebuild"
+
+
+def test_a_rebuild_is_asked_shown_while_it_runs_and_its_result_told(open_page: OpenPage, runner: Runner) -> None:
+    runner.says("slow", view="table slow")
+    page = open_page("#/folds")
+    slow = card(page, "slow")
+    slow.get_by_role("button", name="Rebuild").click()
+    page.get_by_role("dialog").get_by_role("button", name="Rebuild").click()
+    expect(slow.locator(".work")).to_contain_text("Asked to rebuild")
+    command = runner.asked("slow")
+    assert command is not None
+    runner.says("slow", last_command=command.id, doing={"verb": "rebuild", "done": 5, "total": 20})
+    expect(slow.get_by_role("progressbar")).to_have_attribute("value", "0.25")
+    expect(slow.get_by_role("button", name="Verify")).to_be_disabled()
+    runner.says("slow", doing=None, result="rebuilt from 20 records")
+    expect(slow.locator(".work")).to_have_text("Rebuilt from 20 records.")
+    expect(slow.get_by_role("button", name="Verify")).to_be_enabled()
+
+
+def test_dead_letters_and_errors_stand_on_the_card(open_page: OpenPage, runner: Runner, log: Log) -> None:
+    log.create_topic("broken.dead")
+    log.append("broken.dead", "not a payment")
+    runner.says("broken", view="table broken", error="the database is away; it is tried again")
+    broken = card(open_page("#/folds"), "broken")
+    expect(broken.locator(".notice.bad")).to_have_text("The database is away; it is tried again.")
+    expect(broken.locator(".warned")).to_have_text("1")
+
+
+def test_without_a_runner_the_command_to_type_is_shown(open_page: OpenPage, runner: Runner) -> None:
+    runner.says("asleep", view="table asleep", stopped=True, file="shop.py")
+    page = open_page("#/folds")
+    asleep = card(page, "asleep")
+    expect(asleep.locator(".chip").last).to_have_text("not running")
+    asleep.get_by_role("button", name="Verify").click()
+    expect(asleep.locator("code")).to_contain_text("foldlog fold verify asleep -f shop.py -d ")
+    asleep.get_by_role("button", name="Done").click()
+    asleep.get_by_role("button", name="Rewind").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("To offset").fill("3")
+    expect(dialog.locator("code")).to_contain_text("foldlog fold rewind asleep --to 0:3 ")
+
+
+def test_a_fold_s_cursor_is_pulled_in_the_log_and_its_runner_is_asked(
+    open_page: OpenPage, runner: Runner, log: Log
+) -> None:
+    log.reset_group("fold.pulled", {("payments", 0): "end"})
+    runner.says("pulled", view="table pulled")
+    strip = StripOnPage(open_page("#/log/payments"))
+    strip.until("end", RECORDS)
+    strip.until("following", "true")
+    strip.drag("fold.pulled", RECORDS - 4)
+    dialog = strip.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("4 records will be read again")
+    dialog.get_by_role("button", name="Rewind", exact=True).last.click()
+    expect(dialog).to_be_hidden()
+    command = runner.asked("pulled")
+    assert command is not None
+    assert (command.verb, command.to) == ("rewind", f"0:{RECORDS - 4}")
+    assert log.committed("fold.pulled")[TopicPartition("payments", 0)].offset == RECORDS, "the runner moves it, not we"

@@ -1,0 +1,114 @@
+"""docs/console_api.md has every route, and its examples have the shape of real answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.broker import Broker
+from foldlog.limits import CONSOLE_CELLS_MAX, CONSOLE_FIELD_BYTES_MAX, CONSOLE_LISTENERS_MAX, CONSOLE_READ_BYTES_MAX
+from foldlog.server.broker_settings import TOKEN_CHARS_MIN
+from foldlog.server.console.api import Api
+from foldlog.server.console.feed import Feed
+from foldlog.server.console.folds import FoldPages
+from foldlog.server.http_routes import Route
+from foldlog.server.metrics import Metrics
+from foldlog.server.node import Node
+from foldlog.server.settings import ServerSettings
+from server.console.console_site import console
+from server.group_readers import Reader, running_readers, wait_until
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGES = ("console_api.md", "console_api_folds.md")
+HEADING = re.compile(r"^## `(GET|POST|DELETE) (/api/[^`?]*)", re.MULTILINE)
+EXAMPLE = re.compile(r"```json\n(.*?)```", re.DOTALL)
+HAS_NO_JSON = {("GET", "/api/events")}
+
+
+@cache
+def documented() -> dict[tuple[str, str], str]:
+    """Of every route, what is said below its heading."""
+    sections: dict[tuple[str, str], str] = {}
+    for name in PAGES:
+        text = (DOCS / name).read_text(encoding="utf-8")
+        headings = list(HEADING.finditer(text))
+        for at, heading in enumerate(headings):
+            end = headings[at + 1].start() if at + 1 < len(headings) else len(text)
+            sections[heading[1], heading[2]] = text[heading.end() : end]
+    return sections
+
+
+def routes() -> list[Route]:
+    async def made() -> list[Route]:
+        with Broker.open(":memory:", background=False) as broker, ThreadPoolExecutor(1) as workers:
+            node = Node(broker, ServerSettings.parse({}), Metrics(), asyncio.get_running_loop())
+            api = Api(node, Feed(), workers, bootstrap="", read_only=False)
+            folds = FoldPages(node, Feed(), workers, bootstrap="")
+            found = [*api.routes(), *folds.routes()]
+            folds.close()
+            node.close()
+            return found
+
+    return asyncio.run(made())
+
+
+def test_every_route_is_documented_and_nothing_else_is() -> None:
+    assert {(route.method, route.path) for route in routes()} == set(documented())
+
+
+def shape(value: Any) -> Any:
+    """Which members there are, and what is a list; of a list the first entry stands for all."""
+    if isinstance(value, dict):
+        return {name: shape(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    return "leaf"
+
+
+def test_examples_have_the_shape_of_real_answers() -> None:
+    answers: dict[tuple[str, str], Any] = {}
+    with console() as site, running_readers() as readers:
+        site.broker.create_topic("orders")
+        record = {"key": "u1", "value": "x", "headers": [["trace", "7"]], "partition": 0}
+        answers["POST", "/api/topics/{topic}/records"] = site.posted("/api/topics/orders/records", record)
+        site.broker.commit_offsets("readers", {("orders", 0): OffsetAndMetadata(1)})
+        overview = site.get("/api/overview")
+        overview["topics"] = [topic for topic in overview["topics"] if not topic["is_internal"]]
+        answers["GET", "/api/overview"] = overview
+        answers["GET", "/api/topics/{topic}"] = site.get("/api/topics/orders")
+        strip = site.get("/api/topics/orders/0/strip") | {"gaps": [[6, 9]]}
+        answers["GET", "/api/topics/{topic}/{partition}/strip"] = strip
+        answers["GET", "/api/topics/{topic}/{partition}/records/{offset}"] = site.get("/api/topics/orders/0/records/0")
+        answers["GET", "/api/topics/{topic}/{partition}/at"] = site.get("/api/topics/orders/0/at?offset=0")
+        readers.append(Reader(site.server))
+        wait_until(readers, lambda: readers[0].assigned == {0})
+        answers["GET", "/api/groups/{group}"] = site.get("/api/groups/readers")
+        body = {"topic": "orders", "partition": 0, "offset": 0, "evict": True}
+        answers["POST", "/api/groups/{group}/rewind"] = site.posted("/api/groups/readers/rewind", body)
+    for route, answer in answers.items():
+        (example,) = EXAMPLE.findall(documented()[route])
+        assert shape(json.loads(example)) == shape(answer), route
+    examples = {route for route, text in documented().items() if not route[1].startswith("/api/folds")}
+    assert set(answers) == examples - HAS_NO_JSON
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("console_api.md", f"from 1 to {CONSOLE_CELLS_MAX}"),
+        ("console_api.md", f"ends after {CONSOLE_READ_BYTES_MAX >> 20} MiB"),
+        ("console_api.md", f"longer than {CONSOLE_FIELD_BYTES_MAX >> 10} KiB"),
+        ("console_api.md", f"{CONSOLE_LISTENERS_MAX} pages may listen"),
+        ("console.md", f"at least {TOKEN_CHARS_MIN} characters"),
+    ],
+)
+def test_limits_that_the_pages_name_are_those_of_the_code(page: str, words: str) -> None:
+    assert words in " ".join((DOCS / page).read_text(encoding="utf-8").split())
