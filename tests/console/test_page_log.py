@@ -30,7 +30,7 @@ def log(served: Served) -> Log:
     """Payments in two partitions, the first ten of them expired."""
     log = served.log
     log.create_topic("payments", partitions=2)
-    with log.producer(linger_ms=50, batch_records=4) as producer:
+    with log.producer(linger_ms=60_000, batch_records=4) as producer:
         for number in range(RECORDS):
             key, headers = f"tx_{number:03d}", [("trace", b"\xff")]
             paid = {"tx_id": key, "amount_paise": 4900 + number, "tags": [], "deep": {"a": [1, 2.50]}}
