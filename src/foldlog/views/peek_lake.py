@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, ViewUnavailable
+from foldlog.limits import PEEK_MS
 from foldlog.views.contract import OFFSET, PARTITION, TIMESTAMP
 from foldlog.views.peek import Page, Peek, checked_limit
 from foldlog.views.peek_values import shown
@@ -21,7 +23,11 @@ FILES_MAX: Final = 20
 """Newest files that are looked into: a commit has one or a few."""
 
 WHOLE_GROUP_ROWS_MAX: Final = 100_000
+WHOLE_GROUP_BYTES_MAX: Final = 64 << 20
 """A row group up to here is read whole, for its last rows; of a larger one the first rows have to do."""
+
+SEARCHED_ROWS_MAX: Final = 20_000
+"""Rows that are looked through for a text."""
 
 _TRIES: Final = 3
 """A rebuild may remove files between finding and reading them."""
@@ -33,6 +39,7 @@ class LakePeek(Peek):
     kind = "lake"
 
     def __init__(self, engine: str, path: str, mode: str) -> None:
+        load_pyarrow()
         self._view = _view(engine, path, mode)
 
     def rows(self, limit: int = 50, after: str | None = None) -> Page:
@@ -46,7 +53,6 @@ class LakePeek(Peek):
         return self._last(checked_limit(limit), text.casefold())
 
     def _last(self, count: int, text: str | None) -> Page:
-        load_pyarrow()
         missing: OSError | None = None
         for _ in range(_TRIES):
             files = self._view.newest_files(FILES_MAX)
@@ -78,12 +84,15 @@ def _view(engine: str, path: str, mode: str) -> DeltaView | IcebergHistory | Par
 
 
 def _newest_rows(paths: list[str], schema: pa.Schema, count: int, text: str | None) -> list[dict[str, Any]]:
-    """Newest first, where the rows say when they came."""
+    """Newest first, where the rows say when they came. Of what takes too long to read, what was found so far."""
     found: list[dict[str, Any]] = []
+    deadline = time.monotonic() + PEEK_MS / 1000
+    left = count if text is None else SEARCHED_ROWS_MAX
     for path in paths:
-        if len(found) >= count:
+        if len(found) >= count or left <= 0 or time.monotonic() > deadline:
             break
-        rows = _rows_of(path, count if text is None else WHOLE_GROUP_ROWS_MAX)
+        rows = _rows_of(path, left)
+        left -= len(rows)
         found += rows if text is None else [row for row in rows if _holds(row, text)]
     if TIMESTAMP in schema.names and OFFSET in schema.names:
         found.sort(key=lambda row: (row[TIMESTAMP], row[PARTITION], row[OFFSET]), reverse=True)
@@ -99,11 +108,12 @@ def _rows_of(path: str, count: int) -> list[dict[str, Any]]:
         if not groups:
             return []
         last = groups - 1
-        if file.metadata.row_group(last).num_rows <= WHOLE_GROUP_ROWS_MAX:
+        group = file.metadata.row_group(last)
+        if group.num_rows <= WHOLE_GROUP_ROWS_MAX and group.total_byte_size <= WHOLE_GROUP_BYTES_MAX:
             table = file.read_row_group(last, use_threads=False)
             table = table.slice(max(0, table.num_rows - count))
             return list(reversed(table.to_pylist()))
-        batch = next(file.iter_batches(batch_size=min(count, WHOLE_GROUP_ROWS_MAX), row_groups=[last]))
+        batch = next(file.iter_batches(batch_size=count, row_groups=[last]))
         return list(reversed(batch.to_pylist()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
@@ -14,6 +15,7 @@ from foldlog.limits import PEEK_TEXT_CHARS_MAX
 _EXACT_MAX: Final = 2**53
 """Beyond it a page would round an integer, so it is text."""
 
+_NESTED_CHARS_MAX: Final = 10 * PEEK_TEXT_CHARS_MAX
 _ITEMS_MAX: Final = 100
 _DEPTH_MAX: Final = 8
 
@@ -21,6 +23,8 @@ _DEPTH_MAX: Final = 8
 def shown(value: object, depth: int = 0) -> object:
     """The same as JSON. Decimals, times and large integers are text; bytes are {"base64": ...}; long things are cut.
 
+    >>> len(str(shown([["x" * 1000] * 100] * 100)))
+    2001
     >>> shown(2**60), shown(float("nan")), shown(datetime(2026, 1, 15, 10, 30)), shown(b"\\x00")
     ('1152921504606846976', 'nan', '2026-01-15T10:30:00', {'base64': 'AA=='})
     """
@@ -36,7 +40,13 @@ def shown(value: object, depth: int = 0) -> object:
         return {"base64": b64encode(bytes(value[:PEEK_TEXT_CHARS_MAX])).decode("ascii")}
     if isinstance(value, date):  # a datetime is one, too
         return _moment(value)
-    return _nested(value, depth)
+    return _cut(_nested(value, depth)) if depth == 0 else _nested(value, depth)
+
+
+def _cut(value: object) -> object:
+    """A value of many parts, unless it is so large that a part of its text has to do."""
+    text = json.dumps(value, ensure_ascii=False)
+    return value if len(text) <= _NESTED_CHARS_MAX else f"{text[:PEEK_TEXT_CHARS_MAX]}…"
 
 
 def _moment(value: date) -> str:

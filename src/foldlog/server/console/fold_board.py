@@ -36,6 +36,8 @@ class Source:
 
 @dataclass
 class _Fold:
+    """What each of its runners said last, the newest at the end, and what was said over the last minutes."""
+
     statuses: dict[str, Status] = field(default_factory=dict)
     history: deque[tuple[int, int, float]] = field(default_factory=deque)
 
