@@ -118,14 +118,12 @@ class Card {
     }
   }
 
-  /** From the card, a rewind starts with the partition that has the most records. */
   rewind() {
     const { fold } = this;
     const partitions = boundsOf(fold).filter((one) => one.partition in fold.bookmark);
-    const one = partitions.reduce((most, partition) => (partition.end - partition.start > most.end - most.start ? partition : most), partitions[0]);
-    if (!one) { toast(`${fold.fold} has read nothing yet.`, "bad"); return; }
-    const at = fold.bookmark[one.partition];
-    askRewind({ group: `fold.${fold.fold}`, isFold: true, topic: fold.topic, partition: one.partition, from: at, to: at, start: one.start, end: one.end });
+    if (!partitions.length) { toast(`${fold.fold} has read nothing yet.`, "bad"); return; }
+    const choices = partitions.map((one) => ({ partition: one.partition, start: one.start, from: fold.bookmark[one.partition] }));
+    askRewind({ group: `fold.${fold.fold}`, isFold: true, topic: fold.topic, choices, ...choices[0], to: choices[0].from });
   }
 
   togglePeek() {
