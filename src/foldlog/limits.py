@@ -196,6 +196,12 @@ CONSOLE_FIELD_BYTES_MAX = 256 << 10
 CONSOLE_SEGMENTS_MAX = 1000
 """Segments that one answer describes: each takes a look into its file."""
 
+CONSOLE_SCENE_RECORDS_MAX = 12
+"""Records of the scene "Log or queue?": as many as a phone shows side by side."""
+
+CONSOLE_SCENE_VALUE_CHARS_MAX = 16
+"""Of a record's value in the scene: what fits a cell."""
+
 WRITER_SEARCH_MS = 3000
 """How long to look for whoever writes a directory: a server needs less between taking the lock and listening."""
 

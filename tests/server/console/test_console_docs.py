@@ -14,16 +14,24 @@ import pytest
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
-from foldlog.limits import CONSOLE_CELLS_MAX, CONSOLE_FIELD_BYTES_MAX, CONSOLE_LISTENERS_MAX, CONSOLE_READ_BYTES_MAX
+from foldlog.limits import (
+    CONSOLE_CELLS_MAX,
+    CONSOLE_FIELD_BYTES_MAX,
+    CONSOLE_LISTENERS_MAX,
+    CONSOLE_READ_BYTES_MAX,
+    CONSOLE_SCENE_RECORDS_MAX,
+    CONSOLE_SCENE_VALUE_CHARS_MAX,
+)
 from foldlog.server.broker_settings import TOKEN_CHARS_MIN
 from foldlog.server.console.api import Api
 from foldlog.server.console.feed import Feed
 from foldlog.server.console.folds import FoldPages
+from foldlog.server.console.scene import ScenePages
 from foldlog.server.http_routes import Route
 from foldlog.server.metrics import Metrics
 from foldlog.server.node import Node
 from foldlog.server.settings import ServerSettings
-from server.console.console_site import console
+from server.console.console_site import ConsoleSite, console
 from server.group_readers import Reader, running_readers, wait_until
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -52,7 +60,7 @@ def routes() -> list[Route]:
             node = Node(broker, ServerSettings.parse({}), Metrics(), asyncio.get_running_loop())
             api = Api(node, Feed(), workers, bootstrap="", read_only=False)
             folds = FoldPages(node, Feed(), workers, bootstrap="")
-            found = [*api.routes(), *folds.routes()]
+            found = [*api.routes(), *folds.routes(), *ScenePages(node, workers).routes()]
             folds.close()
             node.close()
             return found
@@ -71,6 +79,25 @@ def shape(value: Any) -> Any:
     if isinstance(value, list):
         return [shape(value[0])] if value else []
     return "leaf"
+
+
+def scene_answers(site: ConsoleSite) -> dict[tuple[str, str], Any]:
+    """Of steps what they did: how things stand then is as a look says it."""
+    billing = {"reader": "billing"}
+    steps: list[tuple[str, Any]] = [
+        ("append", {"value": "tea"}), ("append", {"value": "rice"}), ("crash", {"side": "log"} | billing),
+        ("read", billing), ("dequeue", {"reader": "search"}), ("append", {"value": "book"}),
+        ("crash", {"side": "queue"} | billing), ("append", {"value": "lamp"}),
+    ]  # fmt: skip
+    answers: dict[tuple[str, str], Any] = {}
+    for verb, body in steps:
+        answers["POST", f"/api/scene/{verb}"] = {"did": site.posted(f"/api/scene/{verb}", body)["did"]}
+    state = site.get("/api/scene")
+    answers["GET", "/api/scene"] = state
+    after = site.posted("/api/scene/reset", {})
+    answers["POST", "/api/scene/reset"] = {"did": after["did"]}
+    assert shape(after) | {"log": 0, "queue": 0} == {"did": shape(after["did"])} | shape(state) | {"log": 0, "queue": 0}
+    return answers
 
 
 def test_examples_have_the_shape_of_real_answers() -> None:
@@ -93,6 +120,7 @@ def test_examples_have_the_shape_of_real_answers() -> None:
         answers["GET", "/api/groups/{group}"] = site.get("/api/groups/readers")
         body = {"topic": "orders", "partition": 0, "offset": 0, "evict": True}
         answers["POST", "/api/groups/{group}/rewind"] = site.posted("/api/groups/readers/rewind", body)
+        answers |= scene_answers(site)
     for route, answer in answers.items():
         (example,) = EXAMPLE.findall(documented()[route])
         assert shape(json.loads(example)) == shape(answer), route
@@ -107,6 +135,8 @@ def test_examples_have_the_shape_of_real_answers() -> None:
         ("console_api.md", f"ends after {CONSOLE_READ_BYTES_MAX >> 20} MiB"),
         ("console_api.md", f"longer than {CONSOLE_FIELD_BYTES_MAX >> 10} KiB"),
         ("console_api.md", f"{CONSOLE_LISTENERS_MAX} pages may listen"),
+        ("console_api.md", f"1 to {CONSOLE_SCENE_VALUE_CHARS_MAX} characters"),
+        ("console_api.md", f"holds {CONSOLE_SCENE_RECORDS_MAX} records"),
         ("console.md", f"at least {TOKEN_CHARS_MIN} characters"),
     ],
 )

@@ -20,6 +20,7 @@ from foldlog.server.console.api import Api
 from foldlog.server.console.api_errors import ApiError, error_response, status_of
 from foldlog.server.console.feed import Feed
 from foldlog.server.console.folds import FoldPages
+from foldlog.server.console.scene import ScenePages
 from foldlog.server.console.static_files import StaticFiles
 from foldlog.server.http import HttpLimits, HttpServer
 from foldlog.server.http_routes import Handler, Request, Response, Route, Routes
@@ -131,9 +132,10 @@ async def start_console(
     feed = Feed()
     api = Api(node, feed, workers, bootstrap=bootstrap, read_only=read_only)
     folds = FoldPages(node, feed, workers, bootstrap=bootstrap)
+    scene = ScenePages(node, workers)
     pages = static if static is not None else await node.run(StaticFiles.load)
     access = Access(host=listener.host, name=node.cluster_id, token=token, read_only=read_only)
-    routes = ConsoleRoutes([*pages.routes(), *api.routes(), *folds.routes()], access)
+    routes = ConsoleRoutes([*pages.routes(), *api.routes(), *folds.routes(), *scene.routes()], access)
     http = HttpServer(routes, node.clock, limits or HttpLimits(), lambda text, status: error_response(status, text))
     await http.listen(listener)
     return Console(http, feed, folds, workers, token)
