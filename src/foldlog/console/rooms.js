@@ -1,6 +1,6 @@
 // The rooms of the console, in the order of the navigation. A room is a module that exports `enter(element, path)`, which
 // fills the element and gives the function that leaves it; it is fetched when it is first entered. `tab` is a shorter
-// title for the navigation, where a phone has little room.
+// title for the navigation of a phone, which has little room.
 
 export const ROOMS = [
   { name: "log", title: "Log", load: () => import("./room_log.js") },
@@ -8,4 +8,5 @@ export const ROOMS = [
   { name: "topics", title: "Topics", load: () => import("./room_topics.js") },
   { name: "groups", title: "Groups", load: () => import("./room_groups.js") },
   { name: "health", title: "Health", load: () => import("./room_health.js") },
+  { name: "scene", title: "Log or queue?", tab: "Queue?", load: () => import("./scene.js") },
 ];

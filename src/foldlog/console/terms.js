@@ -26,6 +26,7 @@ const MEANING = {
   rebuild: "Make a view anew from the start of the log, beside the old one, and swap them when it has caught up.",
   verify: "Replay the log in other portions and compare: is the view what the log says it should be?",
   deadletter: "A record that could not be read as the fold expects. It is kept aside with the reason, and the fold goes on.",
+  queue: "A line of records for whoever asks first. Handing a record over takes it out, so nobody else gets it.",
   durable: "Synced to the disk: it is there after a power cut. Readers see only what is durable.",
   rows: "Records that the fold has stored in its view in each second.",
 };
