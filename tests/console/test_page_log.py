@@ -206,6 +206,7 @@ def test_the_walk_steps_over_what_compaction_removed(open_page: OpenPage, log: L
 
 
 def test_internal_topics_have_strips_too_and_a_topic_that_is_new_appears(open_page: OpenPage, log: Log) -> None:
+    log.reset_group("somebody", {("payments", 0): "end"})
     page = open_page("#/log/payments")
     topics = page.get_by_role("complementary", name="Topics")
     expect(topics).to_contain_text("__consumer_offsets")

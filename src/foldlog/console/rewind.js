@@ -75,7 +75,7 @@ class Question {
     this.offsetInput.setCustomValidity(isFit ? "" : `From ${number(this.start)} to ${number(this.from)}.`);
     put(this.error);
     this.go.disabled = !isFit || to === this.from || (this.needsConsent && !this.consent?.checked);
-    put(this.again, to === this.from ? "Pull it left, or type where it should go." : isFit ? `${counted(this.from - to, "offset")} will be read again` : `It can go from ${number(this.start)} to ${number(this.from)}`);
+    put(this.again, this.from <= this.start ? "There is nothing before it to go back to." : to === this.from ? "Pull it left, or type where it should go." : isFit ? `${counted(this.from - to, "offset")} will be read again` : `It can go from ${number(this.start)} to ${number(this.from)}`);
     if (!isFit) return;
     this.onChange?.(to);
     this.looking?.abort();
