@@ -81,4 +81,9 @@ export const commandLine = (text) => h("div", { class: "command" }, h("code", { 
 
 export const field = (label, input, hint) => h("label", { class: "field" }, h("span", { class: "field-name" }, label), input, hint && h("small", {}, hint));
 
+/** The head of a table: its titles, or [title, class]. */
+export const heads = (...columns) => h("thead", {}, h("tr", {}, columns.map((one) => (Array.isArray(one) ? one : [one])).map(([title, kind]) => h("th", { class: kind, scope: "col" }, title))));
+
+export const card = (title, ...children) => h("section", { class: "card" }, h("header", {}, h("h2", {}, title)), ...children);
+
 export const empty = (title, ...more) => h("div", { class: "empty" }, h("h2", {}, title), ...more.map((line) => (typeof line === "string" ? h("p", {}, line) : line)));

@@ -3,7 +3,7 @@
 
 import * as api from "./api.js";
 import { lines } from "./charts.js";
-import { h, put } from "./dom.js";
+import { h, heads, put } from "./dom.js";
 import { counted, sentence } from "./words.js";
 
 const PAGE_ROWS = 20;
@@ -15,7 +15,7 @@ const shown = (value) => (value === null || value === undefined ? h("span", { cl
 function table(answer) {
   const isNumber = answer.columns.map((_, index) => answer.rows.length > 0 && answer.rows.every((row) => typeof row[index] === "number" || row[index] === null));
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Rows of the view" }, h("table", {},
-    h("thead", {}, h("tr", {}, answer.columns.map((column, index) => h("th", { class: isNumber[index] ? "num" : "", scope: "col" }, column)))),
+    heads(...answer.columns.map((column, index) => [column, isNumber[index] && "num"])),
     h("tbody", {}, answer.rows.map((row) => h("tr", {}, row.map((value, index) => h("td", { class: isNumber[index] ? "num mono" : "" }, shown(value))))))));
 }
 

@@ -1,21 +1,22 @@
 // The room of groups: who reads, which partitions each member has, and how far behind they are.
 
 import * as api from "./api.js";
-import { empty, h, isBusy, put } from "./dom.js";
+import { card, empty, h, heads, isBusy, put } from "./dom.js";
 import { hue, now, on, state } from "./store.js";
 import { term } from "./terms.js";
 import { ago, counted, number, sentence, short } from "./words.js";
 
 const link = (name) => `#/groups/${encodeURIComponent(name)}`;
+const isOwn = (group) => group.group.startsWith("__"); // the log’s own, as topics so named are
 const lagOf = (group) => group.cursors.reduce((sum, cursor) => sum + Math.max(0, cursor.lag), 0);
 const topicsOf = (group) => [...new Set(group.cursors.map((cursor) => cursor.topic))].sort();
 
 function table() {
-  const groups = [...state.groups.values()].sort((one, other) => one.is_fold - other.is_fold || one.group.localeCompare(other.group));
+  const groups = [...state.groups.values()].sort((one, other) => isOwn(one) - isOwn(other) || one.is_fold - other.is_fold || one.group.localeCompare(other.group));
   if (!groups.length) return empty("Nobody has read with a name yet", "A consumer that commits its place under a group.id appears here, and as a cursor in the log.");
   return h("div", { class: "scroll" }, h("table", { class: "list" },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, term("group", "Group")), h("th", { class: "minor", scope: "col" }, "State"), h("th", { class: "num", scope: "col" }, term("member", "Members")), h("th", { class: "num", scope: "col" }, term("lag", "Lag")), h("th", { scope: "col" }, "Reads"))),
-    h("tbody", {}, groups.map((group) => h("tr", {},
+    heads(term("group", "Group"), ["State", "minor"], [term("member", "Members"), "num"], [term("lag", "Lag"), "num"], "Reads"),
+    h("tbody", {}, groups.map((group) => h("tr", { class: isOwn(group) && "internal" },
       h("th", { scope: "row" }, h("i", { class: "dot", style: { background: hue(group.group) } }), h("a", { href: link(group.group) }, group.group), group.is_fold && h("span", { class: "chip kind minor" }, "fold")),
       h("td", { class: "minor" }, group.state), h("td", { class: "num mono" }, number(group.members)), h("td", { class: "num mono" }, short(lagOf(group))),
       h("td", {}, topicsOf(group).flatMap((topic, index) => [index ? ", " : "", h("a", { href: `#/log/${encodeURIComponent(topic)}` }, topic)])))))));
@@ -29,13 +30,13 @@ const assigned = (parts) => {
 
 function members(group) {
   if (!group.members.length) return h("p", { class: "quiet" }, "No member is connected. The bookmarks stay.");
-  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["Client", "Host", "Partitions", "Member"].map((name) => h("th", { scope: "col" }, name)))),
+  return h("div", { class: "scroll" }, h("table", {}, heads("Client", "Host", "Partitions", "Member"),
     h("tbody", {}, group.members.map((one) => h("tr", {}, h("th", { scope: "row" }, one.client_id || "–", one.instance_id && h("small", { class: "quiet" }, ` ${one.instance_id}`)), h("td", { class: "mono" }, one.host), h("td", { class: "mono" }, assigned(one.assignment ?? []) || "none"), h("td", { class: "mono quiet cut", title: one.member_id }, one.member_id))))));
 }
 
 function cursors(group) {
   const most = Math.max(100, ...group.cursors.map((cursor) => cursor.lag));
-  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, term("partition", "Partition")), h("th", { class: "num", scope: "col" }, term("cursor", "Reads next")), h("th", { class: "num", scope: "col" }, "End"), h("th", { class: "num", scope: "col" }, term("lag", "Lag")), h("th", { class: "lag-bar", scope: "col" }, h("span", { class: "unseen" }, "Lag as a bar")), h("th", { scope: "col" }, "Committed"))),
+  return h("div", { class: "scroll" }, h("table", {}, heads(term("partition", "Partition"), [term("cursor", "Reads next"), "num"], ["End", "num"], [term("lag", "Lag"), "num"], [h("span", { class: "unseen" }, "Lag as a bar"), "lag-bar"], "Committed"),
     h("tbody", {}, group.cursors.map((cursor) => h("tr", {},
       h("th", { scope: "row" }, h("a", { href: `#/log/${encodeURIComponent(cursor.topic)}/${cursor.partition}/${Math.max(0, Math.min(cursor.offset, cursor.end - 1))}` }, `${cursor.topic} / ${cursor.partition}`)),
       h("td", { class: "num mono" }, number(cursor.offset)), h("td", { class: "num mono" }, number(cursor.end)), h("td", { class: "num mono" }, number(cursor.lag)),
@@ -48,7 +49,7 @@ async function showOne(place, name) {
     const group = await api.group(name);
     put(place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, name),
       h("p", { class: "quiet" }, `${group.state}, ${counted(group.members.length, "member")}, ${counted(lagOf(group), "record")} behind. `, "Drag its cursor in the log to ", term("rewind"), " it.")),
-    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Cursors")), cursors(group)), h("section", { class: "card" }, h("header", {}, h("h2", {}, "Members")), members(group)));
+    card("Cursors", cursors(group)), card("Members", members(group)));
   } catch (error) {
     put(place, empty("This group is not there", sentence(error.message), h("a", { href: "#/groups" }, "All groups")));
   }

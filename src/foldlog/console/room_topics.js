@@ -1,7 +1,7 @@
 // The room of topics: what each is set to, which files it is on disk, and a form that appends a test record.
 
 import * as api from "./api.js";
-import { empty, field, h, isBusy, put, toast } from "./dom.js";
+import { card, empty, field, h, heads, isBusy, put, toast } from "./dom.js";
 import { on, state } from "./store.js";
 import { term } from "./terms.js";
 import { counted, moment, number, rate, sentence, short, size, span } from "./words.js";
@@ -19,7 +19,7 @@ function table() {
   const topics = [...state.topics.values()].sort((one, other) => one.is_internal - other.is_internal || one.name.localeCompare(other.name));
   if (!topics.length) return empty("No topics yet", h("code", {}, `foldlog topic create payments -p 3 -b ${state.overview.bootstrap}`));
   return h("div", { class: "scroll" }, h("table", { class: "list" },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, term("topic", "Topic")), h("th", { class: "num minor", scope: "col" }, term("partition", "Partitions")), h("th", { class: "num", scope: "col" }, "Offsets held"), h("th", { class: "num", scope: "col" }, "On disk"), h("th", { class: "num", scope: "col" }, "Records/s"), h("th", { scope: "col" }, term("retention", "Kept")))),
+    heads(term("topic", "Topic"), [term("partition", "Partitions"), "num minor"], ["Offsets held", "num"], ["On disk", "num"], ["Records/s", "num"], term("retention", "Kept")),
     h("tbody", {}, topics.map((topic) => h("tr", { class: topic.is_internal ? "internal" : "" },
       h("th", { scope: "row" }, h("a", { href: link(topic.name) }, topic.name)), h("td", { class: "num mono minor" }, number(topic.partitions.length)), h("td", { class: "num mono" }, short(records(topic))), h("td", { class: "num mono" }, size(bytesOf(topic))), h("td", { class: "num mono" }, rate(topic.records_per_s ?? 0)), h("td", {}, retained(topic)))))));
 }
@@ -62,7 +62,7 @@ function produceForm(topic) {
       put(done, "It is on disk: ", h("a", { href: `#/log/${encodeURIComponent(topic.name)}/${answer.partition}/${answer.offset}` }, `partition ${answer.partition}, offset ${number(answer.offset)}`), ".");
     } catch (error) { toast(sentence(error.message), "bad"); } finally { go.disabled = state.overview.read_only; }
   };
-  return h("section", { class: "card" }, h("header", {}, h("h2", {}, "Append a test record")),
+  return card("Append a test record",
     h("form", { class: "produce", onsubmit: submit },
       h("div", { class: "pair" }, field("Key", key), field("Partition", partition)), field("Value", value), h("label", { class: "check" }, tombstone, h("span", {}, "no value: a ", term("tombstone"))), field("Headers", headers),
       h("div", { class: "buttons" }, done, go)));

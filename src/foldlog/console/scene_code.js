@@ -1,43 +1,38 @@
-// What runs, as it stands in server/console/scene_log.py and queue.py (a test compares them), and which lines of it each
-// step runs. Lines are told by a word of theirs; a step ends at its last one.
+// The code beside the scene, with the lines that each step runs lit one after the other.
 
-export const CODE = {
-  append: {
-    name: "Log.append",
-    what: "a producer adds a record at the right end",
-    text: `def append(self, value: str) -> int:
-    offset = self._write(value)  # at the right end, never over another
-    self._wait_until_durable(offset)  # on disk before anybody is told
-    return offset`,
-  },
-  read: {
-    name: "Log.read",
-    what: "a group reads at its own bookmark",
-    text: `def read(self, group: str, handle: Handle) -> Record | None:
-    offset = self.bookmark(group)  # where this group stands
-    record = self.record_at(offset)  # a look: the log stays as it is
-    if record is None:
-        return None  # it has caught up; more will come
-    handle(record)  # a crash in here leaves the bookmark
-    self._commit(group, record.offset + 1)  # all that moves
-    return record`,
-  },
-  dequeue: {
-    name: "Queue.dequeue",
-    what: "whoever asks first takes the head",
-    text: `def dequeue(self) -> Item | None:
-    if not self._items:
-        return None  # nothing is left for a second reader
-    return self._items.pop(0)  # out of the queue, for everybody`,
-  },
-};
+import { h } from "./dom.js";
 
+const LINE_MS = 340;
+const KEYWORD = /\b(def|return|if|is|not|None|self)\b/;
 const READ = ["self.bookmark", "record_at", "if record"];
 
-/** The code, the lines of it that ran, and whether the reader died there. */
-export function ran(did) {
-  const crashed = did.verb === "crash";
-  if (did.verb === "append") return { code: "append", lines: ["_write", "_wait", "return offset"] };
-  if (did.side === "log") return { code: "read", lines: [...READ, ...(!did.record ? ["return None"] : crashed ? ["handle(record)"] : ["handle(record)", "_commit", "return record"])], crashed };
-  return { code: "dequeue", lines: ["if not", did.record ? "pop(0)" : "return None"], crashed };
+/** Which code a step ran, a word of each line that it ran, and whether its reader died at the last one. */
+export function ran({ verb, side, record }) {
+  const crashed = verb === "crash";
+  if (verb === "append") return { code: "append", words: ["_write", "_wait", "return offset"] };
+  if (side === "queue") return { code: "dequeue", words: ["if not", record ? "pop(0)" : "return None"], crashed };
+  return { code: "read", words: !record ? [...READ, "return None"] : crashed ? [...READ, "handle(record)"] : [...READ, "handle(record)", "_commit", "return record"], crashed };
+}
+
+export class CodeView {
+  constructor(name, what, text) {
+    this.lines = text.split("\n").map((line) => {
+      const [code, comment] = line.split(/(?= {2}# )/);
+      return h("span", { class: "line" }, code.split(KEYWORD).map((word, index) => (index % 2 ? h("i", {}, word) : word)), comment && h("em", {}, comment), "\n");
+    });
+    this.element = h("figure", { class: "code card", "data-code": name }, h("figcaption", {}, h("b", { class: "mono" }, name), h("span", {}, what)), h("pre", { class: "value", tabindex: 0 }, h("code", {}, this.lines)));
+  }
+
+  clear() { for (const line of this.lines) line.className = "line"; }
+
+  /** Walk through the lines that ran; the last one stays lit. */
+  async run({ words, crashed }, wait) {
+    this.clear();
+    const ran = words.map((word) => this.lines.find((line) => line.textContent.includes(word))).filter(Boolean);
+    for (const line of ran) {
+      line.className = crashed && line === ran.at(-1) ? "line now dead" : "line now";
+      await wait(LINE_MS);
+      if (line !== ran.at(-1)) line.className = "line ran";
+    }
+  }
 }

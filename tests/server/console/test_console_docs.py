@@ -94,6 +94,7 @@ def scene_answers(site: ConsoleSite) -> dict[tuple[str, str], Any]:
         answers["POST", f"/api/scene/{verb}"] = {"did": site.posted(f"/api/scene/{verb}", body)["did"]}
     state = site.get("/api/scene")
     answers["GET", "/api/scene"] = state
+    answers["GET", "/api/scene/code"] = site.get("/api/scene/code")
     after = site.posted("/api/scene/reset", {})
     answers["POST", "/api/scene/reset"] = {"did": after["did"]}
     assert shape(after) | {"log": 0, "queue": 0} == {"did": shape(after["did"])} | shape(state) | {"log": 0, "queue": 0}

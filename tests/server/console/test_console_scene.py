@@ -5,7 +5,10 @@ The log's half is a topic that any client can read, with offsets that the broker
 
 from __future__ import annotations
 
+import ast
+import inspect
 import string
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from foldlog.clock import SystemClock
 from foldlog.limits import CONSOLE_SCENE_RECORDS_MAX, CONSOLE_SCENE_VALUE_CHARS_MAX
 from foldlog.server.console.queue import Queue
 from foldlog.server.console.scene import READERS, Scene
-from foldlog.server.console.scene_log import SCENE_TOPIC, group_of
+from foldlog.server.console.scene_log import SCENE_TOPIC, SceneLog, group_of
 from server.console.console_site import console
 
 BILLING, SEARCH = READERS
@@ -115,6 +118,14 @@ def test_the_log_of_the_scene_is_a_topic_like_any_other_but_not_among_the_users_
         rewind = {"topic": SCENE_TOPIC, "partition": 0, "offset": 0}
         site.posted(f"/api/groups/{group_of(SEARCH)}/rewind", rewind)
         assert bookmarks(site.get("/api/scene"))[SEARCH] == 0, "a rewind elsewhere is a rewind here"
+
+
+def test_the_code_that_is_shown_is_the_code_that_runs() -> None:
+    with console() as site:
+        code = site.get("/api/scene/code")
+    for method, text in ((SceneLog.append, code["append"]), (SceneLog.read, code["read"]), (Queue.dequeue, code["dequeue"])):
+        assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(textwrap.dedent(inspect.getsource(method))))
+        assert len(text.splitlines()) <= 8, "it is there to be read"
 
 
 def test_a_reset_leaves_nothing_behind() -> None:

@@ -29,7 +29,7 @@ class Queue(Generic[Item]):
     def enqueue(self, item: Item) -> None:
         self._items.append(item)
 
-    # The page shows this method as it stands: scene_code.js.
+    # The page shows this method as it stands.
     def dequeue(self) -> Item | None:
         if not self._items:
             return None  # nothing is left for a second reader

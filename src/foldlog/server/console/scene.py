@@ -6,6 +6,8 @@ what its readers took are in memory, and end with the broker. See docs/console_a
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 READERS: Final = ("billing", "search")
 SIDES: Final = ("log", "queue")
+
+_SHOWN: Final = {"append": SceneLog.append, "read": SceneLog.read, "dequeue": Queue.dequeue}
+"""What the page shows beside the scene is what runs in it."""
 
 
 class ReaderCrashed(Exception):
@@ -200,6 +205,7 @@ class ScenePages:
     def routes(self) -> list[Route]:
         return [
             Route("GET", "/api/scene", self.state),
+            Route("GET", "/api/scene/code", self.code),
             Route("POST", "/api/scene/append", self.append),
             Route("POST", "/api/scene/read", self.read),
             Route("POST", "/api/scene/dequeue", self.dequeue),
@@ -209,6 +215,9 @@ class ScenePages:
 
     async def state(self, _: Request) -> Response:
         return await self._play(self._scene.state)
+
+    async def code(self, _: Request) -> Response:
+        return await self._play(lambda: {name: _source(method) for name, method in _SHOWN.items()})
 
     async def append(self, request: Request) -> Response:
         body = JsonBody(request)
@@ -239,6 +248,14 @@ class ScenePages:
 
     async def _play(self, step: Callable[[], dict[str, Any]]) -> Response:
         return Response.json(await self._node.loop.run_in_executor(self._workers, step))
+
+
+def _source(method: Callable[..., object]) -> str:
+    """As it stands in its file; "" where only the compiled file is installed."""
+    try:
+        return textwrap.dedent(inspect.getsource(method)).rstrip()
+    except OSError:
+        return ""
 
 
 def _reader(request: Request) -> str:

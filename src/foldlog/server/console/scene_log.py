@@ -42,7 +42,7 @@ class SceneLog:
         self._broker = broker
         self._clock = clock
 
-    # The page shows these two methods as they stand: scene_code.js.
+    # The page shows these two methods as they stand.
     def append(self, value: str) -> int:
         offset = self._write(value)  # at the right end, never over another
         self._wait_until_durable(offset)  # on disk before anybody is told
