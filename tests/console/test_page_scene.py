@@ -187,8 +187,10 @@ def test_a_phone_shows_it_whole_and_takes_its_steps(open_page: OpenPage) -> None
     for _ in range(8):
         scene.reader("log", "billing").get_by_role("button", name="Read").tap()
     expect(scene.flag("billing")).to_have_attribute("data-at", "8")
-    wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert wide[0] <= wide[1]
+    for width in (360, 820):
+        page.set_viewport_size({"width": width, "height": 740})
+        wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert wide[0] <= wide[1], f"it is {wide[0]} wide on {wide[1]}"
     scene.begin()
 
 

@@ -123,7 +123,11 @@ def test_the_log_of_the_scene_is_a_topic_like_any_other_but_not_among_the_users_
 def test_the_code_that_is_shown_is_the_code_that_runs() -> None:
     with console() as site:
         code = site.get("/api/scene/code")
-    for method, text in ((SceneLog.append, code["append"]), (SceneLog.read, code["read"]), (Queue.dequeue, code["dequeue"])):
+    for method, text in (
+        (SceneLog.append, code["append"]),
+        (SceneLog.read, code["read"]),
+        (Queue.dequeue, code["dequeue"]),
+    ):
         assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(textwrap.dedent(inspect.getsource(method))))
         assert len(text.splitlines()) <= 8, "it is there to be read"
 

@@ -63,6 +63,8 @@ class _LogReader:
 
 @dataclass
 class _QueueReader:
+    """What a reader of the queue has taken out of it, and what became of that."""
+
     is_down: bool = False
     handled: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
