@@ -9,13 +9,14 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
+import foldlog
 from console.chromium import WAIT_MS, page_of
 from console.conftest import served_log
 from foldlog.server.console.queue import Queue
@@ -75,7 +76,8 @@ def scene(open_page: OpenPage) -> Iterator[SceneOnPage]:
 
 
 def committed(served: Served) -> dict[str, int]:
-    return {name: served.log.committed(group_of(name))[SCENE_TOPIC, 0].offset for name in ("billing", "search")}
+    place = foldlog.TopicPartition(SCENE_TOPIC, 0)
+    return {name: served.log.committed(group_of(name))[place].offset for name in ("billing", "search")}
 
 
 def test_the_story_ends_with_all_in_the_log_and_nothing_in_the_queue(scene: SceneOnPage, served: Served) -> None:
@@ -146,7 +148,11 @@ def test_it_plays_by_itself_and_can_be_paused(scene: SceneOnPage) -> None:
 
 
 def test_the_code_beside_it_is_what_the_broker_runs(scene: SceneOnPage) -> None:
-    shown = {"Log.append": SceneLog.append, "Log.read": SceneLog.read, "Queue.dequeue": Queue.dequeue}
+    shown: dict[str, Callable[..., object]] = {
+        "Log.append": SceneLog.append,
+        "Log.read": SceneLog.read,
+        "Queue.dequeue": Queue.dequeue,
+    }
     for name, method in shown.items():
         text = scene.page.locator(f"[data-code='{name}'] code").text_content()
         assert (text or "").strip() == textwrap.dedent(inspect.getsource(method)).strip()

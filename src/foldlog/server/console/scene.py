@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 READERS: Final = ("billing", "search")
 SIDES: Final = ("log", "queue")
 
-_SHOWN: Final = {"append": SceneLog.append, "read": SceneLog.read, "dequeue": Queue.dequeue}
+_SHOWN: Final[Mapping[str, Callable[..., object]]] = {
+    "append": SceneLog.append,
+    "read": SceneLog.read,
+    "dequeue": Queue.dequeue,
+}
 """What the page shows beside the scene is what runs in it."""
 
 
