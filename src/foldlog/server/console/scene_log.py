@@ -90,7 +90,9 @@ class SceneLog:
         return open_partition(self._broker, SCENE_TOPIC, 0)
 
     def _write(self, value: str) -> int:
-        return self._partition().append(pack([(self._clock.now_ms(), None, value.encode(), ())])).base_offset
+        # As its own key: the log room shows keys.
+        data = value.encode()
+        return self._partition().append(pack([(self._clock.now_ms(), data, data, ())])).base_offset
 
     def _wait_until_durable(self, offset: int) -> None:
         self._partition().wait_acknowledged(offset + 1)
