@@ -55,7 +55,7 @@ class SceneRoom {
     this.play = button("Play", () => this.toggle(), { class: "button primary", "aria-keyshortcuts": "p", title: "Plays by itself (p)" });
     this.step = button("Next step", () => this.byHand(() => this.next()), { "aria-keyshortcuts": "n", title: "One step (n)" });
     const again = button("Start over", () => this.byHand(() => this.restart()), { title: "Delete the topic, its groups and the queue" });
-    this.count = h("span", { class: "quiet mono scene-count" });
+    this.count = h("span", { class: "edge-note mono scene-count" });
     this.progress = h("progress", { max: STORY.length, "aria-hidden": "true" });
     this.telling = h("p", { class: "telling" });
     this.appender = button("Append", () => this.free("append", () => ({ value: this.nextValue() })), { class: "button small", "data-act": "append" });

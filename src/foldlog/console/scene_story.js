@@ -11,7 +11,7 @@ export const VALUES = ["tea", "rice", "book", "lamp", "milk", "soap", "pen", "sa
 export const STORY = [
   { steps: append("tea"), tell: () => ["A ", term("producer"), " sends a record to both. In the log it gets a number, its ", term("offset"), ", for ever. In the queue it gets in line."] },
   { steps: append("rice"), tell: () => ["Another one. Such a strip is a ", term("partition"), ": oldest left, newest right, read in the ", term("order"), " in which it was written, and never changed."] },
-  { steps: append("book"), tell: () => ["And a third. So far both sides hold the same."] },
+  { steps: append("book"), tell: () => ["And a third. Both sides hold the same so far."] },
   { steps: both("billing"), tell: () => ["billing reads. The log keeps the record and moves billing’s ", term("cursor", "bookmark"), ", nothing else. The queue hands the record over, and has it no more."] },
   { steps: both("billing"), tell: () => ["billing reads on. Its bookmark goes to 2; in the queue two records are gone."] },
   { steps: both("search"), tell: () => ["Now search, at its own pace. As a ", term("group"), " it has a bookmark of its own, so the log gives it tea, the first. The queue gives it what billing has left over."] },
@@ -20,7 +20,7 @@ export const STORY = [
   { steps: [["crash", { side: "log", reader: "billing" }], ["crash", { side: "queue", reader: "billing" }]], tell: () => ["Now billing crashes: it takes its next record and dies before it has done anything with it. Its bookmark in the log has not moved. Out of the queue the record is gone already."] },
   { steps: both("billing"), tell: () => ["billing comes back. Its bookmark in the log says 2, so it reads that record again. The queue gives it None: lamp is lost."] },
   { steps: [["read", { reader: "billing" }], ["read", { reader: "search" }], ["read", { reader: "search" }]], tell: () => ["Both groups read the rest of the log. Neither notices the other."] },
-  { steps: [], tell: () => ["What is left? In the log all four records, and both groups have had each of them. In the queue nothing: search never saw tea and rice, billing never saw book, and nobody handled lamp."] },
+  { steps: [], tell: () => ["What is left? In the log all four records, and both groups have had each. In the queue nothing: search never saw tea and rice, billing never saw book, and nobody handled lamp."] },
 ];
 
 /** One step in words, for those who play by themselves. */
