@@ -45,7 +45,6 @@ _HEADERS: Final = (
     ("referrer-policy", "no-referrer"),
     ("x-frame-options", "DENY"),
     ("cross-origin-resource-policy", "same-origin"),
-    ("cross-origin-opener-policy", "same-origin"),
 )
 _NOT_KEPT: Final = ("cache-control", "no-store")
 
