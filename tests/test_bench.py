@@ -64,6 +64,13 @@ ROWS = {
         "librdkafka from Python",
         "memory, idle",
     ],
+    "console": [
+        "the broker's CPU for a record, console open",
+        "p50 / p99 of acknowledgements",
+        "events of ends, at most",
+        "a strip of 400 cells over HTTP",
+        "a strip of 400 cells in a log of",
+    ],
     "broker-matrix": ["4 KB, 1 connection, 1 partition", "64 KB, 8 connections, 3 partitions", "acks=all, lz4"],
 }
 

@@ -22,8 +22,7 @@ function view() {
   const topics = [...state.topics.values()];
   const partitions = topics.flatMap((topic) => topic.partitions);
   const sum = (values) => values.reduce((total, value) => total + value, 0);
-  // Both numbers are of one answer of the broker: the ends that events bring are newer than the durable offsets.
-  const waiting = sum(partitions.map((one) => Math.max(0, one.end - Math.max(one.durable, one.end))));
+  const waiting = sum(partitions.map((one) => one.unsynced));
   const figure = (name, value) => h("div", { class: "figure" }, h("b", { class: "mono" }, value), h("span", {}, name));
   return [
     h("div", { class: "figures wide card" },

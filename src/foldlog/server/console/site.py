@@ -134,6 +134,6 @@ async def start_console(
     pages = static if static is not None else await node.run(StaticFiles.load)
     access = Access(host=listener.host, name=node.cluster_id, token=token, read_only=read_only)
     routes = ConsoleRoutes([*pages.routes(), *api.routes(), *folds.routes()], access)
-    http = HttpServer(routes, node.clock, limits or HttpLimits())
+    http = HttpServer(routes, node.clock, limits or HttpLimits(), lambda text, status: error_response(status, text))
     await http.listen(listener)
     return Console(http, feed, folds, workers, token)
