@@ -164,10 +164,10 @@ def one_fold_is_rebuilt(stage: Stage) -> None:
 def a_topic_is_compacted_and_expires(stage: Stage) -> None:
     stage.screen.title("7. What a log forgets")
     stage.screen.say(
-        "A topic of prices, 65 for each product. Compaction keeps the newest of each; retention takes what is older"
-        " than an hour. The broker does both when they are due."
+        "A topic of prices, a hundred for each product. Compaction keeps the newest of each; retention takes what is"
+        " older than an hour. The broker does both when they are due, so it has begun long ago."
     )
-    written, compacted, expired = stage.prices.wait()
+    written, compacted, grown, expired = stage.prices.wait()
     stage.claim(
         "Compaction kept the newest record of every key, where it was",
         compacted.newest == written.newest
@@ -179,10 +179,10 @@ def a_topic_is_compacted_and_expires(stage: Stage) -> None:
     stage.claim(
         "Retention moved the edge of the log, and nothing else",
         expired.start > 0
-        and expired.end == written.end
-        and expired.newest == {key: at for key, at in compacted.newest.items() if at >= expired.start},
-        f"the log starts at {expired.start:,} (it was {compacted.start}) and ends at {expired.end:,}, as before;"
-        f" {len(expired.newest)} keys are left",
+        and expired.end == grown.end
+        and expired.newest == {key: at for key, at in grown.newest.items() if at >= expired.start},
+        f"the log started at {grown.start} and starts at {expired.start:,} now; it ends at {expired.end:,}, as before:"
+        f" {len(expired.newest)} keys of today are left",
     )
 
 
