@@ -100,7 +100,7 @@ def the_pipeline_is_killed(stage: Stage) -> None:
         "The pipeline was killed with -9, and every fold went on where its view's own bookmark stood",
         not skipped and not began_anew and all(at_death.values()),
         f"bookmarks at the kill: {', '.join(f'{fold} {total(at_death[fold]):,}' for fold in FOLDS)};"
-        f" {skipped} records skipped (that none is counted twice is the last line)",
+        f" {skipped} records skipped; that none is counted twice, the last line shows",
     )
 
 
@@ -119,7 +119,8 @@ def a_late_reader(stage: Stage) -> None:
     stage.claim(
         "A reader that came late got the whole history, in order, and held nobody up",
         in_order and everything,
-        f"{len(whole.records):,} records from offset 0 in {whole.took_s:.1f} s, while {meanwhile:,} more were written",
+        f"{len(whole.records):,} records from offset 0 in {whole.took_s:.1f} s"
+        + (f", while {meanwhile:,} more were written" if meanwhile else ""),
     )
 
 
