@@ -119,5 +119,6 @@ def _wait_for_enter(stage: Stage) -> None:
         if sys.stdin is None or sys.stdin.closed:
             never.wait(1.0)
         elif select.select([sys.stdin], [], [], 1.0)[0]:
-            sys.stdin.readline()  # also at the end of the input: nobody is there who could press a key
+            if sys.stdin.readline():  # at the end of the input there is nobody who could press a key
+                stage.screen.line_was_typed()
             return
