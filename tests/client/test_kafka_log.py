@@ -179,6 +179,35 @@ def test_a_cluster_that_went_away_is_told_by_every_call_and_comes_back(
     assert [record.value for record in log.read("orders")] == [b"1"]
 
 
+def test_producers_and_consumers_ride_out_a_restart(broker: KafkaBroker, log: foldlog.KafkaLog) -> None:
+    log.create_topic("orders")
+    with (
+        log.producer() as producer,
+        log.consumer(["orders"], "fraud", auto_offset_reset="earliest") as member,
+        log.consumer(["orders"], auto_offset_reset="earliest") as alone,
+    ):
+        producer.send("orders", "before").result(WAIT_MS / 1000)
+        broker.stop()
+        sent = producer.send("orders", "meanwhile")
+        assert not sent.done()
+        broker.start()
+        assert sent.result(WAIT_MS / 1000).offset == 1
+        for consumer in (member, alone):
+            assert [record.value for record in polled(consumer, 2)] == [b"before", b"meanwhile"]
+
+
+def test_a_consumer_without_a_group_reads_partitions_that_its_topic_gains(
+    log: foldlog.KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldlog.client.kafka.consumption.KAFKA_LOOK_MS", 100)
+    log.create_topic("orders")
+    with log.consumer(["orders"]) as consumer:
+        log.grow_topic("orders", 2)
+        log.append("orders", "first of the new one", partition=1)
+        assert [record.value for record in polled(consumer, 1)] == [b"first of the new one"]
+        assert consumer.assignment() == {("orders", 0), ("orders", 1)}
+
+
 def test_upkeep_is_the_clusters_own(log: foldlog.KafkaLog) -> None:
     for call in (log.compact, log.enforce_retention):
         with pytest.raises(errors.ReadOnly, match="by the cluster itself"):
