@@ -20,8 +20,7 @@ WAIT_MS = 60_000
 
 IN_A_HURRY = {
     "heartbeat.interval.ms": 200,  # with which members hear of a rebalance: 3 s apart in Kafka
-    "topic.metadata.refresh.interval.ms": 500,  # with which they hear of new partitions: 5 min
-    "topic.metadata.propagation.max.ms": 500,  # for which a topic that is gone may only be late: 30 s
+    "topic.metadata.refresh.interval.ms": 500,  # with which they hear of new partitions, and of deleted topics: 5 min
 }
 """How soon a client notices what others do. No test is about how long that takes."""
 

@@ -196,12 +196,9 @@ def test_producers_and_consumers_ride_out_a_restart(broker: KafkaBroker, log: fo
             assert [record.value for record in polled(consumer, 2)] == [b"before", b"meanwhile"]
 
 
-def test_a_consumer_without_a_group_reads_partitions_that_its_topic_gains(
-    log: foldlog.KafkaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("foldlog.client.kafka.consumption.KAFKA_LOOK_MS", 100)
-    log.create_topic("orders")
-    with log.consumer(["orders"]) as consumer:
+def test_a_consumer_without_a_group_reads_partitions_that_its_topic_gains(broker: KafkaBroker) -> None:
+    url = f"kafka://{broker}?topic.metadata.refresh.interval.ms=100"
+    with foldlog.connect(url) as log, log.consumer([log.create_topic("orders").name]) as consumer:
         log.grow_topic("orders", 2)
         log.append("orders", "first of the new one", partition=1)
         assert [record.value for record in polled(consumer, 1)] == [b"first of the new one"]

@@ -34,7 +34,7 @@ from foldlog.errors import (
     OffsetOutOfRange,
     UnknownTopic,
 )
-from foldlog.limits import KAFKA_JOIN_WAIT_MS, KAFKA_LOOK_MS
+from foldlog.limits import KAFKA_JOIN_WAIT_MS
 from foldlog.records.loops import Record
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class KafkaConsumption(KafkaCommits):
         self._add_cursors(partitions)
         self._assign_all()
         self._has_share = True
-        self._next_look_s = time.monotonic() + KAFKA_LOOK_MS / 1000
+        self._next_look_s = time.monotonic() + self._handles.look_s
 
     def _assign_all(self) -> None:
         from confluent_kafka import TopicPartition as Assigned
@@ -404,7 +404,7 @@ class KafkaConsumption(KafkaCommits):
         if self._auto_commits and now_s >= self._next_commit_s and self._consumer is not None:
             self.commit_handled()
         if self._group is None and self._topics and now_s >= self._next_look_s:
-            self._next_look_s = now_s + KAFKA_LOOK_MS / 1000
+            self._next_look_s = now_s + self._handles.look_s
             self._read_new_partitions()
 
     def _place_again(self) -> None:

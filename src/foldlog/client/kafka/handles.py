@@ -25,7 +25,7 @@ from foldlog.errors import (
     WrongProcess,
     brief_repr,
 )
-from foldlog.limits import CLUSTER_SEARCH_MS, KAFKA_CALL_MS, KAFKA_CONNECT_MS
+from foldlog.limits import CLUSTER_SEARCH_MS, KAFKA_CALL_MS, KAFKA_CONNECT_MS, KAFKA_LOOK_MS
 from foldlog.records.batch import MAX_INT32
 
 if TYPE_CHECKING:
@@ -55,6 +55,12 @@ def _call_ms(url: KafkaUrl) -> int:
     if not given.isdecimal() or not 1 <= int(given) <= MAX_INT32:
         raise InvalidConfig(f"{CALL_PROPERTY}={brief_repr(given)} is not a whole number from 1 to {MAX_INT32}")
     return int(given)
+
+
+def _look_ms(url: KafkaUrl) -> int:
+    """How often it is looked whether topics are as they were, where librdkafka does not tell."""
+    given = url.properties.get("topic.metadata.refresh.interval.ms", "")
+    return int(given) if given.isdecimal() else KAFKA_LOOK_MS
 
 
 def confluent() -> Any:
@@ -90,6 +96,7 @@ class Handles:
         self.url: Final = url
         self.trouble: Final = Trouble()
         self.call_s: Final = _call_ms(url) / 1000
+        self.look_s: Final = _look_ms(url) / 1000
         self._refusal: type[LogClosed | WrongProcess] | None = None
         self.kafka_exception: Final[type[Exception]] = confluent().KafkaException
         self._admin: AdminClient | None = self._new_admin()
