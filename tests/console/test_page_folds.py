@@ -208,6 +208,7 @@ def test_without_a_runner_the_command_to_type_is_shown(open_page: OpenPage, runn
     asleep.get_by_role("button", name="Done").click()
     asleep.get_by_role("button", name="Rewind").click()
     dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Partition")).to_have_value("0")
     dialog.get_by_label("To offset").fill("3")
     expect(dialog.locator("code")).to_contain_text("foldlog fold rewind asleep --to 0:3 ")
 

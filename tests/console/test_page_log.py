@@ -30,7 +30,7 @@ def log(served: Served) -> Log:
     """Payments in two partitions, the first ten of them expired."""
     log = served.log
     log.create_topic("payments", partitions=2)
-    with log.producer(linger_ms=50, batch_records=4) as producer:
+    with log.producer(linger_ms=60_000, batch_records=4) as producer:
         for number in range(RECORDS):
             key, headers = f"tx_{number:03d}", [("trace", b"\xff")]
             paid = {"tx_id": key, "amount_paise": 4900 + number, "tags": [], "deep": {"a": [1, 2.50]}}
@@ -206,6 +206,7 @@ def test_the_walk_steps_over_what_compaction_removed(open_page: OpenPage, log: L
 
 
 def test_internal_topics_have_strips_too_and_a_topic_that_is_new_appears(open_page: OpenPage, log: Log) -> None:
+    log.reset_group("somebody", {("payments", 0): "end"})
     page = open_page("#/log/payments")
     topics = page.get_by_role("complementary", name="Topics")
     expect(topics).to_contain_text("__consumer_offsets")

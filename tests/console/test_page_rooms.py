@@ -152,19 +152,23 @@ def test_the_page_is_small(open_page: OpenPage, log: Log) -> None:
 
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Served]:
-    stack, found = served_log(tmp_path / "data", "--console-read-only", "--create", "orders")
+    stack, found = served_log(tmp_path / "data", "--console-read-only")
     with stack:
         yield found
 
 
-def test_a_read_only_console_moves_nothing(browser: Browser, read_only: Served) -> None:
+def test_a_read_only_console_shows_the_first_topic_as_it_comes_and_moves_nothing(
+    browser: Browser, read_only: Served
+) -> None:
     log = read_only.log
-    for number in range(5):
-        log.append("orders", str(number))
-    log.reset_group("warehouse", {("orders", 0): "end"})
     with page_of(browser, read_only.url) as (page, _):
-        page.goto("/#/log/orders")
+        page.goto("/")
         expect(page.locator("#read-only")).to_be_visible()
+        expect(page.locator("main")).to_contain_text("Nothing is written yet")
+        log.create_topic("orders")
+        for number in range(5):
+            log.append("orders", str(number))
+        log.reset_group("warehouse", {("orders", 0): "end"})
         strip = StripOnPage(page)
         strip.until("end", 5)
         flag = strip.flag("warehouse")

@@ -169,7 +169,7 @@ class Flag {
     this.isAsking = true;
     this.put(this.draft);
     try {
-      await askRewind({ group: this.name, isFold: this.isFold, topic: strip.topic, partition: strip.number, from: this.offset, to: this.place, start: strip.model.start, end: strip.model.end, onChange: (to) => this.put(to) });
+      await askRewind({ group: this.name, isFold: this.isFold, topic: strip.topic, partition: strip.number, from: this.offset, to: this.place, start: strip.model.start, onChange: (to) => this.put(to) });
     } finally {
       this.isAsking = false;
       this.put(null);

@@ -1,7 +1,7 @@
 // The room of groups: who reads, which partitions each member has, and how far behind they are.
 
 import * as api from "./api.js";
-import { empty, h, put } from "./dom.js";
+import { empty, h, isBusy, put } from "./dom.js";
 import { hue, now, on, state } from "./store.js";
 import { term } from "./terms.js";
 import { ago, counted, number, sentence, short } from "./words.js";
@@ -59,7 +59,7 @@ export function enter(element, path) {
   put(element, place);
   const body = h("div", {});
   let due = null;
-  const show = () => { due = null; if (path[0]) showOne(place, path[0]); else if (!body.contains(document.activeElement)) put(body, table()); };
+  const show = () => { due = null; if (path[0]) showOne(place, path[0]); else if (!isBusy(body)) put(body, table()); };
   if (!path[0]) put(place, h("div", { class: "room-head" }, h("h1", {}, "Groups"), h("p", { class: "quiet" }, "Who reads. Each ", term("group"), " has a bookmark of its own in each partition; nobody disturbs anybody.")), body);
   show();
   // Commits come ten times a second; a table that is read needs one look each second.

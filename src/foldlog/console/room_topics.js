@@ -1,7 +1,7 @@
 // The room of topics: what each is set to, which files it is on disk, and a form that appends a test record.
 
 import * as api from "./api.js";
-import { empty, field, h, put, toast } from "./dom.js";
+import { empty, field, h, isBusy, put, toast } from "./dom.js";
 import { on, state } from "./store.js";
 import { term } from "./terms.js";
 import { counted, moment, number, rate, sentence, short, size, span } from "./words.js";
@@ -87,7 +87,7 @@ export function enter(element, path) {
   if (path[0]) { showOne(place, path[0]); return null; }
   const body = h("div", {});
   put(place, h("div", { class: "room-head" }, h("h1", {}, "Topics"), h("p", { class: "quiet" }, "Where ", term("producer", "producers"), " append. ", term("order", "Order holds in each partition"), ".")), body);
-  const show = () => { if (!body.contains(document.activeElement)) put(body, table()); };
+  const show = () => { if (!isBusy(body)) put(body, table()); };
   show();
   const offs = [on("topics", show), on("rates", show)];
   return () => { for (const off of offs) off(); };
