@@ -1,7 +1,7 @@
 """Where to rewind to, as people write it: an offset, a time, a while ago, or the start.
 
-A time without a zone is local time, of whoever wrote it, as on the whole command line. A command that travels to a runner
-on another machine therefore takes the zone along: see `with_zone`.
+A time without a zone is local time, of whoever wrote it, as on the whole command line. A command that travels to a
+runner on another machine therefore takes the zone along: see `with_zone`.
 """
 
 from __future__ import annotations
