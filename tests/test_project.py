@@ -140,6 +140,7 @@ def test_ci_runs_the_commands_that_people_type() -> None:
     commands = re.findall(r"^timeout --foreground (\d+)m (.*?)(?: \|\|.*)?$", text, flags=re.MULTILINE)
     assert [command for _, command in commands if command.startswith("make")] == [
         "make lint",
+        "make docs",
         "make test",
         "make test-faults",
     ]
