@@ -41,7 +41,7 @@ lint: $(READY) ## style, types, and who may import whom
 
 docs: $(READY) ## the pages of docs/ as a site in site/; a link that leads nowhere is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
-	@echo "open site/index.html in a browser"
+	@echo "read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8000"
 
 bench: $(READY) ## measure speed beside the machine's limit and the alternatives
 	$(BIN)/python -m bench $(ARGS)
