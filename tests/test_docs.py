@@ -175,8 +175,8 @@ def make_targets() -> set[str]:
 
 
 def commands_in(text: str) -> str:
-    """What a page gives to type: its fenced blocks and its `code` words."""
-    fenced = "\n".join(block.code for block in blocks_of(text))
+    """What a page gives to type: its fenced blocks, but for those of mere text, and its `code` words."""
+    fenced = "\n".join(block.code for block in blocks_of(text) if block.language != "text")
     return fenced + "\n" + "\n".join(re.findall(r"`([^`\n]+)`", text))
 
 
