@@ -143,6 +143,7 @@ def test_ci_runs_the_commands_that_people_type() -> None:
         "make docs",
         "make test",
         "make test-faults",
+        "make demo ONCE=1",
     ]
     limits = [int(minutes) for minutes in re.findall(r"timeout --foreground (\d+)m", text)]
     assert sum(limits) <= CI_MINUTES_MAX

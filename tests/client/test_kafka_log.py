@@ -44,7 +44,7 @@ def log(broker: KafkaBroker) -> Iterator[foldlog.KafkaLog]:
 
 # --- the same methods -------------------------------------------------------------------------------------------------
 
-ONLY_OF_A_DIRECTORY = {"broker", "forked", "reached_through"}
+ONLY_OF_A_DIRECTORY = {"broker", "forked", "reached_through", "recompress"}
 """What servers and tools drive a directory's log with."""
 
 
