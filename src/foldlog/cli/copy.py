@@ -63,11 +63,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    try:
+        report = _report(arguments)
+    except KeyboardInterrupt:
+        remark("stopped; the same command goes on from here")
+        raise
+    if report is None:
+        return DONE
+    show_report(arguments, report)
+    return DONE if report.is_same else FAILED
+
+
+def _report(arguments: argparse.Namespace) -> Report | None:
+    """What was done; None if it was only to be told."""
     with opened(arguments) as (source, target), Copying(source, target, _pairs(arguments, source)) as copying:
         plans = copying.plan()
         if arguments.dry_run:
             report_plan(arguments, plans, {} if arguments.no_groups else copying.group_places())
-            return DONE
+            return None
         report = Report(copying.prepare())
         for prepared in report.prepared:
             for name, reason in prepared.left.items():
@@ -79,8 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         # A copy that differs is nothing to go on with.
         if report.is_same:
             _move_readers(arguments, copying, report)
-    show_report(arguments, report)
-    return DONE if report.is_same else FAILED
+        return report
 
 
 def _copy(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
@@ -93,8 +105,8 @@ def _copy(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
 
 
 def _check(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
-    spans = {route: one.offsets.end.source - one.checked_from.source for route, one in report.copied.items()}
-    bar = _bar("checking", sum(spans.values()))
+    offsets = [one.offsets for one in report.copied.values()]
+    bar = _bar("checking", sum(one.end.source - one.points[0].source for one in offsets))
     try:
         for plan in plans:
             route = plan.span.route

@@ -42,7 +42,9 @@ def move_folds(file: str, copying: Copying, maps: Mapping[Route, OffsetMap], sou
         if not routes:
             continue
         try:
-            moves.append(_moved(fold, copying, {number: (route, maps[route]) for number, route in routes.items()}, source))
+            moves.append(
+                _moved(fold, copying, {number: (route, maps[route]) for number, route in routes.items()}, source)
+            )
         finally:
             fold.view.close()
     return moves

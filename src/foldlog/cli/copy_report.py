@@ -60,6 +60,7 @@ GROUP_COLUMNS: Final = (
 
 _OUTCOMES: Final = {
     "moved": "moved",
+    "there": "stands there already",
     "ahead": "has read further in the copy; left there",
     "has members": "has members in the target; stop them, then copy again",
 }
@@ -81,7 +82,9 @@ class Report:
         return all(verdict.is_same for verdict in self.verdicts.values())
 
 
-def report_plan(arguments: argparse.Namespace, plans: Sequence[Plan], groups: Mapping[str, Mapping[Route, int]]) -> None:
+def report_plan(
+    arguments: argparse.Namespace, plans: Sequence[Plan], groups: Mapping[str, Mapping[Route, int]]
+) -> None:
     """What would be done."""
     rows = [
         {

@@ -11,8 +11,8 @@ from collections.abc import Container, Generator, Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from foldlog.broker.catalog import GROWTHS_SETTING as GROWTHS_SETTING
 from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.catalog import GROWTHS_SETTING as GROWTHS_SETTING
 from foldlog.broker.catalog import Growth, parse_growths
 from foldlog.client import cluster_groups
 from foldlog.client import cluster_requests as requests
@@ -184,6 +184,10 @@ class Cluster:
     def commit_places(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The same for any partitions, each with a note."""
         cluster_groups.commit_places(self._links, group, places)
+
+    def committed_places(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All that a group has committed, with the notes; nothing, if there is no such group."""
+        return cluster_groups.committed_places(self._links, group)
 
     def delete_group(self, group: str) -> None:
         """UnknownGroup if there is none; GroupNotEmpty if it has members."""

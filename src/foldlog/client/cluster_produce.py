@@ -74,9 +74,9 @@ class ClusterProducer:
 
     Each batch is in the log once and in the order of `send` within its partition, whatever became of connections and
     leaders, as long as this object lives. Another one would append them again, unless it goes on with the numbers of
-    this one: its id and epoch, and per partition the `sequences` of what is not in the log yet; then a batch that is
-    there already, or arrives after all, is in the log once. After an error it takes nothing more, and of what was not acknowledged nothing is sure. Holds at most PRODUCE_IN_FLIGHT_MAX batches
-    per broker.
+    this one: its id and epoch, and per partition the `sequences` of what is not in the log yet. A batch that is there
+    already then, or arrives after all, is in the log once. After an error it takes nothing more, and of what was not
+    acknowledged nothing is sure. Holds at most PRODUCE_IN_FLIGHT_MAX batches per broker.
     """
 
     def __init__(

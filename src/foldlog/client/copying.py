@@ -21,7 +21,7 @@ from foldlog.client.copying_cluster import ClusterTarget
 from foldlog.client.copying_directory import DirectoryTarget
 from foldlog.client.copying_groups import GroupMove, committed_in, move_groups
 from foldlog.client.copying_offsets import OffsetMap
-from foldlog.client.copying_sides import ClusterSide, DirectorySide, Side, open_cluster, open_side
+from foldlog.client.copying_sides import ClusterSide, DirectorySide, open_cluster, open_side
 from foldlog.client.copying_targets import Copied, OnProgress, Resume, Route, Span, Target, nothing_yet
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict, FoldlogError, InvalidArgument, UnknownTopic
@@ -139,7 +139,7 @@ class Copying:
         return committed_in(self.source, routes)
 
     def prepare(self) -> list[Prepared]:
-        """Make the topics that the target lacks, with the settings that it knows; give partitions to one that has fewer.
+        """Make the topics that the target lacks, with the settings that it knows; add partitions to one that has fewer.
 
         As long as a topic is empty, its settings are brought in line with the source; later they are the target's own.
         """

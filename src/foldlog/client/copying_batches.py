@@ -90,7 +90,9 @@ def count_from(data: memoryview, header: BatchHeader, from_offset: int) -> int:
 
 def count_below(data: memoryview, header: BatchHeader, offset: int) -> int:
     """How many are before it."""
-    return header.record_count if header.next_offset <= offset else header.record_count - count_from(data, header, offset)
+    return (
+        header.record_count if header.next_offset <= offset else header.record_count - count_from(data, header, offset)
+    )
 
 
 def records_in(data: memoryview, start: int, stop: int) -> list[Record]:

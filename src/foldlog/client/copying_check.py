@@ -13,9 +13,9 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
-from foldlog.client.copying_batches import records_in
+from foldlog.client.copying_batches import count_from, records_in
 from foldlog.client.copying_offsets import Point
-from foldlog.client.copying_sides import Side, batches
+from foldlog.client.copying_sides import Side, batches, count_records
 from foldlog.client.copying_targets import Content, Copied, OnProgress, Route, content
 from foldlog.limits import COPY_COMPARE_BYTES
 from foldlog.records import batch as fmt
@@ -75,7 +75,7 @@ class _Both:
 
 
 def compare(source: Side, target: Side, route: Route, copied: Copied, on_progress: OnProgress) -> Verdict:
-    """Compare a copy with its source, from `copied.checked_from` on."""
+    """Compare a copy with its source: all of it, unless an earlier part can no longer be told apart by counting."""
     both = _Both(
         source,
         target,
@@ -112,23 +112,36 @@ def _compacts(side: Side, topic: str) -> bool:
 
 
 def _windows(both: _Both, copied: Copied) -> Iterator[Window]:
-    """Stretches that fit into memory: between the points of the copy, or anywhere if the offsets are the same."""
-    first, last = copied.checked_from, copied.offsets.end
-    topic, partition = both.route.topic, both.route.partition
-    if not copied.offsets.is_kept:
-        points = [point for point in copied.offsets.points if point >= first]
-        for start, stop in pairwise(points):
-            yield Window(start, stop, _read(both.source, topic, partition, start.source, stop.source))
+    """Stretches that fit into memory, the two sides of each beginning and ending together."""
+    first, last = copied.offsets.points[0], copied.offsets.end
+    if copied.offsets.is_kept:
+        yield from _cut(both, first, last)
         return
-    at, read, size_bytes = first.source, list[Batch](), 0
+    resumed = copied.checked_from
+    topic, partition = both.route.topic, both.route.partition
+    counted = count_records(both.source, topic, partition, first.source, resumed.source)
+    if counted == resumed.target - first.target:
+        yield from _cut(both, first, resumed)
+    for start, stop in pairwise(point for point in copied.offsets.points if point >= resumed):
+        yield Window(start, stop, _read(both.source, topic, partition, start.source, stop.source))
+
+
+def _cut(both: _Both, first: Point, last: Point) -> Iterator[Window]:
+    """Cut where about so many bytes of the source end. The target goes along by offsets if they are the same, else by
+    the records that there are."""
+    topic, partition = both.route.topic, both.route.partition
+    at, read, size_bytes, count = first, list[Batch](), 0, 0
     for data, header in batches(both.source, topic, partition, first.source, last.source):
         read.append(_owned(data, header))
         size_bytes += header.size
-        if size_bytes >= COPY_COMPARE_BYTES and header.next_offset <= last.source:
-            yield Window(Point(at, at), Point(header.next_offset, header.next_offset), read)
-            at, read, size_bytes = header.next_offset, [], 0
-    if at < last.source:
-        yield Window(Point(at, at), last, read)
+        count += count_from(data, header, at.source)
+        if size_bytes >= COPY_COMPARE_BYTES and header.next_offset < last.source:
+            target = header.next_offset if both.is_kept else at.target + count
+            stop = Point(header.next_offset, target)
+            yield Window(at, stop, read)
+            at, read, size_bytes, count = stop, [], 0, 0
+    if at.source < last.source:
+        yield Window(at, last, read)
 
 
 def _read(side: Side, topic: str, partition: int, start: int, stop: int) -> list[Batch]:
@@ -198,7 +211,5 @@ def _judge(both: _Both, window: Window, only_ours: int, only_theirs: int, where:
 
 def _contents(read: Sequence[Batch], start: int, stop: int) -> list[tuple[int, Content]]:
     return [
-        (record.offset, content(record))
-        for batch in read
-        for record in records_in(memoryview(batch.data), start, stop)
+        (record.offset, content(record)) for batch in read for record in records_in(memoryview(batch.data), start, stop)
     ]

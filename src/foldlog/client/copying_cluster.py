@@ -99,7 +99,7 @@ class ClusterTarget:
         return Resume(at, tuple(dict.fromkeys((note.origin, note.at, at))), note.numbers)
 
     def _noted(self, route: Route) -> Note | None:
-        committed = self.side.log.committed(COPY_GROUP).get(TopicPartition(route.to_topic, route.partition))
+        committed = self.side.cluster.committed_places(COPY_GROUP).get(TopicPartition(route.to_topic, route.partition))
         return None if committed is None else Note.from_json(committed.metadata, committed.offset)
 
     def _identity(self, source: Side, route: Route) -> tuple[str, str]:

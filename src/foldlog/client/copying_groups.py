@@ -2,50 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foldlog.client.copying_batches import count_below
 from foldlog.client.copying_cluster import COPY_GROUP
 from foldlog.client.copying_offsets import OffsetMap
-from foldlog.client.copying_sides import Side, batches
+from foldlog.client.copying_sides import Side, count_records
 from foldlog.client.copying_targets import Route
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import GroupNotEmpty
-
-Counter = Callable[[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMove:
     """Where a group stands in one partition: in the source, in its copy, and what became of that.
 
-    `outcome`: "moved"; "ahead" if the group has read further on the other side already, and was left there;
-    "has members" if it could not be moved because of them; "planned" where nothing was to be done.
+    `outcome`: "moved"; "there" if it stood there already; "ahead" if it has read further in the copy, and was left
+    there; "has members" if it could not be moved because of them.
     """
 
     group: str
     route: Route
     source_offset: int
-    target_offset: int | None
+    target_offset: int
     outcome: str
-
-
-def counter(source: Side, topic: str, partition: int) -> Counter:
-    """Counts the records of the source in a range of its offsets."""
-
-    def count(start: int, stop: int) -> int:
-        found = 0
-        for data, header in batches(source, topic, partition, start, stop):
-            found += count_below(data, header, stop) - count_below(data, header, start)
-        return found
-
-    return count
 
 
 def translate(source: Side, route: Route, offsets: OffsetMap, offset: int) -> int:
     """The same place in the copy."""
-    return offsets.translated(offset, counter(source, route.topic, route.partition))
+    return offsets.translated(
+        offset, lambda start, stop: count_records(source, route.topic, route.partition, start, stop)
+    )
 
 
 def committed_in(source: Side, routes: Mapping[TopicPartition, Route]) -> dict[str, dict[Route, int]]:
@@ -75,17 +62,21 @@ def move_groups(source: Side, target: Side, maps: Mapping[Route, OffsetMap]) -> 
         for route, offset in places.items():
             start, end = target.bounds(route.to_topic)[route.partition]
             wanted[route] = min(max(start, translate(source, route, maps[route], offset)), end)
-        behind: dict[tuple[str, int], int] = {}
+        outcomes: dict[Route, str] = {}
         for route, offset in wanted.items():
             known = there.get(TopicPartition(route.to_topic, route.partition))
-            if known is None or known.offset < offset:
-                behind[route.to_topic, route.partition] = offset
-        outcome = "moved"
+            if known is not None and known.offset >= offset:
+                outcomes[route] = "there" if known.offset == offset else "ahead"
+        behind = {
+            (route.to_topic, route.partition): offset for route, offset in wanted.items() if route not in outcomes
+        }
+        moved = "moved"
         try:
             target.log.move_group(group, behind)
         except GroupNotEmpty:
-            outcome = "has members"
-        for route, offset in wanted.items():
-            is_behind = (route.to_topic, route.partition) in behind
-            moves.append(GroupMove(group, route, places[route], offset, outcome if is_behind else "ahead"))
+            moved = "has members"
+        moves += [
+            GroupMove(group, route, places[route], offset, outcomes.get(route, moved))
+            for route, offset in wanted.items()
+        ]
     return moves

@@ -1,4 +1,4 @@
-"""The two sides of a copy as their batches are read: from the files of a directory, or from the leaders of a cluster."""
+"""The two sides of a copy, as their batches are read: from the files of a directory, or from a cluster's leaders."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from foldlog.client.copying_batches import count_below
 from foldlog.errors import OffsetOutOfRange
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.records.loops import BatchHeader, walk
@@ -127,3 +128,11 @@ def batches(side: Side, topic: str, partition: int, start: int, stop: int) -> It
             if not start < error.start <= stop:
                 raise
             start = error.start
+
+
+def count_records(side: Side, topic: str, partition: int, start: int, stop: int) -> int:
+    """How many records there are now, from `start` to before `stop`."""
+    return sum(
+        count_below(data, header, stop) - count_below(data, header, start)
+        for data, header in batches(side, topic, partition, start, stop)
+    )
