@@ -25,6 +25,13 @@ SYNC_BYTES = 300
 """For copies that are to note their progress after every few batches."""
 
 
+OFTEN = (
+    (copying_cluster, "COPY_SYNC_BYTES"),
+    (copying_directory, "COPY_SYNC_BYTES"),
+    (copying_directory, "COPY_WRITE_BYTES"),
+)
+
+
 class Stopped(Exception):
     """The copy was to end here."""
 
@@ -77,9 +84,8 @@ def contents(log: AnyLog, topic: str, partition: int = 0) -> dict[int, Content]:
 
 
 def note_often() -> None:
-    copying_cluster.COPY_SYNC_BYTES = SYNC_BYTES  # type: ignore[misc]
-    copying_directory.COPY_SYNC_BYTES = SYNC_BYTES  # type: ignore[misc]
-    copying_directory.COPY_WRITE_BYTES = SYNC_BYTES  # type: ignore[misc]
+    for module, name in OFTEN:
+        setattr(module, name, SYNC_BYTES)
 
 
 def _main(source_path: str, place: str, topic: str, batches: int) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from foldlog.client.copying_batches import count_from, records_in
 from foldlog.client.copying_offsets import Point
-from foldlog.client.copying_sides import Side, batches, count_records
+from foldlog.client.copying_sides import Side, batches, compacts, count_records
 from foldlog.client.copying_targets import Content, Copied, OnProgress, Route, content
 from foldlog.limits import COPY_COMPARE_BYTES
 from foldlog.records import batch as fmt
@@ -83,8 +83,8 @@ def compare(source: Side, target: Side, route: Route, copied: Copied, on_progres
         copied.offsets.is_kept,
         source.bounds(route.topic)[route.partition][0],
         target.bounds(route.to_topic)[route.partition][0],
-        _compacts(source, route.topic),
-        _compacts(target, route.to_topic),
+        compacts(source, route.topic),
+        compacts(target, route.to_topic),
     )
     digests = blake2b(digest_size=_DIGEST_BYTES), blake2b(digest_size=_DIGEST_BYTES)
     verdict = both.verdict
@@ -104,11 +104,6 @@ def compare(source: Side, target: Side, route: Route, copied: Copied, on_progres
             break
     verdict.source_digest, verdict.target_digest = (digest.hexdigest() for digest in digests)
     return verdict
-
-
-def _compacts(side: Side, topic: str) -> bool:
-    policy = side.log.topic_config(topic).get("cleanup.policy")
-    return policy is not None and "compact" in policy.value
 
 
 def _windows(both: _Both, copied: Copied) -> Iterator[Window]:

@@ -9,13 +9,14 @@ the repetition is not appended.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.client.copying_batches import as_sent, count_from, records_in
+from foldlog.client.copying_notes import COPY_GROUP, Note, identity
 from foldlog.client.copying_offsets import OffsetMap, Point, Trail
-from foldlog.client.copying_sides import ClusterSide, Side, batches
+from foldlog.client.copying_sides import ClusterSide, Side, batches, compacts
 from foldlog.client.copying_targets import (
     Content,
     Copied,
@@ -27,6 +28,7 @@ from foldlog.client.copying_targets import (
     check_same_end,
     conflict,
     content,
+    contents,
     nothing_yet,
 )
 from foldlog.client.positions import TopicPartition
@@ -37,37 +39,6 @@ from foldlog.records.stamping import offset_span
 
 if TYPE_CHECKING:
     from foldlog.client.cluster_produce import ClusterProducer
-
-COPY_GROUP: Final = "foldlog-copy"
-"""Its committed offsets are the ends of copies; their notes say of what."""
-
-
-class Note(NamedTuple):
-    """How far a copy has come, as it stands in a commit. `source` and `topic_id` say of what it is a copy."""
-
-    source: str
-    topic_id: str
-    origin: Point
-    at: Point
-    numbers: Numbers
-
-    def to_json(self) -> str:
-        """
-        >>> note = Note("b1", "77", Point(5, 0), Point(9, 4), Numbers(12, 0, 0))
-        >>> Note.from_json(note.to_json(), 4) == note
-        True
-        """
-        return json.dumps([self.source, self.topic_id, self.at.source, list(self.origin), list(self.numbers)])
-
-    @classmethod
-    def from_json(cls, text: str, target_offset: int) -> Note | None:
-        """None if it is not one."""
-        try:
-            source, topic_id, source_offset, origin, numbers = json.loads(text)
-            at = Point(int(source_offset), target_offset)
-            return cls(str(source), str(topic_id), Point(*map(int, origin)), at, Numbers(*map(int, numbers)))
-        except (ValueError, TypeError):
-            return None
 
 
 class ClusterTarget:
@@ -88,10 +59,10 @@ class ClusterTarget:
             if start == end:
                 return nothing_yet(span, end)
             # Committed offsets expire. A copy without holes can be told by its records.
-            if end > span.stop or not check_same_end(self.side, source, span, start, end):
+            if end > span.stop or not check_same_end(self.side, source, span, start, end, is_known=False):
                 raise conflict(self.side, route, "holds records that are no copy of the source, as far as one can tell")
             return Resume(Point(end, end), (Point(start, start), Point(end, end)))
-        if (note.source, note.topic_id) != self._identity(source, route):
+        if (note.source, note.topic_id) != identity(source, route):
             raise conflict(self.side, route, "is the copy of another topic")
         if end < note.at.target:
             raise conflict(self.side, route, f"ends at offset {end}, and was copied up to {note.at.target}")
@@ -102,30 +73,18 @@ class ClusterTarget:
         committed = self.side.cluster.committed_places(COPY_GROUP).get(TopicPartition(route.to_topic, route.partition))
         return None if committed is None else Note.from_json(committed.metadata, committed.offset)
 
-    def _identity(self, source: Side, route: Route) -> tuple[str, str]:
-        return source.log.directory_id, source.log.topic(route.topic).topic_id
-
     def _arrived(self, source: Side, span: Span, note: Note, end: int) -> Point:
         """Where the copy stands, of which more arrived than it had noted."""
         route = span.route
-        there = self._contents(route, note.at.target, end)
-        offset = note.at.target
-        for data, header in batches(source, route.topic, route.partition, note.at.source, span.stop):
-            batch = data[header.position : header.position + header.size]
-            for record in records_in(batch, note.at.source, span.stop):
-                if there.get(offset, content(record)) != content(record):
-                    raise conflict(self.side, route, f"has another record at offset {offset} than the source")
-                offset += 1
-                if offset == end:
-                    return Point(record.offset + 1, end)
-        raise conflict(self.side, route, f"goes on to offset {end}, and what the source has left ends at {offset}")
-
-    def _contents(self, route: Route, start: int, stop: int) -> dict[int, Content]:
-        found: dict[int, Content] = {}
-        for data, header in batches(self.side, route.to_topic, route.partition, start, stop):
-            batch = data[header.position : header.position + header.size]
-            found.update({record.offset: content(record) for record in records_in(batch, start, stop)})
-        return found
+        there = contents(self.side, route.to_topic, route.partition, note.at.target, end)
+        ours = _first_contents(source, span, note.at.source, end - note.at.target)
+        can_lose = span.start > note.at.source or compacts(source, route.topic)
+        at = _counted(ours, there, note.at.target, end)
+        if can_lose and (at is None or span.start > note.at.source or _repeats(there)):
+            at = _matched(ours, there, max(span.start, note.at.source)) if len(there) == end - note.at.target else None
+        if at is None:
+            raise conflict(self.side, route, f"has other records than the source from offset {note.at.target} on")
+        return Point(at, end)
 
     # --- copying --------------------------------------------------------------------------------------------------
 
@@ -133,7 +92,7 @@ class ClusterTarget:
         route = span.route
         partition = (route.to_topic, route.partition)
         numbers = resume.numbers or Numbers(*self.side.cluster.new_producer_id(), resume.at.target)
-        under_way = _UnderWay(self, Note(*self._identity(source, route), resume.points[0], resume.at, numbers), route)
+        under_way = _UnderWay(self, Note(*identity(source, route), resume.points[0], resume.at, numbers), route)
         trail = Trail(list(resume.points))
         limit_bytes = self._limit_bytes(route.to_topic)
         done = Copied(OffsetMap(resume.points, is_kept=False), resume.at)
@@ -162,6 +121,49 @@ class ClusterTarget:
     def _limit_bytes(self, topic: str) -> int:
         told = self.side.log.topic_config(topic).get("max.message.bytes")
         return max(BATCH_HEADER_BYTES, int(told.value)) if told is not None else 1 << 20
+
+
+def _first_contents(source: Side, span: Span, start: int, count: int) -> dict[int, Content]:
+    """Of the first records from an offset on, at most so many."""
+    found: dict[int, Content] = {}
+    for data, header in batches(source, span.route.topic, span.route.partition, start, span.stop):
+        for record in records_in(data[header.position : header.position + header.size], start, span.stop):
+            if len(found) == count:
+                return found
+            found[record.offset] = content(record)
+    return found
+
+
+def _counted(ours: Mapping[int, Content], there: Mapping[int, Content], start: int, end: int) -> int | None:
+    """The source's offset behind what has arrived, if it is what comes first in the source; None if it is not.
+
+    What the target has compacted already cannot be compared.
+    """
+    if len(ours) != end - start:
+        return None
+    for target_offset, one in zip(range(start, end), ours.values(), strict=True):
+        if there.get(target_offset, one) != one:
+            return None
+    return max(ours) + 1
+
+
+def _matched(ours: Mapping[int, Content], there: Mapping[int, Content], start: int) -> int | None:
+    """The same where the source has lost some of it: what it still has, from the first on, up to what did not arrive.
+
+    None unless it is so; and where records are the same in everything, nobody can tell them apart.
+    """
+    if _repeats(there) or _repeats(ours):
+        return None
+    places = {one: offset for offset, one in there.items()}
+    found = [places.get(one) for one in ours.values()]
+    arrived = [place for place in found if place is not None]
+    if found[: len(arrived)] != arrived or arrived != sorted(arrived):
+        return None
+    return list(ours)[len(arrived) - 1] + 1 if arrived else start
+
+
+def _repeats(records: Mapping[int, Content]) -> bool:
+    return len(set(records.values())) < len(records)
 
 
 class _UnderWay:

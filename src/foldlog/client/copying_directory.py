@@ -1,18 +1,33 @@
 """Copies into a directory: whole batches as they are, at the offsets that they have.
 
 Where the source has no records, a batch without any takes their place, so the target's end says where to go on. What is
-appended is on the disk whole or not at all, so a copy that was killed goes on after its last whole batch.
+appended is on the disk whole or not at all, so a copy that was killed goes on after its last whole batch. Before the
+first one, a note says of what this is the copy; without it, records that both have tell it.
 """
 
 from __future__ import annotations
 
+from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.client.copying_batches import Placed, as_stored, count_from, stand_ins
+from foldlog.client.copying_notes import COPY_GROUP, Note, identity
 from foldlog.client.copying_offsets import OffsetMap, Point
 from foldlog.client.copying_sides import DirectorySide, Side, batches
-from foldlog.client.copying_targets import Copied, OnProgress, Resume, Span, check_same_end, conflict, nothing_yet
+from foldlog.client.copying_targets import (
+    Copied,
+    Numbers,
+    OnProgress,
+    Resume,
+    Route,
+    Span,
+    check_same_end,
+    conflict,
+    nothing_yet,
+)
+from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict
 from foldlog.limits import COPY_SYNC_BYTES, COPY_WRITE_BYTES
 from foldlog.log.partition import Partition
+from foldlog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from foldlog.records.stamping import offset_span
 
 
@@ -27,11 +42,23 @@ class DirectoryTarget:
     def find(self, source: Side, span: Span) -> Resume:
         route = span.route
         start, end = self.side.bounds(route.to_topic)[route.partition]
+        note = self._noted(route)
+        if note is not None and (note.source, note.topic_id) != identity(source, route):
+            raise conflict(self.side, route, "is the copy of another topic")
         if end > span.stop:
             raise conflict(self.side, route, f"goes on to offset {end}, and its source ends at {span.stop}")
-        if start == end or not check_same_end(self.side, source, span, start, end):
+        if start == end or not check_same_end(self.side, source, span, start, end, is_known=note is not None):
             return nothing_yet(span._replace(start=max(span.start, end)), max(span.start, end))
         return Resume(Point(end, end), (Point(start, start), Point(end, end)))
+
+    def _noted(self, route: Route) -> Note | None:
+        committed = self.side.log.committed(COPY_GROUP).get(TopicPartition(route.to_topic, route.partition))
+        return None if committed is None else Note.from_json(committed.metadata, committed.offset)
+
+    def _note(self, source: Side, route: Route, at: Point) -> None:
+        text = Note(*identity(source, route), at, at, Numbers(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, at.target)).to_json()
+        place = OffsetAndMetadata(at.target, metadata=text)
+        self.side.log._broker.commit_offsets(COPY_GROUP, {(route.to_topic, route.partition): place})
 
     def copy(self, source: Side, span: Span, resume: Resume, on_progress: OnProgress) -> Copied:
         route = span.route
@@ -39,6 +66,7 @@ class DirectoryTarget:
         if not isinstance(log, Partition):
             raise CopyConflict(f"{self.side.log.path} is written by another process; copy through its broker")
         writer = _Writer(log)
+        self._note(source, route, resume.at)
         if resume.is_hollow and resume.at.target > log.log_start_offset:
             writer.fill(resume.at.target)
             writer.sync()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foldlog.client.copying_cluster import COPY_GROUP
+from foldlog.client.copying_notes import COPY_GROUP
 from foldlog.client.copying_offsets import OffsetMap
 from foldlog.client.copying_sides import Side, count_records
 from foldlog.client.copying_targets import Route

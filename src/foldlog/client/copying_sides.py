@@ -125,7 +125,7 @@ def batches(side: Side, topic: str, partition: int, start: int, stop: int) -> It
                         start = max(start, header.next_offset)
             return
         except OffsetOutOfRange as error:
-            if not start < error.start <= stop:
+            if error.start <= start:
                 raise
             start = error.start
 
@@ -136,3 +136,9 @@ def count_records(side: Side, topic: str, partition: int, start: int, stop: int)
         count_below(data, header, stop) - count_below(data, header, start)
         for data, header in batches(side, topic, partition, start, stop)
     )
+
+
+def compacts(side: Side, topic: str) -> bool:
+    """Whether the log removes records between others, now and then."""
+    policy = side.log.topic_config(topic).get("cleanup.policy")
+    return policy is not None and "compact" in policy.value

@@ -15,6 +15,7 @@ from foldlog.client.copying_offsets import OffsetMap, Point
 from foldlog.client.copying_sides import Side, batches
 from foldlog.errors import CopyConflict
 from foldlog.limits import COPY_COMPARE_BYTES
+from foldlog.records.batch import MAX_INT64
 from foldlog.records.loops import Record
 
 _FIRST_LOOK: Final = 1000
@@ -113,40 +114,43 @@ def conflict(side: Side, route: Route, why: str) -> CopyConflict:
     )
 
 
-def check_same_end(target: Side, source: Side, span: Span, start: int, end: int) -> bool:
+def check_same_end(target: Side, source: Side, span: Span, start: int, end: int, *, is_known: bool) -> bool:
     """Compare the newest records that a partition [start, end) has with those at the same offsets of the source.
 
-    False if the partition has no records at all; CopyConflict if it has others than the source, or none that the source
-    has as well: then nothing tells that one is the copy of the other.
+    False if the partition has no records at all. CopyConflict if it has others than the source; also if it has none
+    that the source has as well, unless it `is_known` to be its copy: nothing else would tell.
     """
     route = span.route
     look = _FIRST_LOOK
+    has_records = False
     while True:
         first = max(start, end - look)
-        found = _contents(target, route.to_topic, route.partition, first, end)
-        if found:
+        found = contents(target, route.to_topic, route.partition, first, end, COPY_COMPARE_BYTES)
+        has_records = has_records or bool(found)
+        stop = max(found, default=first - 1) + 1
+        wanted = contents(source, route.topic, route.partition, max(span.start, first), stop, COPY_COMPARE_BYTES)
+        shared = found.keys() & wanted.keys()
+        different = min((offset for offset in shared if found[offset] != wanted[offset]), default=None)
+        if different is not None:
+            raise conflict(target, route, f"has another record at offset {different} than the source")
+        if shared or first == start:
             break
-        if first == start:
-            return False
         look *= 16
-    wanted = _contents(source, route.topic, route.partition, max(span.start, min(found)), max(found) + 1)
-    shared = found.keys() & wanted.keys()
-    different = min((offset for offset in shared if found[offset] != wanted[offset]), default=None)
-    if different is not None:
-        raise conflict(target, route, f"has another record at offset {different} than the source")
-    if not shared:
-        raise conflict(target, route, f"has records up to offset {max(found)}, of which the source has none")
-    return True
+    if has_records and not shared and not is_known:
+        raise conflict(target, route, "has records, of which the source has none")
+    return has_records
 
 
-def _contents(side: Side, topic: str, partition: int, start: int, stop: int) -> dict[int, Content]:
-    """By offset; of the first of them, where they are large."""
+def contents(
+    side: Side, topic: str, partition: int, start: int, stop: int, enough_bytes: int = MAX_INT64
+) -> dict[int, Content]:
+    """What the records of a range are, by offset; of the first of them, where there are more bytes than wanted."""
     found: dict[int, Content] = {}
     size_bytes = 0
     for data, header in batches(side, topic, partition, start, stop):
         batch = data[header.position : header.position + header.size]
         found.update({record.offset: content(record) for record in records_in(batch, start, stop)})
         size_bytes += header.size
-        if size_bytes >= COPY_COMPARE_BYTES:
+        if size_bytes >= enough_bytes:
             break
     return found
