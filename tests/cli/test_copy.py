@@ -4,7 +4,6 @@ leaves behind; and the bookmarks of folds, which go on in the copy."""
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -89,7 +88,20 @@ def test_a_directory_to_a_directory(copy: Command, shop: Path) -> None:
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].split() == [
-        *("TOPIC", "TO", "PARTITION", "COPIED", "BYTES", "SOURCE", "END", "COPY", "END", "OFFSETS", "CHECKED", "DIGEST"),
+        *(
+            "TOPIC",
+            "TO",
+            "PARTITION",
+            "COPIED",
+            "BYTES",
+            "SOURCE",
+            "END",
+            "COPY",
+            "END",
+            "OFFSETS",
+            "CHECKED",
+            "DIGEST",
+        ),
         "RESULT",
     ]
     assert lines[1].startswith("payments  payments            0       7 ")
@@ -167,9 +179,7 @@ def test_what_cannot_be_is_one_sentence(copy: Command, shop: Path, words: list[s
         assert {topic: log.offsets(topic) for topic in log.topics()} == before
 
 
-def test_a_difference_is_told_and_nobody_is_moved(
-    copy: Command, shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_difference_is_told_and_nobody_is_moved(copy: Command, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from foldlog.client import copying_directory
 
     real = copying_directory.as_stored
@@ -238,5 +248,5 @@ def test_the_views_of_a_pipeline_go_on_in_the_copy(copy: Command, shop: Path, se
     assert bookmark_of("mirror") == moved
     code, out, _ = copy("payments=folded", "--from", "data", "--to", served, "--folds", "folds.py")
     assert code == 0
-    assert f"fold mirror: {os.path.join('shop.db')}" in out.replace(str(shop) + os.sep, "")
+    assert "fold mirror: table payments in sqlite:///" in out
     assert "is left as it is: it reads the copy already" in out
