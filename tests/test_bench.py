@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.faults  # with the other long runs
 ROOT = Path(__file__).resolve().parent.parent
 
 ROWS = {
