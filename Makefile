@@ -20,7 +20,7 @@ KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults lint bench demo clean
+.PHONY: help setup test test-faults lint docs bench demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,10 @@ lint: $(READY) ## style, types, and who may import whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(READY) ## the pages of docs/ as a site in site/; a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
+	@echo "read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8000"
+
 bench: $(READY) ## measure speed beside the machine's limit and the alternatives
 	$(BIN)/python -m bench $(ARGS)
 
@@ -46,7 +50,7 @@ demo: $(READY) ## the whole of it at work, in a minute, and a checklist; ONCE=1 
 	@$(BIN)/python -m foldlog.cli.main demo $(if $(ONCE),--once) $(ARGS)
 
 clean: ## remove what was compiled and cached; the virtual environment stays (rm -r .venv)
-	rm -rf build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache $(READY)
+	rm -rf build dist site src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache $(READY)
 	find src \( -name '*.so' -o -name '*.c' \) -delete
 	find src tests bench demo scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -26,7 +26,7 @@ import foldlog
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 BEHAVIOURS = DOCS / "behaviours.md"
-PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *DOCS.glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
 BLOCKS_TIMEOUT_S = 120
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 
@@ -175,8 +175,8 @@ def make_targets() -> set[str]:
 
 
 def commands_in(text: str) -> str:
-    """What a page gives to type: its fenced blocks and its `code` words."""
-    fenced = "\n".join(block.code for block in blocks_of(text))
+    """What a page gives to type: its fenced blocks, but for those of mere text, and its `code` words."""
+    fenced = "\n".join(block.code for block in blocks_of(text) if block.language != "text")
     return fenced + "\n" + "\n".join(re.findall(r"`([^`\n]+)`", text))
 
 

@@ -93,9 +93,9 @@ def open(  # noqa: A001 foldlog.open is the way in
 def connect(url: str, *, properties: Mapping[str, object] | None = None) -> KafkaLog:
     """The log of a Kafka cluster, ours or any other: the methods, values and errors of `open`'s, over the network.
 
-    `url` is kafka://host:port,host2:port, and after a "?" librdkafka's properties, joined by "&" and percent-encoded:
-    kafka://kafka1:9093?security.protocol=SASL_SSL&sasl.mechanism=PLAIN&sasl.username=app. `properties` are more of
-    them, as they are: the place for passwords. Needs confluent-kafka: pip install 'foldlog[kafka]'.
+    `url` is `kafka://host:port,host2:port`, and after a "?" librdkafka's properties, joined by "&" and percent-encoded:
+    `kafka://kafka1:9093?security.protocol=SASL_SSL&sasl.mechanism=PLAIN&sasl.username=app`. `properties` are more of
+    them, as they are: the place for passwords. Needs confluent-kafka: `pip install 'foldlog[kafka]'`.
 
     BrokerUnreachable if no broker answers within seconds. docs/clusters.md says where a cluster cannot do what a
     directory does.

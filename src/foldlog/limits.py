@@ -372,3 +372,17 @@ BENCH_DISK_BYTES = 256 << 20
 
 BENCH_WAIT_S = 30
 """How long an acknowledged record may take to its reader before the measurement is given up."""
+
+COPY_WRITE_BYTES = 1 << 20
+"""A copy into a directory appends about this many bytes at a time: what one read brings."""
+
+COPY_SYNC_BYTES = 16 << 20
+"""What a copy sends or writes before it waits for the acknowledgement, and notes how far it is. After a crash a copy to
+a broker reads at most this much again, to see how much of it arrived."""
+
+COPY_COMPARE_BYTES = 1 << 20
+"""How much of what a directory has already is compared with the source, before a copy goes on after it."""
+
+COPY_POINTS_MAX = 100_000
+"""Pairs of offsets that a copy to a broker keeps of one partition, 100 bytes each: from there on every other one is let
+go, and between two of them records are counted."""

@@ -7,7 +7,9 @@ bookmarks here by hand, as a runner would give them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from foldlog.cli.main import main
 from foldlog.client.fold_bulletin import FOLDS_TOPIC, Status
 from foldlog.clock import SystemClock
 from foldlog.spark.folds.bulletin import entry_of
+from foldlog.spark.folds.commands import ask
 from foldlog.spark.folds.declaration import load_folds
 from foldlog.spark.folds.feed import starting_bookmark
 from foldlog.spark.origins.ledger import open_ledger
@@ -241,6 +244,33 @@ def test_a_rewind_says_from_where_to_where_and_how_much_is_read_again(
     assert fold("rewind", "mirror", "--to", to, "-d", "data", "--dry-run") == (0, f"mirror would go {told}", "")
     assert fold("rewind", "mirror", "--to", to, "-d", "data") == (0, f"mirror went {told}", "")
     assert now in fold("status", "mirror", "-d", "data")[1]
+
+
+@pytest.fixture
+def in_kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_kolkata")
+@pytest.mark.parametrize("at", ["", "@"])
+def test_a_time_without_a_zone_is_local_time_and_the_command_says_so(fold: Command, at: str) -> None:
+    """An hour ago by the clock on the wall: as UTC it would lie in the future, where nothing is to be read again."""
+    read_up_to(10)
+    wall = (datetime.now(UTC) - timedelta(hours=1)).astimezone().replace(tzinfo=None, microsecond=0).isoformat()
+    code, out, err = fold("rewind", "mirror", "--to", f"{at}{wall}", "-d", "data")
+    assert (code, out) == (0, "mirror went from 0:10 1:10 to 0:0 1:0: 20 offsets to read again\n")
+    assert err == f"{wall} is taken as local time, {wall}+05:30\n"
+
+
+@pytest.mark.usefixtures("in_kolkata")
+def test_a_command_to_a_runner_takes_its_zone_along(shop: Path) -> None:
+    assert ask("mirror", "data", "rewind", to="2026-01-15T10:30").to == "2026-01-15T10:30:00+05:30"
+    assert ask("mirror", "data", "rewind", to="2026-01-15T10:30Z").to == "2026-01-15T10:30Z"
+    assert ask("mirror", "data", "rewind", to="-6h").to == "-6h"
 
 
 @pytest.mark.parametrize(

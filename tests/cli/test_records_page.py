@@ -1,6 +1,4 @@
-"""docs/records_on_the_command_line.md is true: its places and letters are those that the code knows, all of them, and
-every command on it is one that foldlog takes.
-"""
+"""docs/records_on_the_command_line.md is true: its places and letters are those that the code knows, all of them."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.page_commands import foldlog_commands
 from foldlog.cli.commands import parse, parser_with
 from foldlog.cli.place_syntax import parse_place
 from foldlog.cli.record_format import LETTERS, format_printer
@@ -22,25 +21,6 @@ def first_cells(head: str) -> list[str]:
     """What the first column of a table holds in backticks."""
     table = PAGE[PAGE.index(f"| {head} |") :].split("\n\n")[0]
     return [code for row in table.splitlines()[2:] for code in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
-
-
-def commands() -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
-    return [found for block in blocks for line in block.splitlines() for found in _foldlog_parts(line)]
-
-
-def _foldlog_parts(line: str) -> list[str]:
-    """The commands of a pipeline; `#` begins a comment, `>` a file."""
-    words = shlex.shlex(line, posix=True, punctuation_chars=True)
-    words.whitespace_split = True
-    words.commenters = "#"
-    parts: list[list[str]] = [[]]
-    for word in words:
-        if word in ("|", ">"):
-            parts.append([])
-        else:
-            parts[-1].append(word)
-    return [shlex.join(part) for part in parts if part[:1] == ["foldlog"]]
 
 
 def test_every_place_on_the_page_is_one() -> None:
@@ -57,10 +37,9 @@ def test_the_page_has_exactly_the_letters_that_there_are() -> None:
         format_printer(escape.replace("NN", "41"))([Record("orders", 0, 0, 0, 0, None, None)])
 
 
-@pytest.mark.parametrize("command", commands())
-def test_every_command_on_the_page_is_one(command: str) -> None:
+@pytest.mark.parametrize("command", foldlog_commands(PAGE))
+def test_every_record_format_on_the_page_is_one(command: str) -> None:
     words = shlex.split(command)[1:]
     parsed = parse(parser_with(words[:1]), words, {"FOLDLOG_DIR": "data"})
-    assert callable(parsed.run)
     if getattr(parsed, "record_format", None) is not None:
         format_printer(parsed.record_format)

@@ -8,6 +8,7 @@ from foldlog.errors import (
     BrokerUnreachable,
     CallerError,
     CoordinatorUnavailable,
+    CopyConflict,
     DirectoryLocked,
     GroupNotEmpty,
     LogNotFound,
@@ -38,7 +39,7 @@ _CODES: Final[tuple[tuple[tuple[type[Exception], ...], int], ...]] = (
     ((CallerError,), USAGE),
     ((LogNotFound, UnknownGroup, UnknownPartition, UnknownTopic), NOT_FOUND),
     ((BrokerUnreachable, CoordinatorUnavailable, DirectoryLocked, WaitTimeout, WriterUnreachable), UNREACHABLE),
-    ((GroupNotEmpty, TopicExists), IN_THE_WAY),
+    ((CopyConflict, GroupNotEmpty, TopicExists), IN_THE_WAY),
 )
 
 

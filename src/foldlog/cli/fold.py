@@ -16,7 +16,7 @@ from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from foldlog.cli.fold_progress import Progress, progress_for
 from foldlog.cli.fold_signals import StopOnSignals
 from foldlog.cli.fold_status import status_json, status_lines
-from foldlog.cli.output import say
+from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import Verbs, add_verb, add_verbs
 from foldlog.cli.wording import counted
 from foldlog.errors import FoldError, InvalidArgument, MissingDependency
@@ -68,7 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--to",
         metavar="PLACE",
         required=True,
-        help="an offset (1200), one per partition (0:1200,1:900), a time (2026-01-15T10:30), -6h, or start",
+        help="an offset (1200), one per partition (0:1200,1:900), a time (2026-01-15T10:30: local time, or with Z or"
+        " +05:30), -6h, or start",
     )
     rewind.add_argument("--dry-run", action="store_true", help="only say what would be read again")
     rewind._negative_number_matcher = _AGO  # argparse takes "-6h" for an option, and has no other way to tell it
@@ -170,14 +171,17 @@ def show_status(arguments: argparse.Namespace) -> int:
 
 def rewind_fold(arguments: argparse.Namespace) -> int:
     from foldlog.spark.folds.commands import opened, rewind
+    from foldlog.spark.folds.places import with_zone
     from foldlog.spark.folds.replay import described, planned_rewind
 
-    fold, source = _fold(arguments), _source(arguments)
+    fold, source, to = _fold(arguments), _source(arguments), with_zone(arguments.to)
+    if to != arguments.to:
+        remark(f"{arguments.to.removeprefix('@')} is taken as local time, {to}")
     if arguments.dry_run:
         with opened(source) as (origin, _):
-            rewound = planned_rewind(fold, arguments.to, origin)
+            rewound = planned_rewind(fold, to, origin)
     else:
-        rewound = rewind(fold, source, arguments.to)
+        rewound = rewind(fold, source, to)
     went = "would go" if arguments.dry_run else "went"
     say(
         f"{fold.name} {went} from {described(rewound.before)} to {described(rewound.now)}:"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from typing import Final, TextIO
 
 from foldlog.cli.units import size_text
@@ -17,12 +18,24 @@ _SETTLED_MS: Final = 1000
 
 
 class ProgressBar:
-    """Told of bytes by any thread; whoever comes when it is time draws. It writes only to a terminal."""
+    """Told of bytes by any thread; whoever comes when it is time draws. It writes only to a terminal.
 
-    def __init__(self, stream: TextIO | None, doing: str, total_bytes: int, clock: Clock | None = None) -> None:
+    What else it may be told of, `amount` has words for.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None,
+        doing: str,
+        total_bytes: int,
+        clock: Clock | None = None,
+        *,
+        amount: Callable[[int], str] = size_text,
+    ) -> None:
         self._stream = stream if stream is not None and _redraws(stream) else None
         self._doing = doing
         self._total_bytes = total_bytes
+        self._amount = amount
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._done_bytes = 0
@@ -36,7 +49,9 @@ class ProgressBar:
             if self._stream is not None and now_ms - self._drawn_ms >= _REDRAW_MS:
                 self._drawn_ms = now_ms
                 columns = shutil.get_terminal_size().columns
-                line = progress_text(self._doing, self._done_bytes, self._total_bytes, now_ms - self._began_ms)
+                line = progress_text(
+                    self._doing, self._done_bytes, self._total_bytes, now_ms - self._began_ms, self._amount
+                )
                 self._write(f"\r\x1b[K{line[: columns - 1]}")
                 self._is_drawn = True
 
@@ -58,7 +73,9 @@ def _redraws(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def progress_text(doing: str, done_bytes: int, total_bytes: int, elapsed_ms: float) -> str:
+def progress_text(
+    doing: str, done_bytes: int, total_bytes: int, elapsed_ms: float, amount: Callable[[int], str] = size_text
+) -> str:
     """
     >>> progress_text("checking", 1 << 30, 4 << 30, 2000.0)
     'checking [######------------------] 25%  1.0 GiB of 4.0 GiB  512.0 MiB/s  6s left'
@@ -67,11 +84,11 @@ def progress_text(doing: str, done_bytes: int, total_bytes: int, elapsed_ms: flo
     filled = int(share * _BAR_CELLS)
     text = (
         f"{doing} [{'#' * filled}{'-' * (_BAR_CELLS - filled)}] {int(share * 100)}%"
-        f"  {size_text(min(done_bytes, total_bytes))} of {size_text(total_bytes)}"
+        f"  {amount(min(done_bytes, total_bytes))} of {amount(total_bytes)}"
     )
     if elapsed_ms < _SETTLED_MS or not done_bytes:
         return text
     per_s = done_bytes * 1000 / elapsed_ms
     left_s = max(0, total_bytes - done_bytes) / per_s
     left = f"{left_s:.0f}s" if left_s < 120 else f"{left_s / 60:.0f}min"
-    return f"{text}  {size_text(int(per_s))}/s  {left} left"
+    return f"{text}  {amount(int(per_s))}/s  {left} left"

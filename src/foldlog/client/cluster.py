@@ -11,14 +11,17 @@ from collections.abc import Container, Generator, Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.catalog import GROWTHS_SETTING as GROWTHS_SETTING
 from foldlog.broker.catalog import Growth, parse_growths
+from foldlog.client import cluster_groups
 from foldlog.client import cluster_requests as requests
 from foldlog.client.cluster_fetch import Fetched, PartitionFetcher, fetch_range
 from foldlog.client.cluster_links import ClusterLinks, ClusterTopic
 from foldlog.client.cluster_produce import ClusterProducer
 from foldlog.client.cluster_properties import ClusterProperties, parse_addresses
 from foldlog.client.cluster_requests import EARLIEST, LATEST
+from foldlog.client.positions import TopicPartition
 from foldlog.errors import MalformedBytes
 
 
@@ -162,14 +165,29 @@ class Cluster:
         """
         return fetch_range(self._links, name, partition, start, stop, topic_id=topic_id)
 
-    def producer(self) -> ClusterProducer:
-        return ClusterProducer(self._links)
+    def producer(
+        self, numbers: tuple[int, int] | None = None, sequences: Mapping[tuple[str, int], int] | None = None
+    ) -> ClusterProducer:
+        """With a new id, or with the `numbers` of an earlier one, to go on where that one was: see ClusterProducer."""
+        return ClusterProducer(self._links, numbers, sequences)
+
+    def new_producer_id(self) -> tuple[int, int]:
+        """An id that no producer has had, and its epoch."""
+        return requests.new_producer_id(self._links)
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Store a group's offsets; GroupError if it has members."""
         requests.commit(self._links, group, topic, offsets)
+
+    def commit_places(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """The same for any partitions, each with a note."""
+        cluster_groups.commit_places(self._links, group, places)
+
+    def committed_places(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All that a group has committed, with the notes; nothing, if there is no such group."""
+        return cluster_groups.committed_places(self._links, group)
 
     def delete_group(self, group: str) -> None:
         """UnknownGroup if there is none; GroupNotEmpty if it has members."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from foldlog.broker import group_messages
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.client import group_questions, remote_requests
 from foldlog.client.cluster_links import ClusterLinks, ClusterTopic
-from foldlog.client.cluster_patience import Passing
+from foldlog.client.cluster_patience import Passing, check_code
 from foldlog.client.cluster_requests import COMMIT_BY_NAME, coordinator
 from foldlog.client.descriptions import GroupDescription, described_group
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import CoordinatorUnavailable, MalformedBytes
 from foldlog.wire.messages.describe_groups import DescribeGroupsResponse
 from foldlog.wire.messages.leave_group import LeaveGroupResponse
+from foldlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
 Done = TypeVar("Done")
+
+_FETCH_BY_NAME: Final = 9
+"""The last version of OffsetFetch that names topics; later ones have their ids."""
 
 
 def describe_group(links: ClusterLinks, group: str) -> GroupDescription:
@@ -62,6 +66,28 @@ def commit_places(links: ClusterLinks, group: str, places: Mapping[TopicPartitio
         _unless_passing(lambda: question.read(answer))
 
     links.retried(attempt)
+
+
+def committed_places(links: ClusterLinks, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    """All that a group has committed, with the notes; nothing, if there is no such group."""
+
+    def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
+        # Older versions have the group in the request itself, newer ones a list; the null asks for all topics.
+        wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
+        request = OffsetFetchRequest(group_id=group, topics=None, groups=[wanted])
+        answer = links.call(coordinator(links, group), request, OffsetFetchResponse, _FETCH_BY_NAME)
+        told = answer.groups[0] if answer.groups else answer
+        check_code(told.error_code, group=group)
+        return {
+            TopicPartition(topic.name, one.partition_index): OffsetAndMetadata(
+                one.committed_offset, one.committed_leader_epoch, one.metadata or ""
+            )
+            for topic in told.topics
+            for one in topic.partitions
+            if not one.error_code and one.committed_offset >= 0
+        }
+
+    return links.retried(attempt)
 
 
 def delete_offsets(links: ClusterLinks, group: str, partitions: Sequence[TopicPartition]) -> None:

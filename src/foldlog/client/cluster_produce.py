@@ -9,6 +9,7 @@ for before the second is sent.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -72,15 +73,22 @@ class ClusterProducer:
     """Sends packed batches. One thread; `flush` before closing, or what is not acknowledged is not sure.
 
     Each batch is in the log once and in the order of `send` within its partition, whatever became of connections and
-    leaders, as long as this object lives: another one with the same batches would append them again. After an error it
-    takes nothing more, and of what was not acknowledged nothing is sure. Holds at most PRODUCE_IN_FLIGHT_MAX batches
-    per broker.
+    leaders, as long as this object lives. Another one would append them again, unless it goes on with the numbers of
+    this one: its id and epoch, and per partition the `sequences` of what is not in the log yet. A batch that is there
+    already then, or arrives after all, is in the log once. After an error it takes nothing more, and of what was not
+    acknowledged nothing is sure. Holds at most PRODUCE_IN_FLIGHT_MAX batches per broker.
     """
 
-    def __init__(self, links: ClusterLinks) -> None:
+    def __init__(
+        self,
+        links: ClusterLinks,
+        numbers: tuple[int, int] | None = None,
+        sequences: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
         """Use `Cluster.producer`."""
         self._links = links
-        self._numbers: tuple[int, int] | None = None  # producer id and epoch
+        self._numbers = numbers  # producer id and epoch
+        self._sequences = sequences or {}
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._pipes: dict[Address, _Pipe] = {}
         self._unsettled: dict[_Batch, None] = {}  # in the order in which they were given
@@ -98,7 +106,8 @@ class ClusterProducer:
         data = batch if isinstance(batch, bytearray) else bytearray(batch)
         if self._numbers is None:
             self._numbers = new_producer_id(self._links)
-        lane = self._lanes.setdefault((topic, partition), _Lane(topic, partition))
+        first = self._sequences.get((topic, partition), 0)
+        lane = self._lanes.setdefault((topic, partition), _Lane(topic, partition, first))
         stamp_producer(data, *self._numbers, lane.next_sequence)
         lane.next_sequence = (lane.next_sequence + offset_span(data)) & MAX_INT32
         numbered = _Batch(lane, data)

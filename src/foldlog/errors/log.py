@@ -107,6 +107,10 @@ class TopicExists(FoldlogError):
         self.topic = topic
 
 
+class CopyConflict(FoldlogError):
+    """What a copy would go to holds something else than a part of its source; nothing was written."""
+
+
 class UnknownTopic(FoldlogError):
     """No topic of that name."""
 

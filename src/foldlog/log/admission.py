@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from foldlog.errors import InvalidTimestamp, RecordTooLarge, RefusedBatch
+from foldlog.errors import InvalidBatch, InvalidTimestamp, RecordTooLarge, RefusedBatch
 from foldlog.files.base import Buffer
 from foldlog.limits import DECOMPRESSED_BYTES_MAX
 from foldlog.log.config import AS_PRODUCED, LogConfig
+from foldlog.records.batch import FAULT_CUT_OFF
 from foldlog.records.loops import BatchHeader, recompress, validate, walk
 
 Writable = bytearray | memoryview
@@ -24,13 +25,19 @@ class Admitted(NamedTuple):
     headers: list[BatchHeader]
 
 
-def admit(buffer: Buffer, config: LogConfig, *, trusted: bool, foreign: bool) -> Admitted:
+def admit(buffer: Buffer, config: LogConfig, *, trusted: bool, foreign: bool, stored: bool = False) -> Admitted:
     """Check the batches of one buffer. Raises InvalidBatch, RefusedBatch, InvalidTimestamp or RecordTooLarge.
 
     `trusted`: built by our own builder just now, so only the headers are looked at. `foreign`: from a client, which
-    may send one batch and nothing that only a log may write.
+    may send one batch and nothing that only a log may write. `stored`: as another log holds them, which has admitted
+    them already: where compaction removed records their offsets stay taken, and codec and size are left as they are.
     """
     data = _writable(buffer)
+    if stored:
+        found = walk(data)
+        if found.problem is not None or found.end != len(data):
+            raise InvalidBatch(found.problem or FAULT_CUT_OFF, found.end)
+        return Admitted(data, found.headers)
     if trusted and not foreign and not config.compact and config.compression == AS_PRODUCED:
         headers = walk(data, check_crc=False).headers
         for header in headers:

@@ -199,13 +199,21 @@ class Partition:
 
     # Appending
 
-    def append(self, *buffers: Buffer, trusted: bool = False, foreign: bool = False, nowait: bool = False) -> Appended:
+    def append(
+        self,
+        *buffers: Buffer,
+        trusted: bool = False,
+        foreign: bool = False,
+        stored: bool = False,
+        nowait: bool = False,
+    ) -> Appended:
         """Check the batches, give them offsets, write them. All of them or none. Not durable yet.
 
-        Writable memory is not copied: offsets are put into it, and it is the caller's again on return. `trusted` and
-        `foreign`: see `admission.admit`. `nowait`: BlockingIOError, and nothing done, where it would have to wait.
+        Writable memory is not copied: offsets are put into it, and it is the caller's again on return. `trusted`,
+        `foreign` and `stored`: see `admission.admit`. `nowait`: BlockingIOError, and nothing done, where it would have
+        to wait.
         """
-        admitted = [admit(buffer, self.config, trusted=trusted, foreign=foreign) for buffer in buffers]
+        admitted = [admit(buffer, self.config, trusted=trusted, foreign=foreign, stored=stored) for buffer in buffers]
         headers = [header for _, found in admitted for header in found]
         size_bytes = sum(len(data) for data, _ in admitted)
         if not self._append_lock.acquire(blocking=not nowait):

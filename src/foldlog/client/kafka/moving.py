@@ -1,4 +1,5 @@
-"""What librdkafka has no call for, asked over our own connections: members made to leave, committed offsets deleted."""
+"""What librdkafka has no call for, asked over our own connections: members made to leave, committed offsets deleted, or
+read with notes that it cannot hand on."""
 
 from __future__ import annotations
 
@@ -53,5 +54,15 @@ def delete_offsets(url: KafkaUrl, group: str, partitions: Sequence[TopicPartitio
     try:
         links.open(has_answered=True)
         requests.delete_offsets(links, group, partitions)
+    finally:
+        links.close()
+
+
+def committed(url: KafkaUrl, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a group has committed."""
+    links = _links(url)
+    try:
+        links.open(has_answered=True)
+        return requests.committed_places(links, group)
     finally:
         links.close()

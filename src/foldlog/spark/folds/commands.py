@@ -19,6 +19,7 @@ from foldlog.errors import FoldError, FoldlogError, UnknownTopic
 from foldlog.spark.folds import replay
 from foldlog.spark.folds.bulletin import entry_of, latest
 from foldlog.spark.folds.declaration import Fold
+from foldlog.spark.folds.places import with_zone
 from foldlog.spark.origins.ledger import Entry, Ledger, open_ledger
 from foldlog.spark.origins.origin import Origin, OriginSpec, open_origin, origin_spec
 
@@ -218,8 +219,12 @@ def drop(fold: Fold, source: Source, *, old_only: bool = False) -> None:
 
 
 def ask(fold: str, source: Source, verb: str, *, to: str | None = None, accept_loss: bool = False) -> Command:
-    """Ask the runner of a fold, wherever it runs, to pause, resume, rewind, rebuild or verify it."""
-    command = Command.ask(fold, verb, SystemClock().now_ms(), to=to, accept_loss=accept_loss)
+    """Ask the runner of a fold, wherever it runs, to pause, resume, rewind, rebuild or verify it.
+
+    A time without a zone in `to` is local time here, not there.
+    """
+    place = None if to is None else with_zone(to)
+    command = Command.ask(fold, verb, SystemClock().now_ms(), to=place, accept_loss=accept_loss)
     with opened(source) as (_, ledger):
         ledger.ensure_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
         ledger.append(FOLDS_TOPIC, [entry_of(command)])

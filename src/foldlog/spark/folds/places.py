@@ -1,9 +1,13 @@
-"""Where to rewind to, as people write it: an offset, a time, a while ago, or the start."""
+"""Where to rewind to, as people write it: an offset, a time, a while ago, or the start.
+
+A time without a zone is local time, of whoever wrote it, as on the whole command line. A command that travels to a
+runner on another machine therefore takes the zone along: see `with_zone`.
+"""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from foldlog.errors import InvalidArgument
@@ -28,11 +32,30 @@ def time_of(text: str, now_ms: int) -> int | None:
         return now_ms - int(float(ago["count"]) * _UNIT_MS[ago["unit"]])
     if text.isdigit():
         return None
+    at = _moment(text)
+    return None if at is None else int(at.timestamp() * 1000)
+
+
+def with_zone(text: str) -> str:
+    """A time without a zone with that of this machine; everything else as it is.
+
+    >>> with_zone("-6h"), with_zone("1200"), with_zone("2026-01-15T10:30:00+05:30")
+    ('-6h', '1200', '2026-01-15T10:30:00+05:30')
+    """
+    at = None if text.isdigit() else _moment(text)
+    if at is None or at.tzinfo is not None:
+        return text
+    return at.astimezone().isoformat()
+
+
+def _moment(text: str) -> datetime | None:
+    """The moment of the calendar that a text means. Without a zone, its clock is that of the machine."""
     try:
         at = datetime.fromisoformat(text.removeprefix("@"))
-    except ValueError:
+        at.astimezone()  # a day of the year 1, or 9999, may be none in another zone
+    except (ValueError, OverflowError):
         return None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    return at
 
 
 def resolve_rewind(

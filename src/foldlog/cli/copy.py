@@ -1,0 +1,189 @@
+"""`foldlog copy`: topics from one log into another, with what groups and folds need to go on there."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import foldlog
+from foldlog.cli.confirmation import add_dry_run_option
+from foldlog.cli.copy_report import Report, report_plan, show_report
+from foldlog.cli.exit_codes import DONE, FAILED
+from foldlog.cli.output import remark
+from foldlog.cli.places import SCHEME, open_named
+from foldlog.cli.progress_bar import ProgressBar
+from foldlog.cli.tables import add_format_option
+from foldlog.client.copying import Copying, Pair, Plan
+from foldlog.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from foldlog.cli.places import AnyLog
+
+DESCRIPTION: Final = """\
+Copies topics between directories, brokers and Kafka clusters, in any direction, whole batches at a time. Order, keys,
+headers, times, tombstones and partitions are kept; so are the settings that the target knows, and offsets where it
+allows that: always in a directory, and at a broker where the source has neither expired nor compacted anything.
+Elsewhere offsets are mapped.
+
+A log is a directory, HOST:PORT, or kafka://HOST:PORT?property=value with properties of Kafka clients.
+
+  foldlog copy orders payments --from data/ --to kafka://broker:9092
+  foldlog copy orders=orders-2025 --from data/ --to archive/
+
+What groups have committed is translated, so that they go on in the copy where they stand; with --folds, so are the
+bookmarks of a pipeline's views. At the end both sides are read again and compared.
+
+It may be stopped at any time, also by a crash: called again, it goes on after what has arrived, and nothing is doubled.
+Called later once more, it brings what has been written since. Nobody else may write to the copies meanwhile."""
+
+_ADDRESSES: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+)*")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.add_argument(
+        "topics", metavar="TOPIC[=NAME]", nargs="*", help="a topic, and what it is to be called in the target"
+    )
+    parser.add_argument("--from", dest="source", metavar="LOG", required=True, help="the log to copy from")
+    parser.add_argument("--to", dest="target", metavar="LOG", required=True, help="the log to copy to")
+    parser.add_argument("--all", action="store_true", help="all topics of the source")
+    parser.add_argument(
+        "--folds", metavar="FILE", help="the pipeline whose views are to go on in the copy; its runner must not run"
+    )
+    parser.add_argument("--no-groups", action="store_true", help="leave out what groups have committed")
+    parser.add_argument("--no-check", action="store_true", help="do not read both sides again at the end")
+    add_dry_run_option(parser)
+    add_format_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        report = _report(arguments)
+    except KeyboardInterrupt:
+        remark("stopped; the same command goes on from here")
+        raise
+    if report is None:
+        return DONE
+    show_report(arguments, report)
+    return DONE if report.is_same else FAILED
+
+
+def _report(arguments: argparse.Namespace) -> Report | None:
+    """What was done; None if it was only to be told."""
+    with opened(arguments) as (source, target), Copying(source, target, _pairs(arguments, source)) as copying:
+        plans = copying.plan()
+        if arguments.dry_run:
+            report_plan(arguments, plans, {} if arguments.no_groups else copying.group_places())
+            return None
+        report = Report(copying.prepare())
+        for prepared in report.prepared:
+            for name, reason in prepared.left.items():
+                remark(f"{prepared.pair.to_topic}: {name} is not copied: {reason}")
+        plans = copying.plan()
+        _copy(copying, plans, report)
+        if not arguments.no_check:
+            _check(copying, plans, report)
+        # A copy that differs is nothing to go on with.
+        if report.is_same:
+            _move_readers(arguments, copying, report)
+        return report
+
+
+def _copy(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
+    bar = _bar("copying", sum(plan.remaining for plan in plans))
+    try:
+        for plan in plans:
+            report.copied[plan.span.route] = copying.copy(plan, bar.advance)
+    finally:
+        bar.hide()
+
+
+def _check(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
+    offsets = [one.offsets for one in report.copied.values()]
+    bar = _bar("checking", sum(one.end.source - one.points[0].source for one in offsets))
+    try:
+        for plan in plans:
+            route = plan.span.route
+            report.verdicts[route] = copying.check(route, report.copied[route], bar.advance)
+    finally:
+        bar.hide()
+
+
+def _bar(doing: str, total: int) -> ProgressBar:
+    return ProgressBar(sys.stderr, doing, total, amount=lambda count: f"{count:,} offsets")
+
+
+def _move_readers(arguments: argparse.Namespace, copying: Copying, report: Report) -> None:
+    maps = {route: one.offsets for route, one in report.copied.items()}
+    if not arguments.no_groups:
+        report.groups = copying.move_groups(maps)
+    if arguments.folds:
+        from foldlog.cli.copy_folds import move_folds
+
+        report.folds = move_folds(arguments.folds, copying, maps, arguments.source)
+
+
+# --- what is copied, and where --------------------------------------------------------------------------------------
+
+
+def _pairs(arguments: argparse.Namespace, source: AnyLog) -> list[Pair]:
+    if arguments.all == bool(arguments.topics):
+        raise InvalidArgument("say which topics to copy, or --all; not both")
+    names = source.topics() if arguments.all else arguments.topics
+    pairs: list[Pair] = []
+    for word in names:
+        topic, sign, name = word.partition("=")
+        if sign and not name:
+            raise InvalidArgument(f"{word!r} has no new name; say {topic}=NAME, or {topic} to keep it")
+        pairs.append(Pair(topic, name or topic))
+    return pairs
+
+
+@contextmanager
+def opened(arguments: argparse.Namespace) -> Iterator[tuple[AnyLog, AnyLog]]:
+    """Both logs; one, twice, where a topic is copied within a directory."""
+    source, target = arguments.source, arguments.target
+    is_one = not is_broker(source) and not is_broker(target) and os.path.realpath(source) == os.path.realpath(target)
+    if is_one:
+        with open_log(source, write=not arguments.dry_run) as log:
+            yield log, log
+        return
+    with open_log(source, write=False) as from_log, _open_target(arguments) as to_log:
+        yield from_log, to_log
+
+
+@contextmanager
+def _open_target(arguments: argparse.Namespace) -> Iterator[AnyLog]:
+    from foldlog.broker.catalog import CATALOG_NAME
+
+    target = arguments.target
+    if arguments.dry_run and not is_broker(target) and not os.path.exists(os.path.join(target, CATALOG_NAME)):
+        with foldlog.open(":memory:") as nothing_there:  # the directory is not made for a look
+            yield nothing_there
+        return
+    with open_log(target, write=not arguments.dry_run, make=True) as log:
+        yield log
+
+
+@contextmanager
+def open_log(place: str, *, write: bool, make: bool = False) -> Iterator[AnyLog]:
+    if is_broker(place):
+        with open_named(None, place, write=write) as log:
+            yield log
+    else:
+        with open_named(place, None, write=write, make=make and write) as log:
+            yield log
+
+
+def is_broker(place: str) -> bool:
+    """
+    >>> is_broker("kafka://one:9092"), is_broker("127.0.0.1:9092,[::1]:9093"), is_broker("data/")
+    (True, True, False)
+    """
+    return place.startswith(SCHEME) or (_ADDRESSES.fullmatch(place) is not None and not os.path.exists(place))

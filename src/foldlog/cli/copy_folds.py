@@ -1,0 +1,115 @@
+"""Bookmarks of folds, told in the offsets of a copy: so that a pipeline goes on on the other side where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from foldlog.client.copying_groups import translate
+from foldlog.client.copying_offsets import OffsetMap
+from foldlog.client.copying_targets import Route
+from foldlog.views.bookmark import Bookmark, Position
+
+if TYPE_CHECKING:
+    from foldlog.client.copying import Copying
+    from foldlog.spark.folds.declaration import Fold
+
+MOVED: Final = "moved"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldMove:
+    """What became of one fold's bookmark: "moved", or why it was left as it is."""
+
+    fold: str
+    view: str
+    outcome: str
+    before: Mapping[int, int]
+    after: Mapping[int, int]
+
+
+def move_folds(file: str, copying: Copying, maps: Mapping[Route, OffsetMap], source: str) -> list[FoldMove]:
+    """Give the views of a pipeline that fold copied topics the bookmarks of the copies.
+
+    A view that is not moved stays with the source, and goes on there.
+    """
+    from foldlog.spark.folds.declaration import load_folds
+
+    moves: list[FoldMove] = []
+    for fold in load_folds(file):
+        routes = {route.partition: route for route in maps if route.topic == fold.topic.name}
+        if not routes:
+            continue
+        try:
+            moves.append(
+                _moved(fold, copying, {number: (route, maps[route]) for number, route in routes.items()}, source)
+            )
+        finally:
+            fold.view.close()
+    return moves
+
+
+def _moved(fold: Fold, copying: Copying, ways: Mapping[int, tuple[Route, OffsetMap]], source: str) -> FoldMove:
+    bookmark = fold.view.bookmark()
+    before = {} if bookmark is None else {number: at.offset for number, at in bookmark.positions.items()}
+    if bookmark is None:
+        return FoldMove(fold.name, fold.view.place, "it has not begun: it begins with the copy", before, before)
+    reason = _reason_to_stay(fold, bookmark, copying, ways) or _runner(fold, source)
+    if reason is not None:
+        return FoldMove(fold.name, fold.view.place, reason, before, before)
+    (to_topic,) = {route.to_topic for route, _ in ways.values()}
+    new = translated(bookmark, to_topic, copying.target.side.log.topic(to_topic).topic_id, ways, copying)
+    fold.view.move(bookmark, new)
+    after = {number: at.offset for number, at in new.positions.items()}
+    return FoldMove(fold.name, fold.view.place, MOVED, before, after)
+
+
+def _reason_to_stay(
+    fold: Fold, bookmark: Bookmark, copying: Copying, ways: Mapping[int, tuple[Route, OffsetMap]]
+) -> str | None:
+    route, _ = next(iter(ways.values()))
+    if bookmark.topic_id == copying.target.side.log.topic(route.to_topic).topic_id:
+        return "it reads the copy already"
+    if bookmark.topic_id != copying.source.log.topic(route.topic).topic_id:
+        return "it reads another topic of this name"
+    for number, position in sorted(bookmark.positions.items()):
+        if number not in ways or not ways[number][1].holds(position.offset):
+            return f"it has read further than the copy goes in partition {number}: copy again once it has stopped"
+    if not fold.view.is_transactional and not all(offsets.is_kept for _, offsets in ways.values()):
+        return "its engine goes by offsets, and those of the copy are others: rebuild it there"
+    return None
+
+
+def _runner(fold: Fold, source: str) -> str | None:
+    """Who runs it now: what is read under the old bookmark would be refused after the move, and the runner fail."""
+    from foldlog.spark.folds.commands import status
+
+    (state,) = status([fold], source)
+    if not state.is_running or state.published is None:
+        return None
+    return f"{state.published.runner} is running it: stop that, then copy again"
+
+
+def translated(
+    bookmark: Bookmark,
+    to_topic: str,
+    topic_id: str,
+    ways: Mapping[int, tuple[Route, OffsetMap]],
+    copying: Copying,
+) -> Bookmark:
+    """The same places of a view in the copy. Its epoch rises, as with everything that moves a bookmark by hand."""
+
+    def place(number: int, offset: int) -> int:
+        route, offsets = ways[number]
+        return offset if offsets.is_kept else translate(copying.source, route, offsets, offset)
+
+    return replace(
+        bookmark,
+        topic=to_topic,
+        topic_id=topic_id,
+        positions={number: Position(place(number, at.offset)) for number, at in bookmark.positions.items()},
+        origins={number: place(number, at) for number, at in bookmark.origins.items()},
+        reached={number: place(number, at) for number, at in bookmark.reached.items()},
+        epoch=bookmark.epoch + 1,
+    )

@@ -1,0 +1,176 @@
+"""What a copy has done, or would do, for people and for programs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from foldlog.cli.output import say
+from foldlog.cli.tables import Column, print_table, show_json
+from foldlog.cli.units import size_text
+from foldlog.cli.wording import counted
+
+if TYPE_CHECKING:
+    from foldlog.cli.copy_folds import FoldMove
+    from foldlog.client.copying import Plan, Prepared
+    from foldlog.client.copying_check import Verdict
+    from foldlog.client.copying_groups import GroupMove
+    from foldlog.client.copying_targets import Copied, Route
+
+
+def _number(value: object) -> str:
+    return f"{value:,}"
+
+
+PLAN_COLUMNS: Final = (
+    Column("topic", "TOPIC"),
+    Column("to_topic", "TO"),
+    Column("partition", "PARTITION", is_number=True),
+    Column("start", "START", is_number=True),
+    Column("end", "END", is_number=True),
+    Column("from", "COPY FROM", is_number=True),
+    Column("remaining", "OFFSETS TO COPY", is_number=True, text=_number),
+)
+
+COLUMNS: Final = (
+    Column("topic", "TOPIC"),
+    Column("to_topic", "TO"),
+    Column("partition", "PARTITION", is_number=True),
+    Column("records", "COPIED", is_number=True, text=_number),
+    Column("bytes", "BYTES", is_number=True, text=lambda value: size_text(int(str(value)))),
+    Column("source_end", "SOURCE END", is_number=True),
+    Column("target_end", "COPY END", is_number=True),
+    Column("offsets", "OFFSETS"),
+    Column("checked", "CHECKED", is_number=True, is_optional=True, text=_number),
+    Column("digest", "DIGEST", is_optional=True, text=lambda value: str(value)[:12]),
+    Column("removed", "REMOVED SINCE", is_number=True, is_wide=True, text=_number),
+    Column("result", "RESULT"),
+)
+
+GROUP_COLUMNS: Final = (
+    Column("group", "GROUP"),
+    Column("to_topic", "TOPIC"),
+    Column("partition", "PARTITION", is_number=True),
+    Column("source_offset", "SOURCE", is_number=True),
+    Column("target_offset", "COPY", is_number=True, is_optional=True),
+    Column("outcome", "RESULT"),
+)
+
+_OUTCOMES: Final = {
+    "moved": "moved",
+    "there": "stands there already",
+    "ahead": "has read further in the copy; left there",
+    "has members": "has members in the target; stop them, then copy again",
+}
+
+
+@dataclass(slots=True)
+class Report:
+    """What a copy has done so far."""
+
+    prepared: Sequence[Prepared]
+    copied: dict[Route, Copied] = field(default_factory=dict)
+    verdicts: dict[Route, Verdict] = field(default_factory=dict)
+    groups: Sequence[GroupMove] = ()
+    folds: Sequence[FoldMove] = ()
+
+    @property
+    def is_same(self) -> bool:
+        """Unless a difference was found; also where nobody looked."""
+        return all(verdict.is_same for verdict in self.verdicts.values())
+
+
+def report_plan(
+    arguments: argparse.Namespace, plans: Sequence[Plan], groups: Mapping[str, Mapping[Route, int]]
+) -> None:
+    """What would be done."""
+    rows = [
+        {
+            "topic": plan.span.route.topic,
+            "to_topic": plan.span.route.to_topic,
+            "partition": plan.span.route.partition,
+            "start": plan.span.start,
+            "end": plan.span.stop,
+            "from": plan.resume.at.source,
+            "to": plan.resume.at.target,
+            "remaining": plan.remaining,
+            "makes_topic": plan.is_new,
+        }
+        for plan in plans
+    ]
+    moves = [
+        {**route._asdict(), "group": group, "source_offset": offset, "outcome": "would be moved"}
+        for group, places in groups.items()
+        for route, offset in places.items()
+    ]
+    if arguments.format == "json":
+        show_json({"partitions": rows, "groups": moves})
+        return
+    print_table(arguments, PLAN_COLUMNS, rows)
+    new = sorted({str(row["to_topic"]) for row in rows if row["makes_topic"]})
+    if new:
+        say(f"would make {', '.join(new)}")
+    if moves:
+        print_table(arguments, GROUP_COLUMNS, moves)
+
+
+def show_report(arguments: argparse.Namespace, report: Report) -> None:
+    """What was done."""
+    rows = [_partition_row(route, one, report.verdicts.get(route)) for route, one in report.copied.items()]
+    groups = [
+        {**move.route._asdict(), "group": move.group, "source_offset": move.source_offset,
+         "target_offset": move.target_offset, "outcome": move.outcome}
+        for move in report.groups
+    ]  # fmt: skip
+    folds = [
+        {"fold": move.fold, "view": move.view, "outcome": move.outcome, "before": move.before, "after": move.after}
+        for move in report.folds
+    ]
+    if arguments.format == "json":
+        topics = [
+            {"topic": one.pair.topic, "to_topic": one.pair.to_topic, "is_made": one.is_made,
+             "settings": dict(one.settings), "settings_left": dict(one.left)}
+            for one in report.prepared
+        ]  # fmt: skip
+        show_json({"topics": topics, "partitions": rows, "groups": groups, "folds": folds})
+        return
+    print_table(arguments, COLUMNS, rows)
+    if groups:
+        told = [{**row, "outcome": _OUTCOMES[str(row["outcome"])]} for row in groups]
+        print_table(arguments, GROUP_COLUMNS, told)
+    for move in report.folds:
+        say(f"fold {move.fold}: {_fold_text(move)}")
+
+
+def _partition_row(route: Route, copied: Copied, verdict: Verdict | None) -> dict[str, object]:
+    end = copied.offsets.end
+    return {
+        **route._asdict(),
+        "records": copied.records,
+        "bytes": copied.size_bytes,
+        "source_end": end.source,
+        "target_end": end.target,
+        "offsets": "kept" if copied.offsets.is_kept else "mapped",
+        "checked": None if verdict is None else verdict.records,
+        "digest": None if verdict is None else verdict.target_digest,
+        "source_digest": None if verdict is None else verdict.source_digest,
+        "removed": None if verdict is None else verdict.removed,
+        "result": _result_text(verdict),
+    }
+
+
+def _result_text(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "not checked"
+    if verdict.is_same:
+        return "same"
+    return f"DIFFERENT: {verdict.difference or 'other records than the source'}"
+
+
+def _fold_text(move: FoldMove) -> str:
+    if move.after == move.before and move.outcome != "moved":
+        return f"{move.view} is left as it is: {move.outcome}"
+    read = sum(move.after.values())
+    return f"{move.view} goes on in the copy, after {counted(read, 'offset')}"

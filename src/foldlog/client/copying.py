@@ -1,0 +1,209 @@
+"""Copies of topics, from one log into another: a directory, a broker, a cluster, in any direction.
+
+To follow one: `Copying.plan`, then `prepare` (the topics), then `copy` for each partition (copying_directory.py,
+copying_cluster.py), `check` (copying_check.py), and `move_groups`.
+
+Kept: records, their order in each partition, keys, values, headers, times and tombstones; partitions; the settings that
+the target knows; offsets in a directory, and at a broker where the source has neither lost nor compacted anything. Not
+kept: who produced a record, and open transactions, which are copied once they have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from foldlog.broker.topic_names import check_user_topic_name
+from foldlog.client.copying_check import Verdict, compare
+from foldlog.client.copying_cluster import ClusterTarget
+from foldlog.client.copying_directory import DirectoryTarget
+from foldlog.client.copying_groups import GroupMove, committed_in, move_groups
+from foldlog.client.copying_offsets import OffsetMap
+from foldlog.client.copying_sides import ClusterSide, DirectorySide, open_cluster, open_side
+from foldlog.client.copying_targets import Copied, OnProgress, Resume, Route, Span, Target, nothing_yet
+from foldlog.client.positions import TopicPartition
+from foldlog.errors import CopyConflict, FoldlogError, InvalidArgument, UnknownTopic
+
+if TYPE_CHECKING:
+    from foldlog.client.copying_sides import AnyLog
+
+_TIME_KIND: Final = "message.timestamp.type"
+_LEFT: Final = {_TIME_KIND, "foldlog.growths"}
+"""Settings that are not copied: with the first the target would put its own times into the records that are copied, and
+the second is history, not a setting."""
+
+
+class Pair(NamedTuple):
+    """A topic, and its name in the target."""
+
+    topic: str
+    to_topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What there is to do for one partition."""
+
+    span: Span
+    resume: Resume
+    is_new: bool  # the topic is to be made
+
+    @property
+    def remaining(self) -> int:
+        """Offsets of the source that are still to be dealt with."""
+        return max(0, self.span.stop - self.resume.at.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was done about the topic of a pair. `left` has the settings that were not copied, each with the reason."""
+
+    pair: Pair
+    is_made: bool
+    settings: Mapping[str, str]
+    left: Mapping[str, str]
+
+
+class Copying:
+    """One copy of some topics. One thread uses it, in a `with` block; the logs are their opener's."""
+
+    def __init__(self, source: AnyLog, target: AnyLog, pairs: Sequence[Pair]) -> None:
+        """UnknownTopic if the source lacks one; InvalidArgument if the pairs cannot be right."""
+        names = [pair.to_topic for pair in pairs]
+        is_one_log = source.directory_id == target.directory_id
+        for pair in pairs:
+            check_user_topic_name(pair.topic)
+            check_user_topic_name(pair.to_topic)
+            if names.count(pair.to_topic) > 1:
+                raise InvalidArgument(f"two topics would be copied to {pair.to_topic!r}; say each name once")
+            if is_one_log and pair.topic == pair.to_topic:
+                raise InvalidArgument(f"topic {pair.topic!r} cannot be copied to itself; say {pair.topic}=NAME")
+            source.topic(pair.topic)
+        self.pairs = tuple(pairs)
+        self._target_log = target
+        self.source = open_side(source)
+        try:
+            self.target = _open_target(target)
+        except BaseException:
+            self.source.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.source.close()
+        self.target.side.close()
+
+    # --- before ---------------------------------------------------------------------------------------------------
+
+    def plan(self) -> list[Plan]:
+        """How far each partition is, and what is left. Writes nothing; CopyConflict where the target has others."""
+        plans: list[Plan] = []
+        for pair in self.pairs:
+            spans = self._spans(pair)
+            count = self._target_partitions(pair.to_topic)
+            if count is not None and count > len(spans):
+                raise CopyConflict(
+                    f"topic {pair.to_topic!r} of {self._target_log.path} has {count} partitions, and its source"
+                    f" {len(spans)}; keys would not be where the copy has them: copy to a topic of another name"
+                )
+            for span in spans:
+                is_there = count is not None and span.route.partition < count
+                resume = self.target.find(self.source, span) if is_there else nothing_yet(span, 0)
+                plans.append(Plan(span, resume, is_new=count is None))
+        return plans
+
+    def _spans(self, pair: Pair) -> list[Span]:
+        bounds = self.source.bounds(pair.topic)
+        return [Span(Route(*pair, number), start, end) for number, (start, end) in sorted(bounds.items())]
+
+    def _target_partitions(self, topic: str) -> int | None:
+        """None if there is no such topic."""
+        try:
+            return self._target_log.topic(topic).partition_count
+        except UnknownTopic:
+            return None
+
+    def group_places(self) -> dict[str, dict[Route, int]]:
+        """What the groups of the source have committed in the topics that are copied."""
+        routes = {
+            TopicPartition(pair.topic, span.route.partition): span.route
+            for pair in self.pairs
+            for span in self._spans(pair)
+        }
+        return committed_in(self.source, routes)
+
+    def prepare(self) -> list[Prepared]:
+        """Make the topics that the target lacks, with the settings that it knows; add partitions to one that has fewer.
+
+        As long as a topic is empty, its settings are brought in line with the source; later they are the target's own.
+        """
+        return [self._prepared(pair) for pair in self.pairs]
+
+    def _prepared(self, pair: Pair) -> Prepared:
+        wanted = len(self.source.bounds(pair.topic))
+        count = self._target_partitions(pair.to_topic)
+        if count is None:
+            self._target_log.create_topic(pair.to_topic, partitions=wanted)
+        elif count < wanted:
+            self._target_log.grow_topic(pair.to_topic, wanted)
+        settings: dict[str, str] = {}
+        left: dict[str, str] = {}
+        if all(start == end for start, end in self.target.side.bounds(pair.to_topic).values()):
+            settings, left = self._bring_settings(pair)
+        told = self._target_log.topic_config(pair.to_topic).get(_TIME_KIND)
+        if told is not None and told.value == "LogAppendTime":
+            raise CopyConflict(
+                f"topic {pair.to_topic!r} of {self._target_log.path} would put its own time into every record"
+                f" ({_TIME_KIND}=LogAppendTime); set it to CreateTime until the copy is done"
+            )
+        return Prepared(pair, count is None, settings, left)
+
+    def _bring_settings(self, pair: Pair) -> tuple[dict[str, str], dict[str, str]]:
+        known = self._target_log.topic_config(pair.to_topic)
+        settings: dict[str, str] = {}
+        left: dict[str, str] = {}
+        for name, entry in sorted(self.source.log.topic_config(pair.topic).items()):
+            if entry.is_default:
+                continue
+            if name in _LEFT:
+                left[name] = "records keep the times they have" if name == _TIME_KIND else "it is not a setting"
+            elif name not in known:
+                left[name] = "the target does not know it"
+            elif known[name].value == entry.value:
+                settings[name] = entry.value
+            else:
+                try:
+                    self._target_log.alter_topic(pair.to_topic, {name: entry.value})
+                    settings[name] = entry.value
+                except FoldlogError as error:
+                    left[name] = str(error)
+        return settings, left
+
+    # --- the copy, and what comes after it ------------------------------------------------------------------------
+
+    def copy(self, plan: Plan, on_progress: OnProgress) -> Copied:
+        """The rest of one partition; acknowledged on return."""
+        return self.target.copy(self.source, plan.span, plan.resume, on_progress)
+
+    def check(self, route: Route, copied: Copied, on_progress: OnProgress) -> Verdict:
+        """Read both sides again, and compare them."""
+        return compare(self.source, self.target.side, route, copied, on_progress)
+
+    def move_groups(self, maps: Mapping[Route, OffsetMap]) -> list[GroupMove]:
+        """Have the groups go on in the copy where they stand in the source."""
+        return move_groups(self.source, self.target.side, maps)
+
+
+def _open_target(log: AnyLog) -> Target:
+    """A directory of this process takes batches as they are. Whoever else writes one gives the offsets itself."""
+    from foldlog.client.log import Log
+
+    if isinstance(log, Log) and not log.is_remote:
+        return DirectoryTarget(DirectorySide(log))
+    return ClusterTarget(ClusterSide(log, open_cluster(log)))

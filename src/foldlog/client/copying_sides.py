@@ -1,0 +1,144 @@
+"""The two sides of a copy, as their batches are read: from the files of a directory, or from a cluster's leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from foldlog.client.copying_batches import count_below
+from foldlog.errors import OffsetOutOfRange
+from foldlog.limits import READ_CHUNK_BYTES
+from foldlog.records.loops import BatchHeader, walk
+
+if TYPE_CHECKING:
+    from foldlog.client.cluster import Cluster
+    from foldlog.client.kafka.log import KafkaLog
+    from foldlog.client.log import Log
+
+    AnyLog: TypeAlias = Log | KafkaLog
+
+
+class Side(Protocol):
+    """A log whose batches can be read, and the same log as everybody else has it. One thread uses it."""
+
+    @property
+    def log(self) -> AnyLog: ...
+
+    def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        """What can be read of each partition, as of now."""
+        ...
+
+    def pieces(self, topic: str, partition: int, start: int, stop: int) -> Generator[memoryview, None, None]:
+        """Whole batches, verified, from the one that holds `start` (or the next) on; some may lie at or after `stop`.
+
+        Each is good until the next is taken. Whoever stops early closes it.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_side(log: AnyLog) -> Side:
+    """To read a log: a directory from its files, also where another process serves it, and a cluster by the wire."""
+    from foldlog.client.log import Log
+
+    return DirectorySide(log) if isinstance(log, Log) else ClusterSide(log, open_cluster(log))
+
+
+def open_cluster(log: AnyLog) -> Cluster:
+    """Our own connections to the brokers behind a log. Only what is committed is read: a transaction is copied once it
+    has ended, and not at all if it was aborted."""
+    from foldlog.client.cluster import Cluster
+    from foldlog.client.log import Log
+
+    given = {} if isinstance(log, Log) else dict(log._handles.url.properties)
+    return Cluster.open(log.bootstrap or "", {**given, "isolation.level": "read_committed"}, has_answered=True)
+
+
+class DirectorySide:
+    """A directory: of this process, or of another that writes it meanwhile."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    @property
+    def log(self) -> Log:
+        return self._log
+
+    def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        return self._log.offsets(topic)
+
+    def pieces(self, topic: str, partition: int, start: int, stop: int) -> Generator[memoryview, None, None]:
+        log = self._log._broker.partition(topic, partition)
+        offset = start
+        while offset < stop:
+            found = log.read(offset, READ_CHUNK_BYTES)
+            if not found.data:
+                return
+            yield found.data
+            offset = found.next_offset
+
+    def close(self) -> None:
+        """The log is its opener's."""
+
+
+class ClusterSide:
+    """A cluster, or a directory that is reached through its broker."""
+
+    def __init__(self, log: AnyLog, cluster: Cluster) -> None:
+        self._log = log
+        self.cluster = cluster
+
+    @property
+    def log(self) -> AnyLog:
+        return self._log
+
+    def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        return {number: (one.start, one.end) for number, one in sorted(self.cluster.bounds(topic).items())}
+
+    def pieces(self, topic: str, partition: int, start: int, stop: int) -> Generator[memoryview, None, None]:
+        if start >= stop:
+            return
+        with closing(self.cluster.fetch_range(topic, partition, start, stop)) as answers:
+            for fetched in answers:
+                yield from fetched.pieces
+
+    def close(self) -> None:
+        self.cluster.close()
+
+
+def batches(side: Side, topic: str, partition: int, start: int, stop: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """The batches with records of a range, one by one; the first and the last may reach beyond it.
+
+    What retention removes before its turn is passed over, as if compaction had removed it.
+    """
+    while start < stop:
+        try:
+            with closing(side.pieces(topic, partition, start, stop)) as pieces:
+                for piece in pieces:
+                    for header in walk(piece, check_crc=False).headers:
+                        if header.base_offset >= stop:
+                            return
+                        if header.record_count and not header.is_control and header.next_offset > start:
+                            yield piece, header
+                        start = max(start, header.next_offset)
+            return
+        except OffsetOutOfRange as error:
+            if error.start <= start:
+                raise
+            start = error.start
+
+
+def count_records(side: Side, topic: str, partition: int, start: int, stop: int) -> int:
+    """How many records there are now, from `start` to before `stop`."""
+    return sum(
+        count_below(data, header, stop) - count_below(data, header, start)
+        for data, header in batches(side, topic, partition, start, stop)
+    )
+
+
+def compacts(side: Side, topic: str) -> bool:
+    """Whether the log removes records between others, now and then."""
+    policy = side.log.topic_config(topic).get("cleanup.policy")
+    return policy is not None and "compact" in policy.value

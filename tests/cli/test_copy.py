@@ -1,0 +1,252 @@
+"""`foldlog copy` from directories and brokers to directories and brokers: what it prints, what it refuses, what it
+leaves behind; and the bookmarks of folds, which go on in the copy."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import foldlog
+from cli.command import COMMAND, WAIT_S, environment
+from cli.serving import ANY_PORT, serving
+from foldlog.cli.main import main
+from foldlog.client.positions import TopicPartition
+from foldlog.spark.folds.declaration import load_folds
+from foldlog.views.bookmark import Bookmark, Position
+from foldlog.views.contract import Shape
+
+Command = Callable[..., tuple[int, str, str]]
+
+FOLDS = """
+import foldlog.spark as fl
+payments = fl.topic("payments", key="tx_id", schema="amount_paise BIGINT")
+
+@fl.fold(payments, into=fl.table("shop.db", "payments"))
+def mirror(rows): return rows
+
+@fl.fold(payments, into=fl.table("shop.db", "other"))
+def elsewhere(rows): return rows
+
+@fl.fold(payments, into=fl.table("shop.db", "ahead"))
+def ahead(rows): return rows
+
+@fl.fold(payments, into=fl.table("shop.db", "unborn"))
+def unborn(rows): return rows
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker that several tests share; each has topics of its own names."""
+    with serving(str(tmp_path_factory.mktemp("served")), *ANY_PORT) as broker:
+        host, port = broker.address
+        yield f"{host}:{port}"
+        assert broker.end() == 0
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a topic that begins at 3, a compacted one, and a group; the current one, too."""
+    monkeypatch.chdir(tmp_path)
+    with foldlog.open("data") as log:
+        log.create_topic("payments", partitions=2, config={"retention.ms": -1})
+        for number in range(20):
+            log.append("payments", {"amount_paise": number}, key=f"tx{number}", partition=number % 2)
+        log.delete_records("payments", {0: 3})
+        log.create_topic("prices", config={"cleanup.policy": "compact"})
+        log.append("prices", "12", key="tea")
+        log.reset_group("fraud", {("payments", 0): 5, ("payments", 1): 2})
+    return tmp_path
+
+
+@pytest.fixture
+def copy(capsys: pytest.CaptureFixture[str]) -> Command:
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["copy", *words])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def done(copy: Command, *words: str) -> Any:
+    code, out, err = copy(*words, "--format", "json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_a_directory_to_a_directory(copy: Command, shop: Path) -> None:
+    code, out, err = copy("payments", "prices=prices.old", "--from", "data", "--to", "copy")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == [
+        *(
+            "TOPIC",
+            "TO",
+            "PARTITION",
+            "COPIED",
+            "BYTES",
+            "SOURCE",
+            "END",
+            "COPY",
+            "END",
+            "OFFSETS",
+            "CHECKED",
+            "DIGEST",
+        ),
+        "RESULT",
+    ]
+    assert lines[1].startswith("payments  payments            0       7 ")
+    assert all(line.endswith("same") for line in lines[1:4])
+    assert lines[5].split() == ["fraud", "payments", "0", "5", "5", "moved"]
+    with foldlog.open("copy", mode="r") as log:
+        assert log.offsets("payments") == {0: (3, 10), 1: (0, 10)}
+        assert log.topic_config("prices.old")["cleanup.policy"].value == "compact"
+        assert log.committed("fraud")[TopicPartition("payments", 0)].offset == 5
+
+
+def test_a_directory_to_a_broker_and_back(copy: Command, shop: Path, served: str) -> None:
+    there = done(copy, "payments=there", "--from", "data", "--to", served)
+    assert [(one["records"], one["offsets"], one["result"]) for one in there["partitions"]] == [
+        (7, "mapped", "same"),
+        (10, "kept", "same"),
+    ]
+    assert there["topics"][0]["settings"] == {"retention.ms": "-1"}
+    assert [(one["source_offset"], one["target_offset"]) for one in there["groups"]] == [(5, 2), (2, 2)]
+    again = done(copy, "payments=there", "--from", "data", "--to", f"kafka://{served}")
+    assert [(one["records"], one["checked"]) for one in again["partitions"]] == [(0, 7), (0, 10)]
+    back = done(copy, "there=payments", "--from", served, "--to", "back", "--no-groups", "--no-check")
+    assert [one["result"] for one in back["partitions"]] == ["not checked", "not checked"]
+    with foldlog.open("data", mode="r") as one, foldlog.open("back", mode="r") as other:
+        assert [record.value for record in one.read("payments", 0)] == [
+            record.value for record in other.read("payments", 0)
+        ]
+        assert "fraud" not in other.groups()
+
+
+def test_a_served_directory_is_reached_through_its_broker(copy: Command, shop: Path) -> None:
+    with serving("served", *ANY_PORT) as broker:
+        told = done(copy, "--all", "--from", "data", "--to", "served")
+        assert [one["offsets"] for one in told["partitions"]] == ["mapped", "kept", "kept"]
+        inside = done(copy, "prices=prices-2", "--from", "served", "--to", "served")
+        assert inside["partitions"][0]["result"] == "same"
+        assert broker.end() == 0
+
+
+@pytest.mark.parametrize("target", ["directory", "broker"])
+def test_a_dry_run_only_tells(copy: Command, shop: Path, served: str, target: str) -> None:
+    place = "nowhere" if target == "directory" else served
+    code, out, err = copy("payments=dry", "--from", "data", "--to", place, "--dry-run")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1].split() == ["payments", "dry", "0", "3", "10", "3", "7"]
+    assert "would make dry" in out
+    assert out.splitlines()[-1].split()[:4] == ["fraud", "dry", "1", "2"]
+    assert not Path("nowhere").exists()
+    told = done(copy, "payments=dry", "--from", "data", "--to", place, "--dry-run")
+    assert told["partitions"][0]["makes_topic"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["--from", "data", "--to", "copy"], 2, "say which topics to copy, or --all; not both"),
+        (["payments", "--all", "--from", "data", "--to", "copy"], 2, "say which topics to copy, or --all; not both"),
+        (["payments=", "--from", "data", "--to", "copy"], 2, "'payments=' has no new name"),
+        (["payments", "--from", "data", "--to", "data"], 2, "cannot be copied to itself; say payments=NAME"),
+        (["nothing", "--from", "data", "--to", "copy"], 3, "no topic 'nothing'; there are payments, prices"),
+        (["payments", "--from", "gone", "--to", "copy"], 3, "there is no log in gone"),
+        (["payments", "--from", "data", "--to", "127.0.0.1:1"], 4, "no answer from the Kafka cluster"),
+        (["payments=prices", "--from", "data", "--to", "data"], 5, "has records, of which the source has none"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(copy: Command, shop: Path, words: list[str], code: int, sentence: str) -> None:
+    with foldlog.open("data") as log:
+        before = {topic: log.offsets(topic) for topic in log.topics()}
+    got, out, err = copy(*words)
+    assert (got, out) == (code, "")
+    assert sentence in err
+    assert err.startswith("foldlog: ")
+    assert err.count("\n") == 1
+    with foldlog.open("data") as log:
+        assert {topic: log.offsets(topic) for topic in log.topics()} == before
+
+
+def test_a_difference_is_told_and_nobody_is_moved(copy: Command, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from foldlog.client import copying_directory
+
+    real = copying_directory.as_stored
+
+    def forgetful(data: memoryview, header: Any, from_offset: int) -> Any:
+        return [] if header.base_offset == 4 else real(data, header, from_offset)
+
+    monkeypatch.setattr(copying_directory, "as_stored", forgetful)
+    code, out, _ = copy("payments", "--from", "data", "--to", "copy")
+    assert code == 1
+    assert "DIFFERENT: 1 of the records at offsets 0 to 10 of the source are missing" in out
+    with foldlog.open("copy", mode="r") as log:
+        assert log.committed("fraud") == {}
+
+
+def test_ctrl_c_says_how_to_go_on(shop: Path) -> None:
+    """The terminal's signal reaches it while it waits for a broker that accepts and says nothing."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        words = ["copy", "payments", "--from", "data", "--to", f"127.0.0.1:{silent.getsockname()[1]}"]
+        with subprocess.Popen(
+            [*COMMAND, *words], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            silent.accept()[0].close()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, out) == (130, "")
+    assert "stopped; the same command goes on from here" in err
+
+
+def bookmark_of(name: str) -> Bookmark | None:
+    (view,) = [one.view for one in load_folds("folds.py") if one.name == name]
+    try:
+        return view.bookmark()
+    finally:
+        view.close()
+
+
+def test_the_views_of_a_pipeline_go_on_in_the_copy(copy: Command, shop: Path, served: str) -> None:
+    Path("folds.py").write_text(FOLDS)
+    with foldlog.open("data", mode="r") as log:
+        topic_id = log.topic("payments").topic_id
+    shape = Shape(pa.schema([("tx_id", pa.string()), ("amount_paise", pa.int64())]), "tx_id", ("tx_id",))
+    for fold in load_folds("folds.py")[:3]:
+        known = "elsewhere" if fold.name == "elsewhere" else topic_id
+        at = 11 if fold.name == "ahead" else 8
+        fold.view.prepare(shape, Bookmark("payments", known, {0: Position(at, 0), 1: Position(4, 0)}, {0: 0, 1: 0}))
+        fold.view.close()
+    told = done(copy, "payments=folded", "--from", "data", "--to", served, "--folds", "folds.py")
+    outcomes = {one["fold"]: one["outcome"] for one in told["folds"]}
+    assert outcomes == {
+        "mirror": "moved",
+        "elsewhere": "it reads another topic of this name",
+        "ahead": "it has read further than the copy goes in partition 0: copy again once it has stopped",
+        "unborn": "it has not begun: it begins with the copy",
+    }
+    with foldlog.connect(f"kafka://{served}") as log:
+        moved = Bookmark(
+            "folded",
+            log.topic("folded").topic_id,
+            {0: Position(5), 1: Position(4)},
+            {0: 0, 1: 0},
+            epoch=1,
+        )
+    assert bookmark_of("mirror") == moved
+    code, out, _ = copy("payments=folded", "--from", "data", "--to", served, "--folds", "folds.py")
+    assert code == 0
+    assert "fold mirror: table payments in sqlite:///" in out
+    assert "is left as it is: it reads the copy already" in out

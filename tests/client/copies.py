@@ -1,0 +1,108 @@
+"""What the tests of copies share: one whole copy, what a partition holds, and a copy that stops in the middle.
+
+Run as a program, it is a copy to be killed: it says a line after so many batches, and then waits for its end.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import foldlog
+from foldlog.client import copying_cluster, copying_directory
+from foldlog.client.copying import Copying, Pair
+from foldlog.client.copying_check import Verdict
+from foldlog.client.copying_groups import GroupMove
+from foldlog.client.copying_targets import Copied, Route
+from foldlog.client.kafka.log import KafkaLog
+
+AnyLog: TypeAlias = foldlog.Log | KafkaLog
+Content = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+SYNC_BYTES = 300
+"""For copies that are to note their progress after every few batches."""
+
+
+OFTEN = (
+    (copying_cluster, "COPY_SYNC_BYTES"),
+    (copying_directory, "COPY_SYNC_BYTES"),
+    (copying_directory, "COPY_WRITE_BYTES"),
+)
+
+
+class Stopped(Exception):
+    """The copy was to end here."""
+
+
+@dataclass
+class Outcome:
+    """Everything that a copy did."""
+
+    copied: dict[Route, Copied]
+    verdicts: dict[Route, Verdict]
+    groups: list[GroupMove]
+
+    @property
+    def records(self) -> int:
+        return sum(one.records for one in self.copied.values())
+
+
+def copy(source: AnyLog, target: AnyLog, *topics: str, on_progress: Callable[[int], object] = int) -> Outcome:
+    """Copy, check, move groups. Every verdict has to be the same."""
+    pairs = [Pair(name.partition("=")[0], name.partition("=")[2] or name) for name in topics]
+    with Copying(source, target, pairs) as copying:
+        copying.plan()
+        copying.prepare()
+        copied = {plan.span.route: copying.copy(plan, on_progress) for plan in copying.plan()}
+        verdicts = {route: copying.check(route, one, int) for route, one in copied.items()}
+        groups = copying.move_groups({route: one.offsets for route, one in copied.items()})
+    assert [verdict.difference for verdict in verdicts.values() if not verdict.is_same] == []
+    return Outcome(copied, verdicts, groups)
+
+
+def stopping_after(batches: int) -> Callable[[int], None]:
+    """Stops a copy once it has dealt with so many batches."""
+    left = batches
+
+    def on_progress(offsets: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Stopped
+
+    return on_progress
+
+
+def contents(log: AnyLog, topic: str, partition: int = 0) -> dict[int, Content]:
+    """By offset: everything that a copy keeps of a record."""
+    return {
+        record.offset: (record.timestamp_ms, record.key, record.value, record.headers)
+        for record in log.read(topic, partition)
+    }
+
+
+def note_often() -> None:
+    for module, name in OFTEN:
+        setattr(module, name, SYNC_BYTES)
+
+
+def _main(source_path: str, place: str, topic: str, batches: int) -> None:
+    """Deal with so many batches, say so, and wait."""
+
+    def wait_for_the_end(offsets: int) -> None:
+        nonlocal batches
+        batches -= 1
+        if batches == 0:
+            print("so far", flush=True)
+            sys.stdin.read()
+
+    note_often()
+    target = foldlog.connect(place) if place.startswith("kafka://") else foldlog.open(place)
+    with foldlog.open(source_path, mode="r") as source, target:
+        copy(source, target, topic, on_progress=wait_for_the_end)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -1,0 +1,279 @@
+"""A copy that was stopped goes on, and nothing is doubled or left out: after an error, after kill -9, with requests
+that arrive late, with a source that is written, compacted and trimmed meanwhile, and on a model."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import foldlog
+from client import copies
+from client.copies import OFTEN, AnyLog, Stopped, contents, copy, note_often, stopping_after
+from foldlog.client.copying import Copying, Pair
+from foldlog.client.copying_batches import as_sent
+from foldlog.client.copying_cluster import ClusterTarget
+from foldlog.client.copying_notes import COPY_GROUP
+from foldlog.client.copying_sides import batches
+from foldlog.errors import CopyConflict, OutOfOrderSequence
+from foldlog.records.batch import MAX_INT32
+from foldlog.records.loops import pack
+from foldlog.testing import KafkaBroker
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def often() -> Iterator[None]:
+    """Copies in this module note their progress after every few batches."""
+    before = [getattr(module, name) for module, name in OFTEN]
+    note_often()
+    yield
+    for (module, name), value in zip(OFTEN, before, strict=True):
+        setattr(module, name, value)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker.launch() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(broker: KafkaBroker) -> Iterator[AnyLog]:
+    with foldlog.connect(f"kafka://{broker}") as log:
+        yield log
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[foldlog.Log]:
+    with foldlog.open(tmp_path / "source", background=False) as log:
+        yield log
+
+
+new_name = map("orders-{}".format, itertools.count()).__next__
+"""The tests share a broker, and each has a topic of its own."""
+
+
+def fill(log: foldlog.Log, name: str, batches: int = 20, trimmed: int = 3) -> None:
+    log.create_topic(name)
+    for number in range(batches):
+        with log.producer(linger_ms=1000) as producer:
+            for record in range(5):
+                producer.send(name, f"{number}.{record}".encode(), b"k", timestamp_ms=number + 1)
+    log.delete_records(name, {0: trimmed})
+
+
+def values(log: AnyLog, name: str) -> list[bytes | None]:
+    return [value for _, _, value, _ in contents(log, name).values()]
+
+
+@pytest.mark.parametrize("where", ["directory", "broker"])
+def test_a_copy_that_stops_again_and_again_arrives(
+    where: str, source: foldlog.Log, cluster: AnyLog, tmp_path: Path
+) -> None:
+    name = new_name()
+    fill(source, name)
+    with foldlog.open(tmp_path / "target") as directory:
+        target: AnyLog = directory if where == "directory" else cluster
+        for steps in (0, 1, 2, 7):
+            with pytest.raises(Stopped):
+                copy(source, target, name, on_progress=stopping_after(steps))
+            assert values(target, name) == values(source, name)[: len(values(target, name))]
+        copy(source, target, name)
+        assert values(target, name) == values(source, name)
+
+
+@pytest.mark.parametrize("where", ["directory", "broker"])
+def test_a_copy_that_is_killed_goes_on_without_doubling(
+    where: str, source: foldlog.Log, broker: KafkaBroker, cluster: AnyLog, tmp_path: Path
+) -> None:
+    name = new_name()
+    fill(source, name)
+    place = str(tmp_path / "target") if where == "directory" else f"kafka://{broker}"
+    search = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
+    for steps in (6, 9):
+        with subprocess.Popen(
+            [sys.executable, copies.__file__, source.path, place, name, str(steps)],
+            env={**os.environ, "PYTHONPATH": search},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"so far\n"
+            process.kill()
+    if where == "broker":
+        done = copy(source, cluster, name)
+        assert values(cluster, name) == values(source, name)
+    else:
+        with foldlog.open(place) as directory:
+            done = copy(source, directory, name)
+            assert contents(directory, name) == contents(source, name)
+    assert 0 < done.records < len(values(source, name)), "both that were killed have left something"
+
+
+def interrupted(source: foldlog.Log, cluster: AnyLog, name: str) -> None:
+    with pytest.raises(Stopped):
+        copy(source, cluster, name, on_progress=stopping_after(4))
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_request_of_the_killed_copy_that_arrives_late_does_not_double_its_records(
+    is_whole: bool, source: foldlog.Log, cluster: AnyLog
+) -> None:
+    name = new_name()
+    fill(source, name)
+    interrupted(source, cluster, name)
+    with Copying(source, cluster, [Pair(name, name)]) as copying:
+        (plan,) = copying.plan()
+        at, numbers = plan.resume.at, plan.resume.numbers
+        assert numbers is not None
+        assert isinstance(copying.target, ClusterTarget)
+        data, header = next(batches(copying.source, name, 0, at.source, plan.span.stop))
+        (late,) = as_sent(data, header, at.source, 1 << 20)
+        if not is_whole:  # of another split: only its first record
+            first = contents(source, name)[at.source]
+            late = pack([first])
+        sequences = {(name, 0): (at.target - numbers.since) & MAX_INT32}
+        with copying.target.side.cluster.producer(numbers[:2], sequences) as killed:
+            killed.send(name, 0, late)
+        if is_whole:
+            copying.copy(plan, int)
+        else:
+            with pytest.raises(OutOfOrderSequence):
+                copying.copy(plan, int)
+    copy(source, cluster, name)
+    assert values(cluster, name) == values(source, name)
+
+
+def test_without_its_notes_a_copy_is_told_by_its_records(source: foldlog.Log, cluster: AnyLog) -> None:
+    whole, trimmed = new_name(), new_name()
+    fill(source, whole, trimmed=0)
+    fill(source, trimmed, trimmed=3)
+    for name in (whole, trimmed):
+        interrupted(source, cluster, name)
+    cluster.delete_group(COPY_GROUP)
+    copy(source, cluster, whole)
+    assert contents(cluster, whole) == contents(source, whole)
+    with pytest.raises(CopyConflict):
+        copy(source, cluster, trimmed)
+
+
+def test_somebody_else_who_writes_to_the_copy_is_noticed(source: foldlog.Log, cluster: AnyLog) -> None:
+    during, before = new_name(), new_name()
+    for name in (during, before):
+        fill(source, name)
+    with pytest.raises(CopyConflict, match="somebody else writes to"):
+        copy(source, cluster, during, on_progress=lambda offsets: cluster.append(during, "mine"))
+    interrupted(source, cluster, before)
+    cluster.append(before, "mine")
+    with pytest.raises(CopyConflict, match="has other records than the source"):
+        copy(source, cluster, before)
+
+
+def test_records_that_expire_before_their_turn_are_passed_over(
+    source: foldlog.Log, cluster: AnyLog, tmp_path: Path
+) -> None:
+    with foldlog.open(tmp_path / "target") as directory:
+        targets: list[AnyLog] = [directory, cluster]
+        for target in targets:
+            name = new_name()
+            fill(source, name)
+            with pytest.raises(Stopped):
+                copy(source, target, name, on_progress=stopping_after(4))
+            arrived = values(target, name)
+            assert arrived
+            source.delete_records(name, {0: 50})
+            copy(source, target, name)
+            assert values(target, name) == arrived + values(source, name)
+
+
+# --- a model --------------------------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 12)),
+        st.tuples(st.just("compact"), st.just(0)),
+        st.tuples(st.just("trim"), st.integers(1, 9)),
+        st.tuples(st.just("stop after"), st.integers(0, 6)),
+        st.tuples(st.just("copy"), st.just(0)),
+    ),
+    min_size=2,
+    max_size=12,
+)
+CONFIG = {"cleanup.policy": "compact", "foldlog.segment.records": 7, "segment.bytes": 1 << 20}
+
+
+class Model:
+    """Records with serial numbers for values, and what has to hold of their copy."""
+
+    def __init__(self, source: foldlog.Log, target: AnyLog, name: str) -> None:
+        self.source, self.target, self.name = source, target, name
+        self.serial = itertools.count()
+        source.create_topic(name, config=CONFIG)
+
+    def run(self, steps: list[tuple[str, int]]) -> None:
+        for step, amount in [*steps, ("append", 1), ("copy", 0)]:
+            if step == "append":
+                with self.source.producer(linger_ms=1000) as producer:
+                    for _ in range(amount):
+                        number = next(self.serial)
+                        key = f"k{number % 4}".encode()
+                        producer.send(self.name, str(number).encode(), key, timestamp_ms=number + 1)
+            elif step == "compact":
+                self.source.compact(self.name)
+            elif step == "trim":
+                start, end = self.source.offsets(self.name)[0]
+                self.source.delete_records(self.name, {0: start + (end - start) * amount // 10})
+            else:
+                self.copied(amount if step == "stop after" else None)
+
+    def copied(self, stop_after: int | None) -> None:
+        """Copy, or a part of it."""
+        try:
+            on_progress = int if stop_after is None else stopping_after(stop_after)
+            copy(self.source, self.target, self.name, on_progress=on_progress)
+        except Stopped:
+            self.hold()
+        else:
+            assert set(values(self.source, self.name)) <= set(self.hold())
+
+    def hold(self) -> list[bytes | None]:
+        """Whatever happened: in order, nothing twice, and at the offset it had where offsets are kept."""
+        there = contents(self.target, self.name)
+        serials = [int(value or b"") for _, _, value, _ in there.values()]
+        assert serials == sorted(set(serials))
+        if isinstance(self.target, foldlog.Log):
+            assert list(there) == serials, "a record's serial number is its offset in the source"
+        return [value for _, _, value, _ in there.values()]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(STEPS)
+def test_a_directory_holds_what_the_source_held_whatever_happens_in_between(steps: list[tuple[str, int]]) -> None:
+    with (
+        foldlog.open(":memory:", background=False) as source,
+        foldlog.open(":memory:", background=False) as target,
+    ):
+        Model(source, target, "orders").run(steps)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a smaller example takes minutes to find
+)
+@given(STEPS)
+def test_a_broker_holds_what_the_source_held_whatever_happens_in_between(
+    cluster: AnyLog, steps: list[tuple[str, int]]
+) -> None:
+    with foldlog.open(":memory:", background=False) as source:
+        Model(source, cluster, new_name()).run(steps)
