@@ -30,7 +30,7 @@ setup: $(READY) ## check the machine, make the virtual environment, install, com
 test: $(READY) ## run the tests; ends with what was skipped and how to enable it
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
-test-faults: $(READY) ## the long runs of kill -9 and power cuts that `make test` has in short
+test-faults: $(READY) ## the long runs: kill -9, failing disks, every engine, the benchmarks and the demo
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope -m faults $(ARGS)
 
 lint: $(READY) ## style, types, and who may import whom

@@ -19,15 +19,25 @@ from foldlog.wire.messages import api_versions, create_topics, delete_topics, me
 from foldlog.wire.schema import Request, Response
 
 _READY = re.compile(r" on (\S+):(\d+)")
+_CONSOLE = re.compile(r"\(console http://([^:]+):(\d+)/")
 _LEAVE_S = 20.0
 
 
 class BrokerProcess:
     """A broker that runs. What is not measured (topics, a first record) goes through `ask`."""
 
-    def __init__(self, process: subprocess.Popen[str], address: tuple[str, int]) -> None:
+    def __init__(self, process: subprocess.Popen[str], address: tuple[str, int], ready: str) -> None:
         self._process = process
         self.address = address
+        self._ready = ready
+
+    @property
+    def console_address(self) -> tuple[str, int]:
+        """Of one that was started with --console."""
+        found = _CONSOLE.search(self._ready)
+        if found is None:
+            raise LoadFailed(f"foldlog serve has no console: {self._ready!r}")
+        return found[1], int(found[2])
 
     def ask(self, request: Request, version: int, response: type[Response]) -> Response:
         with connect(self.address) as opened:
@@ -52,6 +62,11 @@ class BrokerProcess:
             if line.startswith(wanted):
                 return int(line.split()[1]) * 1024
         raise RuntimeError(f"no {wanted} of process {self._process.pid}")
+
+    def cpu_s(self) -> float:
+        """Processor time it has used so far, in all its threads."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def first_ack(self, topic: str, batch: bytes) -> None:
         """What a client does to get its first record acknowledged: versions, metadata, produce with acks=all."""
@@ -86,10 +101,10 @@ def _check(codes: list[int]) -> None:
             raise LoadFailed(f"the broker answered {ErrorCode(code).name}")
 
 
-def start(path: Path) -> BrokerProcess:
+def start(path: Path, *flags: str) -> BrokerProcess:
     """Start it; returns when it says that it is ready."""
     script = Path(sys.executable).with_name("foldlog")
-    command = [str(script), "serve", str(path), "--listen", "127.0.0.1:0", "--log-level", "warning"]
+    command = [str(script), "serve", str(path), "--listen", "127.0.0.1:0", "--log-level", "warning", *flags]
     # As installed: pip compiles to bytecode once, and nobody waits for that at a start.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -98,12 +113,12 @@ def start(path: Path) -> BrokerProcess:
     if found is None:
         process.kill()
         raise LoadFailed(f"foldlog serve did not start: {line!r}")
-    return BrokerProcess(process, (found[1], int(found[2])))
+    return BrokerProcess(process, (found[1], int(found[2])), line)
 
 
 @contextmanager
-def running(path: Path) -> Iterator[BrokerProcess]:
-    broker = start(path)
+def running(path: Path, *flags: str) -> Iterator[BrokerProcess]:
+    broker = start(path, *flags)
     try:
         yield broker
     finally:

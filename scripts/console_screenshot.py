@@ -162,7 +162,9 @@ def show_edge(page: Page, partition: int) -> None:
     """Scroll one partition to its oldest record, by its bar."""
     page.locator(f".partition[data-partition='{partition}'] .whole").click(position={"x": 1, "y": 5})
     page.locator(f".partition[data-partition='{partition}'].at-edge").wait_for()
-    page.wait_for_function("() => performance.getEntriesByType('resource').some((one) => /strip.*from=[0-9]/.test(one.name))")
+    page.wait_for_function(
+        "() => performance.getEntriesByType('resource').some((one) => /strip.*from=[0-9]/.test(one.name))"
+    )
 
 
 def take(browser: Browser, url: str, target: Path, size: tuple[int, int], scheme: str) -> None:
@@ -183,6 +185,7 @@ def take(browser: Browser, url: str, target: Path, size: tuple[int, int], scheme
             open_record(page, 0, 5)
             show_edge(page, 2)
             settled(page)
+        page.evaluate("scrollTo(0, 0)")
         page.screenshot(path=target)
     sys.stderr.write(f"{target.relative_to(ROOT) if target.is_relative_to(ROOT) else target}\n")
 
@@ -203,8 +206,8 @@ def main() -> int:
         stage(Path(folder) / "shop")
         with served(Path(folder) / "shop") as url, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=binary, args=BROWSER_OPTIONS)
-            take(browser, url, into / "console.png", (1440, 860), "light")
-            take(browser, url, into / "console-dark.png", (1440, 860), "dark")
+            take(browser, url, into / "console.png", (1440, 900), "light")
+            take(browser, url, into / "console-dark.png", (1440, 900), "dark")
             take(browser, url, into / "console-phone.png", (390, 844), "light")
             browser.close()
     return 0

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.faults  # with the other long runs
 ROOT = Path(__file__).resolve().parent.parent
 
 ROWS = {
@@ -63,6 +64,13 @@ ROWS = {
         "produce acks=all, 4 KB at 500/s: p50 / p99 / p99.9",
         "librdkafka from Python",
         "memory, idle",
+    ],
+    "console": [
+        "the broker's CPU for a record, console open",
+        "p50 / p99 of acknowledgements",
+        "events of ends, at most",
+        "a strip of 400 cells over HTTP",
+        "a strip of 400 cells in a log of",
     ],
     "broker-matrix": ["4 KB, 1 connection, 1 partition", "64 KB, 8 connections, 3 partitions", "acks=all, lz4"],
 }

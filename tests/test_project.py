@@ -140,8 +140,10 @@ def test_ci_runs_the_commands_that_people_type() -> None:
     commands = re.findall(r"^timeout --foreground (\d+)m (.*?)(?: \|\|.*)?$", text, flags=re.MULTILINE)
     assert [command for _, command in commands if command.startswith("make")] == [
         "make lint",
+        "make docs",
         "make test",
         "make test-faults",
+        "make demo ONCE=1",
     ]
     limits = [int(minutes) for minutes in re.findall(r"timeout --foreground (\d+)m", text)]
     assert sum(limits) <= CI_MINUTES_MAX

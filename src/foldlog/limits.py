@@ -246,7 +246,8 @@ KAFKA_JOIN_WAIT_MS = 10_000
 """How long subscribing waits for a share of a cluster's topics: Kafka waits 3 s for more members of a new group."""
 
 KAFKA_LOOK_MS = 10_000
-"""How often a consumer without a group looks whether its topics in a cluster have gained partitions."""
+"""How often a reader without a group looks whether its topics in a cluster are as they were, unless
+topic.metadata.refresh.interval.ms is set."""
 
 EVICTION_TRIES_MAX = 10
 """How often members are asked to leave a group before it is given up: each can be back before the commit is there."""

@@ -16,7 +16,7 @@ from foldlog.cli.version import EXTRAS, REQUIRED, installed_version
 from foldlog.records.loops import COMPILED
 
 PROJECT = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
-TOGETHER = {"all", "dev"}
+TOGETHER = {"all", "dev", "docs"}
 """Extras that are made of others."""
 
 

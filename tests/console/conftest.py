@@ -1,4 +1,7 @@
-"""One browser and one served log for each module of tests of the console."""
+"""One browser and one served log for all tests of the page: each module has topics of its own in it.
+
+Not for longer than that: while Playwright runs, no other event loop can run in the thread.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cli.serving import ANY_PORT, serving
-from console.chromium import chromium, page_of
 
 import foldlog
+from cli.serving import ANY_PORT, serving
+from console.chromium import Witness, chromium, page_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -32,7 +35,7 @@ class Served:
     bootstrap: str
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with chromium() as found:
         yield found
@@ -48,7 +51,7 @@ def served_log(path: Path, *options: str) -> tuple[ExitStack, Served]:
     return stack, Served(stack.enter_context(foldlog.open(path)), match[1], f"{host}:{port}")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A log with a compacted topic, `accounts`, in which one key has been written six times."""
     path = tmp_path_factory.mktemp("console") / "data"
@@ -62,13 +65,23 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
+@pytest.fixture(scope="package")
+def usual_page(browser: Browser, served: Served) -> Iterator[tuple[Page, Witness]]:
+    """The page that tests without wishes of their own share: a new one for each would take most of their time."""
+    with page_of(browser, served.url) as found:
+        yield found
+
+
 @pytest.fixture
-def open_page(browser: Browser, served: Served) -> Iterator[OpenPage]:
-    """Open `#/…` in a context of its own. Every page is held to: no complaint, no request that leaves the machine."""
+def open_page(browser: Browser, served: Served, usual_page: tuple[Page, Witness]) -> Iterator[OpenPage]:
+    """Open `#/…` from nothing; with options, in a context of its own. Every page is held to: no complaint, no request
+    that leaves the machine."""
     with ExitStack() as stack:
 
-        def go(address: str = "", **options: Any) -> Page:
-            page, _ = stack.enter_context(page_of(browser, served.url, **options))
+        def go(address: str, **options: Any) -> Page:
+            page, witness = stack.enter_context(page_of(browser, served.url, **options)) if options else usual_page
+            stack.callback(witness.check)
+            page.goto("about:blank")
             page.goto(f"/{address}")
             return page
 

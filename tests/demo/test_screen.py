@@ -63,6 +63,14 @@ def test_on_a_terminal_the_table_is_drawn_over_itself_and_the_story_stays_above(
     assert terminal.getvalue().endswith("\x1b[5F\x1b[J")
 
 
+def test_a_line_that_was_typed_below_the_table_is_cleared_with_it(terminal: Terminal) -> None:
+    screen = Screen(terminal)
+    screen.show(BOARD)
+    screen.line_was_typed()
+    screen.hide()
+    assert terminal.getvalue().endswith("\x1b[6F\x1b[J")
+
+
 def test_colours_stay_off_where_they_are_not_wanted(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     Screen(terminal).title("An act")

@@ -65,7 +65,8 @@ def test_the_clients_are_those_that_the_tests_install(name: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = {
         found["name"]: found["version"]
-        for one in project["optional-dependencies"]["dev"]
+        for extra in ("dev", "kafka")
+        for one in project["optional-dependencies"][extra]
         if (found := SINCE.match(one))
     }
     row = re.search(rf"^\| {name}[^|]*\| (?P<version>[\d.]+) \|", section("What it is tested with"), re.MULTILINE)

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import foldlog.spark as fl
 from foldlog.views.digest import digest
 
+pytestmark = pytest.mark.faults  # with the other long runs
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORDS = 300
 

@@ -164,7 +164,7 @@ def opened(case: ViewCase) -> Iterator[View]:
 
 _splits = st.lists(st.integers(0, 40), max_size=6).map(lambda cuts: [*sorted(cuts), 40])
 _few = settings(
-    max_examples=10,
+    max_examples=6,
     # One test for every engine: each has an instance of its own, and nothing is shared between them.
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,

@@ -43,7 +43,9 @@ class Flag {
     if (this.offset === cursor.offset && this.lagNow === lag) return;
     this.offset = cursor.offset;
     this.lagNow = lag;
-    put(this.lag, lag > 0 ? `−${short(lag)}` : "at the end");
+    const text = lag > 0 ? `−${short(lag)}` : "at the end";
+    if (text.length !== this.lag.textContent.length) this.wide = null; // measured again, which takes a layout
+    put(this.lag, text);
     this.describe();
   }
 
@@ -167,7 +169,7 @@ class Flag {
     this.isAsking = true;
     this.put(this.draft);
     try {
-      await askRewind({ group: this.name, isFold: this.isFold, topic: strip.topic, partition: strip.number, from: this.offset, to: this.place, start: strip.model.start, end: strip.model.end, onChange: (to) => this.put(to) });
+      await askRewind({ group: this.name, isFold: this.isFold, topic: strip.topic, partition: strip.number, from: this.offset, to: this.place, start: strip.model.start, onChange: (to) => this.put(to) });
     } finally {
       this.isAsking = false;
       this.put(null);
@@ -215,14 +217,14 @@ export class Cursors {
   draw(slotWidth, width) {
     this.sync();
     if (this.tinted && this.strip.look.tint) this.tint(this.tinted);
-    const placed = [...this.flags.values()].map((flag) => ({ flag, x: this.strip.model.place(flag.place) * slotWidth, wide: flag.button.offsetWidth || 110 }));
+    const placed = [...this.flags.values()].map((flag) => ({ flag, x: this.strip.model.place(flag.place) * slotWidth, wide: (flag.wide ??= flag.button.offsetWidth) }));
     const isOut = ({ x }) => (x < -1 ? "left" : x > width + 1 ? "right" : "");
     // Those in sight stand at their place; the others line up at the side on which they are.
     placed.sort((one, other) => (isOut(one) !== "") - (isOut(other) !== "") || other.x - one.x || (one.flag.name < other.flag.name ? -1 : 1));
     const lanes = [];
     for (const one of placed) this.stand(one, isOut(one), width, lanes);
     this.setLanes(lanes.length);
-    return false;
+    return placed.some(({ flag }) => flag.wide === null);
   }
 
   stand({ flag, x, wide }, out, width, lanes) {
@@ -234,7 +236,7 @@ export class Cursors {
     let from;
     while ((from = spots(lane).find((spot) => isFree(lane, spot))) === undefined) lane += 1;
     (lanes[lane] ??= []).push([from, from + wide, out]);
-    flag.element.dataset.out = out;
+    if (flag.element.dataset.out !== out) { flag.element.dataset.out = out; flag.wide = null; } // its arrow takes room
     flag.element.style.transform = `translateX(${shown.toFixed(1)}px)`;
     flag.stem.style.transform = flag.element.style.transform;
     flag.stem.style.height = `${STEM_PX + lane * LANE_HEIGHT}px`;

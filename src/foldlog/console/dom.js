@@ -60,7 +60,16 @@ export function toast(text, kind = "good") {
 /** For those who listen instead of looking. */
 export const say = (text) => put(document.getElementById("said"), text);
 
-export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+/** Whether somebody selects text in there, which drawing it again would undo. */
+export function isSelected(element) {
+  const selection = getSelection();
+  return !selection.isCollapsed && element.contains(selection.anchorNode);
+}
+
+export const isBusy = (element) => element.contains(document.activeElement) || isSelected(element);
+
+const motion = matchMedia("(prefers-reduced-motion: reduce)");
+export const calm = () => motion.matches;
 
 export function copyButton(text) {
   return h("button", { class: "icon-button small", type: "button", "aria-label": "Copy", title: "Copy", onclick: async () => {

@@ -59,7 +59,7 @@ function pulse() {
 }
 
 async function begin() {
-  put(document.getElementById("nav"), ROOMS.map((room) => h("a", { href: `#/${room.name}`, "data-room": room.name }, icon(room.name), h("span", {}, room.title))));
+  put(document.getElementById("nav"), ROOMS.map((room) => h("a", { href: `#/${room.name}`, "data-room": room.name }, icon(room.name), h("span", {}, room.tab ?? room.title))));
   document.getElementById("theme").addEventListener("click", nextTheme);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
   showTheme();

@@ -23,13 +23,25 @@ class Question {
     this.dialog = h("dialog", { class: "sheet", "aria-labelledby": "rewind-title" },
       h("form", { method: "dialog", onsubmit: (event) => { event.preventDefault(); this.act(); } },
         h("h2", { id: "rewind-title" }, term("rewind", "Rewind"), ` ${this.isFold ? "the fold" : "the group"} `, h("em", {}, this.name), "?"),
-        h("p", { class: "quiet" }, `${this.topic}, partition ${this.partition}. It stands at offset `, h("b", { class: "mono" }, number(this.from)), "."),
+        h("p", { class: "quiet place-line" }, `${this.topic}, partition `, this.chooser(), ". It stands at offset ", (this.stands = h("b", { class: "mono" }, number(this.from))), "."),
         this.again, this.when,
         h("div", { class: "pair" }, field("To offset", this.offsetInput), field("or to the time", this.timeInput)),
         this.extra, this.error,
         h("div", { class: "buttons" }, h("button", { class: "button", type: "button", onclick: () => this.dialog.close() }, "Leave it"), this.go)));
     this.dialog.addEventListener("close", () => { this.dialog.remove(); this.done(); });
     this.dialog.addEventListener("click", (event) => { if (event.target === this.dialog) this.dialog.close(); });
+  }
+
+  /** The partition: from a card any of them can be meant, a cursor in the log stands in one. */
+  chooser() {
+    if (!this.choices) return String(this.partition);
+    const select = h("select", { "aria-label": "Partition", onchange: () => {
+      Object.assign(this, this.choices[select.selectedIndex]);
+      put(this.stands, number(this.from));
+      Object.assign(this.offsetInput, { min: this.start, max: this.from });
+      this.set(this.from);
+    } }, this.choices.map((one) => h("option", {}, String(one.partition))));
+    return select;
   }
 
   open() {
@@ -63,7 +75,7 @@ class Question {
     this.offsetInput.setCustomValidity(isFit ? "" : `From ${number(this.start)} to ${number(this.from)}.`);
     put(this.error);
     this.go.disabled = !isFit || to === this.from || (this.needsConsent && !this.consent?.checked);
-    put(this.again, to === this.from ? "Pull it left, or type where it should go." : isFit ? `${counted(this.from - to, "offset")} will be read again` : `It can go from ${number(this.start)} to ${number(this.from)}`);
+    put(this.again, this.from <= this.start ? "There is nothing before it to go back to." : to === this.from ? "Pull it left, or type where it should go." : isFit ? `${counted(this.from - to, "offset")} will be read again` : `It can go from ${number(this.start)} to ${number(this.from)}`);
     if (!isFit) return;
     this.onChange?.(to);
     this.looking?.abort();

@@ -3,7 +3,7 @@
 
 import * as api from "./api.js";
 import { sparkline } from "./charts.js";
-import { commandLine, empty, h, icon, put, toast } from "./dom.js";
+import { commandLine, empty, h, icon, isSelected, put, toast } from "./dom.js";
 import { Peek } from "./peek.js";
 import { askRewind } from "./rewind.js";
 import { boundsOf, hue, lagOf, on, state } from "./store.js";
@@ -118,14 +118,12 @@ class Card {
     }
   }
 
-  /** From the card, a rewind starts with the partition that has the most records. */
   rewind() {
     const { fold } = this;
     const partitions = boundsOf(fold).filter((one) => one.partition in fold.bookmark);
-    const one = partitions.reduce((most, partition) => (partition.end - partition.start > most.end - most.start ? partition : most), partitions[0]);
-    if (!one) { toast(`${fold.fold} has read nothing yet.`, "bad"); return; }
-    const at = fold.bookmark[one.partition];
-    askRewind({ group: `fold.${fold.fold}`, isFold: true, topic: fold.topic, partition: one.partition, from: at, to: at, start: one.start, end: one.end });
+    if (!partitions.length) { toast(`${fold.fold} has read nothing yet.`, "bad"); return; }
+    const choices = partitions.map((one) => ({ partition: one.partition, start: one.start, from: fold.bookmark[one.partition] }));
+    askRewind({ group: `fold.${fold.fold}`, isFold: true, topic: fold.topic, choices, ...choices[0], to: choices[0].from });
   }
 
   togglePeek() {
@@ -144,7 +142,7 @@ export function enter(element, path) {
     for (const [name, card] of cards) if (!state.folds.has(name)) { card.peek?.end(); card.element.remove(); cards.delete(name); }
     for (const fold of state.folds.values()) {
       const card = cards.get(fold.fold);
-      if (card) card.update(fold);
+      if (card) { if (!isSelected(card.element)) card.update(fold); }
       else { const made = new Card(fold); cards.set(fold.fold, made); grid.append(made.element); if (path[0] === fold.fold && fold.can_peek) made.togglePeek(); }
     }
     if (!cards.size) put(grid, grid.querySelector(".empty") ?? empty("No folds yet", "Declare them in a Python file, run it, and each view has its card here.", commandLine("foldlog fold run folds.py -d data")));

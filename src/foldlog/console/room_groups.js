@@ -1,7 +1,7 @@
 // The room of groups: who reads, which partitions each member has, and how far behind they are.
 
 import * as api from "./api.js";
-import { empty, h, put } from "./dom.js";
+import { empty, h, isBusy, put } from "./dom.js";
 import { hue, now, on, state } from "./store.js";
 import { term } from "./terms.js";
 import { ago, counted, number, sentence, short } from "./words.js";
@@ -14,10 +14,10 @@ function table() {
   const groups = [...state.groups.values()].sort((one, other) => one.is_fold - other.is_fold || one.group.localeCompare(other.group));
   if (!groups.length) return empty("Nobody has read with a name yet", "A consumer that commits its place under a group.id appears here, and as a cursor in the log.");
   return h("div", { class: "scroll" }, h("table", { class: "list" },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, term("group", "Group")), h("th", { scope: "col" }, "State"), h("th", { class: "num", scope: "col" }, term("member", "Members")), h("th", { class: "num", scope: "col" }, term("lag", "Lag")), h("th", { scope: "col" }, "Reads"))),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, term("group", "Group")), h("th", { class: "minor", scope: "col" }, "State"), h("th", { class: "num", scope: "col" }, term("member", "Members")), h("th", { class: "num", scope: "col" }, term("lag", "Lag")), h("th", { scope: "col" }, "Reads"))),
     h("tbody", {}, groups.map((group) => h("tr", {},
-      h("th", { scope: "row" }, h("i", { class: "dot", style: { background: hue(group.group) } }), h("a", { href: link(group.group) }, group.group), group.is_fold && h("span", { class: "chip kind" }, "fold")),
-      h("td", {}, group.state), h("td", { class: "num mono" }, number(group.members)), h("td", { class: "num mono" }, short(lagOf(group))),
+      h("th", { scope: "row" }, h("i", { class: "dot", style: { background: hue(group.group) } }), h("a", { href: link(group.group) }, group.group), group.is_fold && h("span", { class: "chip kind minor" }, "fold")),
+      h("td", { class: "minor" }, group.state), h("td", { class: "num mono" }, number(group.members)), h("td", { class: "num mono" }, short(lagOf(group))),
       h("td", {}, topicsOf(group).flatMap((topic, index) => [index ? ", " : "", h("a", { href: `#/log/${encodeURIComponent(topic)}` }, topic)])))))));
 }
 
@@ -59,7 +59,7 @@ export function enter(element, path) {
   put(element, place);
   const body = h("div", {});
   let due = null;
-  const show = () => { due = null; if (path[0]) showOne(place, path[0]); else if (!body.contains(document.activeElement)) put(body, table()); };
+  const show = () => { due = null; if (path[0]) showOne(place, path[0]); else if (!isBusy(body)) put(body, table()); };
   if (!path[0]) put(place, h("div", { class: "room-head" }, h("h1", {}, "Groups"), h("p", { class: "quiet" }, "Who reads. Each ", term("group"), " has a bookmark of its own in each partition; nobody disturbs anybody.")), body);
   show();
   // Commits come ten times a second; a table that is read needs one look each second.

@@ -1,6 +1,6 @@
 // The room of the broker's health: where it is, what it warns of, and whether everything acknowledged is on disk.
 
-import { h, put } from "./dom.js";
+import { h, isBusy, put } from "./dom.js";
 import { on, state } from "./store.js";
 import { term } from "./terms.js";
 import { counted, number, rate, short, size } from "./words.js";
@@ -22,8 +22,7 @@ function view() {
   const topics = [...state.topics.values()];
   const partitions = topics.flatMap((topic) => topic.partitions);
   const sum = (values) => values.reduce((total, value) => total + value, 0);
-  // Both numbers are of one answer of the broker: the ends that events bring are newer than the durable offsets.
-  const waiting = sum(partitions.map((one) => Math.max(0, one.end - Math.max(one.durable, one.end))));
+  const waiting = sum(partitions.map((one) => one.unsynced));
   const figure = (name, value) => h("div", { class: "figure" }, h("b", { class: "mono" }, value), h("span", {}, name));
   return [
     h("div", { class: "figures wide card" },
@@ -38,7 +37,7 @@ function view() {
 export function enter(element) {
   const body = h("div", {});
   put(element, h("div", { class: "page" }, h("div", { class: "room-head" }, h("h1", {}, "Health"), h("p", { class: "quiet" }, "The broker that serves this ", term("log"), ".")), body));
-  const show = () => { if (!body.contains(document.activeElement)) put(body, view()); };
+  const show = () => { if (!isBusy(body)) put(body, view()); };
   show();
   const offs = [on("topics", show), on("rates", show), on("connection", show)];
   return () => { for (const off of offs) off(); };

@@ -26,8 +26,7 @@ function policy(topic) {
 class LogRoom {
   constructor(element, path) {
     this.element = element;
-    const shown = [...state.topics.values()].filter((topic) => !topic.is_internal);
-    this.topic = state.topics.get(path[0]) ?? shown.find((topic) => topic.partitions.some((one) => one.end > 0)) ?? shown[0] ?? null;
+    this.topic = state.topics.get(path[0]) ?? this.first();
     this.strips = [];
     this.list = h("ul", {});
     this.picker = h("select", { "aria-label": "Topic", onchange: () => { location.hash = `#/log/${encodeURIComponent(this.picker.value)}`; } });
@@ -43,6 +42,12 @@ class LogRoom {
     if (this.topic && path[1] !== undefined && path[2] !== undefined) this.goTo(Number(path[1]), Number(path[2]));
   }
 
+  /** Where nothing was asked for: the first topic of the user's own that holds something. */
+  first() {
+    const shown = [...state.topics.values()].filter((topic) => !topic.is_internal);
+    return shown.find((topic) => topic.partitions.some((one) => one.end > 0)) ?? shown[0] ?? null;
+  }
+
   leave() {
     for (const off of this.offs) off();
     removeEventListener("resize", this.onResize);
@@ -54,11 +59,14 @@ class LogRoom {
   fillList() {
     const wanted = this.filter.value.trim().toLowerCase();
     const topics = [...state.topics.values()].filter((topic) => topic.name.toLowerCase().includes(wanted)).sort((one, other) => one.is_internal - other.is_internal || one.name.localeCompare(other.name));
+    const listed = topics.map((topic) => topic.name).join("/");
+    if (listed === this.listed) return; // made anew, it would lose the focus
+    this.listed = listed;
     this.rateOf = new Map();
     put(this.list, topics.map((topic) => {
       const speed = h("small", { class: "mono" });
       this.rateOf.set(topic.name, speed);
-      return h("li", {}, h("a", { href: `#/log/${encodeURIComponent(topic.name)}`, class: topic.is_internal ? "internal" : "", "aria-current": topic === this.topic && "true" }, h("span", {}, topic.name), speed));
+      return h("li", {}, h("a", { href: `#/log/${encodeURIComponent(topic.name)}`, class: topic.is_internal ? "internal" : "", "aria-current": topic.name === this.topic?.name && "true" }, h("span", {}, topic.name), speed));
     }));
     put(this.picker, topics.map((topic) => h("option", { value: topic.name, selected: topic === this.topic }, topic.name)));
     this.rates();
@@ -75,8 +83,8 @@ class LogRoom {
   topicsChanged() {
     const again = this.topic && state.topics.get(this.topic.name);
     if (!again || again.id !== this.topic.id || again.partitions.length !== this.topic.partitions.length) {
-      location.hash = again ? location.hash : "#/log";
-      this.topic = again ?? null;
+      this.listed = null;
+      this.topic = again ?? this.first();
       for (const strip of this.strips) strip.end();
       this.build();
     } else {

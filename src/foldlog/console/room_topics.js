@@ -1,7 +1,7 @@
 // The room of topics: what each is set to, which files it is on disk, and a form that appends a test record.
 
 import * as api from "./api.js";
-import { empty, field, h, put, toast } from "./dom.js";
+import { empty, field, h, isBusy, put, toast } from "./dom.js";
 import { on, state } from "./store.js";
 import { term } from "./terms.js";
 import { counted, moment, number, rate, sentence, short, size, span } from "./words.js";
@@ -19,9 +19,9 @@ function table() {
   const topics = [...state.topics.values()].sort((one, other) => one.is_internal - other.is_internal || one.name.localeCompare(other.name));
   if (!topics.length) return empty("No topics yet", h("code", {}, `foldlog topic create payments -p 3 -b ${state.overview.bootstrap}`));
   return h("div", { class: "scroll" }, h("table", { class: "list" },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, term("topic", "Topic")), h("th", { class: "num", scope: "col" }, term("partition", "Partitions")), h("th", { class: "num", scope: "col" }, "Offsets held"), h("th", { class: "num", scope: "col" }, "On disk"), h("th", { class: "num", scope: "col" }, "Records/s"), h("th", { scope: "col" }, term("retention", "Kept")))),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, term("topic", "Topic")), h("th", { class: "num minor", scope: "col" }, term("partition", "Partitions")), h("th", { class: "num", scope: "col" }, "Offsets held"), h("th", { class: "num", scope: "col" }, "On disk"), h("th", { class: "num", scope: "col" }, "Records/s"), h("th", { scope: "col" }, term("retention", "Kept")))),
     h("tbody", {}, topics.map((topic) => h("tr", { class: topic.is_internal ? "internal" : "" },
-      h("th", { scope: "row" }, h("a", { href: link(topic.name) }, topic.name)), h("td", { class: "num mono" }, number(topic.partitions.length)), h("td", { class: "num mono" }, short(records(topic))), h("td", { class: "num mono" }, size(bytesOf(topic))), h("td", { class: "num mono" }, rate(topic.records_per_s ?? 0)), h("td", {}, retained(topic)))))));
+      h("th", { scope: "row" }, h("a", { href: link(topic.name) }, topic.name)), h("td", { class: "num mono minor" }, number(topic.partitions.length)), h("td", { class: "num mono" }, short(records(topic))), h("td", { class: "num mono" }, size(bytesOf(topic))), h("td", { class: "num mono" }, rate(topic.records_per_s ?? 0)), h("td", {}, retained(topic)))))));
 }
 
 /** Segments as blocks, each as wide as its share of the bytes. */
@@ -87,7 +87,7 @@ export function enter(element, path) {
   if (path[0]) { showOne(place, path[0]); return null; }
   const body = h("div", {});
   put(place, h("div", { class: "room-head" }, h("h1", {}, "Topics"), h("p", { class: "quiet" }, "Where ", term("producer", "producers"), " append. ", term("order", "Order holds in each partition"), ".")), body);
-  const show = () => { if (!body.contains(document.activeElement)) put(body, table()); };
+  const show = () => { if (!isBusy(body)) put(body, table()); };
   show();
   const offs = [on("topics", show), on("rates", show)];
   return () => { for (const off of offs) off(); };

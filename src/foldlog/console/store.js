@@ -18,7 +18,12 @@ const tell = (name, data) => { for (const listener of [...(listeners.get(name) ?
 function keep(overview) {
   state.overview = overview;
   state.clockAhead = overview.now_ms - Date.now();
+  for (const topic of overview.topics) {
+    // Reckoned here, of one answer: the ends that events bring are newer than the durable offsets.
+    for (const one of topic.partitions) one.unsynced = Math.max(0, one.end - one.durable);
+  }
   state.topics = new Map(overview.topics.map((topic) => [topic.name, topic]));
+  standing = null;
   state.groups = new Map(overview.groups.map((group) => [group.group, group]));
 }
 
@@ -44,6 +49,7 @@ function setEnds(changed) {
 
 function setGroups(changed) {
   for (const group of changed) state.groups.set(group.group, group);
+  standing = null;
   tell("groups", changed);
 }
 
@@ -86,13 +92,21 @@ export async function start() {
   api.folds().then(setFolds, () => tell("folds", []));
 }
 
+let standing = null; // partition -> its cursors, until groups say something new
+
 /** The cursors that stand in one partition, a group at a time. */
 export function cursorsOf(topic, partition) {
-  const found = [];
-  for (const group of state.groups.values()) {
-    for (const cursor of group.cursors) if (cursor.topic === topic && cursor.partition === partition) found.push({ group, cursor });
+  if (!standing) {
+    standing = new Map();
+    for (const group of state.groups.values()) {
+      for (const cursor of group.cursors) {
+        const place = `${cursor.topic}/${cursor.partition}`;
+        if (!standing.has(place)) standing.set(place, []);
+        standing.get(place).push({ group, cursor });
+      }
+    }
   }
-  return found;
+  return standing.get(`${topic}/${partition}`) ?? [];
 }
 
 /** Where the partitions of a fold's topic start and end now: newer than the fold's own entry, which speaks of its last step. */

@@ -146,25 +146,33 @@ export class StripModel {
 
   follow() { this.following = true; }
 
+  /** The end that is shown: when records come faster than they can be asked for, the last one that is known. */
+  shownEnd() {
+    const last = this.known.list.at(-1)?.[1];
+    return last !== undefined && this.end - last > this.slots ? last : this.end;
+  }
+
   /** One step of the glide towards the end; true while it is still moving. */
   glide(atOnce) {
     if (!this.following) return false;
-    const distance = this.rightmost() - this.right;
+    const target = this.shownEnd() + TAIL_SLOTS;
+    const distance = target - this.right;
     if (Math.abs(distance) < 0.004) return false;
-    if (atOnce || Math.abs(distance) > this.slots || distance < 0) this.right = this.rightmost();
+    if (atOnce || Math.abs(distance) > this.slots || distance < 0) this.right = target;
     else this.right += Math.max(distance * 0.16, 0.01);
     return true;
   }
 
   /** What to ask the broker for next, or null when all in the window is known. */
   wanted() {
+    const cells = Math.min(ASK_CELLS, Math.ceil(this.slots) + 8);
+    if (this.following && this.shownEnd() < this.end) return { from: -1, cells };
     const first = Math.max(this.start, Math.floor(this.left()) - 2);
     const next = Math.min(this.end, Math.ceil(this.right) + 2);
     if (next <= first) return null;
     const missing = this.known.missing(first, next);
     if (!missing) return null;
     const [from, to] = missing;
-    const cells = Math.min(ASK_CELLS, Math.ceil(this.slots) + 8);
     if (this.following && to >= this.end && to - from >= cells) return { from: -1, cells };
     if (this.known.holding(to)) return { from: Math.max(this.start, Math.min(from, to - this.reach)), cells: ASK_CELLS };
     return { from: Math.max(this.start, from), cells };

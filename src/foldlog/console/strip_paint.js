@@ -49,6 +49,7 @@ export class StripPainter {
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(CELL_HEIGHT * ratio);
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.font = null; // a new size makes the canvas forget it
   }
 
   /** True while something still moves or glows and another frame is due. */
@@ -56,17 +57,18 @@ export class StripPainter {
     const { context, width } = this;
     const paint = colours();
     context.clearRect(0, 0, width, CELL_HEIGHT);
-    this.fontSize = slotWidth >= 52 ? 11 : 10;
-    context.font = `${this.fontSize}px ${paint.mono}`;
-    context.textBaseline = "alphabetic";
-    this.glyph = context.measureText("0").width;
+    const font = `${slotWidth >= 52 ? 11 : 10}px ${paint.mono}`;
+    if (font !== this.font) {
+      this.font = context.font = font;
+      this.glyph = context.measureText("0").width;
+    }
     let glowing = false;
     for (const slot of model.visible()) {
       const x = model.place(slot.offset) * slotWidth;
       const w = (model.place(slot.next) - model.place(slot.offset)) * slotWidth;
       if (x > width || x + w < 0) continue;
       if (slot.offset >= model.end) { if (slot.offset === model.end) this.unwritten(x, w, paint, slot.offset); }
-      else if (slot.next <= model.start) this.expired(x, w, paint, model.start - slot.offset);
+      else if (slot.next <= model.start) { if (slot.offset >= 0) this.expired(x, w, paint, model.start - slot.offset); }
       else if (slot.isGap) this.gap(x, w, paint, slot);
       else glowing = this.cell(model, slot.offset, x, w, paint, look, at) || glowing;
     }

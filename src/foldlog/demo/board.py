@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 import foldlog
+from foldlog.client.fold_bulletin import Status
 from foldlog.demo.payments import PARTITIONS, TOPIC
 from foldlog.demo.pipeline import FOLDS, Bulletins
 from foldlog.demo.readers import Reader, left_to_read
 from foldlog.demo.writer import Writer
-from foldlog.spark.folds.bulletin import Status
 
 RATE_WINDOW_S: Final = 3.0
 

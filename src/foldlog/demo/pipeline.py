@@ -11,11 +11,11 @@ from string import Template
 from typing import Any, Final
 
 import foldlog
+from foldlog.client.fold_bulletin import FOLDS_TOPIC, Status, decode
 from foldlog.demo.claims import DemoFailed
 from foldlog.demo.crew import FOLDLOG, Crew, Member
 from foldlog.demo.payments import SCHEMA, TOPIC
 from foldlog.errors import UnknownTopic
-from foldlog.spark.folds.bulletin import FOLDS_TOPIC, Status, decode
 from foldlog.spark.folds.commands import ask
 from foldlog.spark.folds.declaration import Fold, load_folds
 from foldlog.views.bookmark import Bookmark

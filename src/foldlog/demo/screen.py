@@ -86,6 +86,12 @@ class Screen:
                 self._line_due_s = board.elapsed_s + _LINE_EVERY_S
                 self._tell(self._wrapped(summary(board), "    ", ""))
 
+    def line_was_typed(self) -> None:
+        """The terminal has shown somebody's Enter, below the table."""
+        with self._lock:
+            if self._drawn:
+                self._drawn += 1
+
     def hide(self) -> None:
         """No table any more: what follows is only told."""
         with self._lock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -66,10 +66,17 @@ async def start_http(
     return server
 
 
+Refusal = Callable[[str, int], Response]
+"""How a sentence and a status are told to who is turned away before any handler is asked."""
+
+
 class HttpServer:
     """The listener and its connections. The event loop's."""
 
-    def __init__(self, routes: FindsHandlers, clock: Clock, limits: HttpLimits) -> None:
+    def __init__(
+        self, routes: FindsHandlers, clock: Clock, limits: HttpLimits, refusal: Refusal = Response.text
+    ) -> None:
+        self._refusal = refusal
         self._routes = routes
         self._clock = clock
         self._limits = limits
@@ -104,7 +111,7 @@ class HttpServer:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        exchanges = _Exchanges(reader, writer, self._routes, self._clock, self._limits)
+        exchanges = _Exchanges(reader, writer, self._routes, self._clock, self._limits, self._refusal)
         try:
             if len(self._tasks) > self._limits.connections_max:
                 await exchanges.turn_away(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later")
@@ -139,7 +146,9 @@ class _Exchanges:
         routes: FindsHandlers,
         clock: Clock,
         limits: HttpLimits,
+        refusal: Refusal,
     ) -> None:
+        self._refusal = refusal
         self._reader = reader
         self._writer = writer
         self._routes = routes
@@ -172,7 +181,7 @@ class _Exchanges:
         """Answer with an error, and listen no more."""
         if self._protocol.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             return
-        await self._send("GET", Response.text(sentence, status), is_last=True)
+        await self._send("GET", self._refusal(sentence, status), is_last=True)
         self._writer.write_eof()
         async with asyncio.timeout(_LINGER_S):
             for _ in range(_LINGER_READS):

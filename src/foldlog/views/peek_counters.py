@@ -33,6 +33,7 @@ class CountersPeek(Peek):
     kind = "counters"
 
     def __init__(self, source: Source) -> None:
+        load_pyarrow()  # now: it takes its time, once, and a look has a time limit
         self._source = source
 
     def rows(self, limit: int = 50, after: str | None = None) -> Page:
@@ -81,7 +82,6 @@ class CountersPeek(Peek):
 
     def _found(self, run: Run) -> tuple[TableName, CounterSettings]:
         """The table with the partial results, and what is in it."""
-        load_pyarrow()
         table, entry = self._source.entry(run)
         try:
             fields = json.loads(entry.settings)

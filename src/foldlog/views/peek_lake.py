@@ -39,6 +39,7 @@ class LakePeek(Peek):
     kind = "lake"
 
     def __init__(self, engine: str, path: str, mode: str) -> None:
+        load_pyarrow()
         self._view = _view(engine, path, mode)
 
     def rows(self, limit: int = 50, after: str | None = None) -> Page:
@@ -52,7 +53,6 @@ class LakePeek(Peek):
         return self._last(checked_limit(limit), text.casefold())
 
     def _last(self, count: int, text: str | None) -> Page:
-        load_pyarrow()
         missing: OSError | None = None
         for _ in range(_TRIES):
             files = self._view.newest_files(FILES_MAX)

@@ -31,6 +31,7 @@ class TantivyPeek(Peek):
     kind = "search"
 
     def __init__(self, path: str) -> None:
+        load_pyarrow()  # now: it takes its time, once, and a look has a time limit
         self._path = path
         self._place = f"search {path}"
 
@@ -57,7 +58,6 @@ class TantivyPeek(Peek):
         return Page(tuple(settings.columns.names), [[shown(value) for value in row.values()] for row in found])
 
     def _index(self) -> SearchIndex:
-        load_pyarrow()
         generations = Generations(self._path, self._place)
         for _ in range(2):
             path = generations.find(CURRENT)
@@ -77,6 +77,7 @@ class FtsPeek(Peek):
     kind = "search"
 
     def __init__(self, path: str) -> None:
+        load_pyarrow()  # now: it takes its time, once, and a look has a time limit
         self._path = path
         self._place = f"search {path}"
 
@@ -116,7 +117,6 @@ class FtsPeek(Peek):
         return [row for (row,) in found]
 
     def _stored(self, run: Run) -> Stored:
-        load_pyarrow()
         has_bookmarks = run("SELECT 1 FROM sqlite_master WHERE name = ?", BOOKMARKS)
         entry = BookmarkTable(TableName(BOOKMARKS)).read(run, NAME) if has_bookmarks else None
         if entry is None:

@@ -36,6 +36,9 @@ _STEPS: Final = 10_000
 _URL_OPTIONS: Final = frozenset({"sslmode", "sslrootcert", "application_name", "options", "target_session_attrs"})
 """Of a PostgreSQL URL out of a description: what cannot make libpq read a file of secrets or go elsewhere."""
 
+_DUCKDB: Final[dict[str, str | bool | int | float | list[str]]] = {"enable_external_access": False, "threads": 1}
+"""Somebody else's file: nothing of it may load code, or reach other files. And a look is short."""
+
 _TOO_LONG: Final = f"the look took longer than {PEEK_MS} ms and was ended; ask for less"
 
 
@@ -208,8 +211,7 @@ class DuckdbSource(Source):
         deadline = time.monotonic() + PEEK_MS / 1000
         while True:
             try:
-                # Somebody else's file: nothing of it may load code, or reach other files.
-                return duckdb.connect(self._path, read_only=True, config={"enable_external_access": "false"})
+                return duckdb.connect(self._path, read_only=True, config=_DUCKDB)
             except duckdb.IOException as error:
                 if "does not exist" in str(error):
                     raise ViewUnavailable(self.place, f"there is no file {self._path}; run the fold") from error

@@ -34,6 +34,7 @@ class TablePeek(Peek):
     kind = "table"
 
     def __init__(self, source: Source) -> None:
+        load_pyarrow()  # now: it takes its time, once, and a look has a time limit
         self._source = source
 
     def rows(self, limit: int = 50, after: str | None = None) -> Page:
@@ -62,7 +63,6 @@ class TablePeek(Peek):
         return self._page(shape, rows, None, None, len(order.columns))
 
     def _found(self, run: Run) -> tuple[TableName, TableShape]:
-        load_pyarrow()
         table, entry = self._source.entry(run)
         return table, TableShape.from_json(entry.settings, self._source.place)
 

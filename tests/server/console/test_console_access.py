@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 
@@ -172,5 +173,10 @@ def test_files_of_the_page_are_given_with_their_kind_and_not_sent_twice(tmp_path
     again = static.answer(Request("GET", "/", headers={"if-none-match": f'"old", {etag}'}), "index.html")
     assert (again.status, again.body) == (304, b"")
     assert static.answer(Request("GET", "/", headers={"if-none-match": '"old"'}), "style.css").status == 200
+    packed = static.answer(Request("GET", "/", headers={"accept-encoding": "br, gzip"}), "index.html")
+    assert dict(packed.headers)["content-encoding"] == "gzip"
+    assert isinstance(packed.body, bytes)
+    assert gzip.decompress(packed.body) == b"<p>hello"
+    assert dict(packed.headers)["etag"] != etag
     for missing in ("notes.txt", "../index.html", "", "style.css/"):
         assert static.answer(Request("GET", "/"), missing).status == 404

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.limits import HTTP_BODY_BYTES_MAX, HTTP_HEADER_BYTES_MAX
 from server.console.console_site import Answer, ConsoleSite, console
 
 REFUSALS = {400, 403, 404, 405, 409, 415}
@@ -68,6 +69,16 @@ def test_what_is_not_there_is_one_sentence(site: ConsoleSite, method: str, path:
     answer = site.ask(method, path, headers={"Content-Type": "application/json", "X-Foldlog": "1"})
     assert answer.status == status
     assert is_one_sentence(answer)
+
+
+def test_what_is_too_long_to_be_read_is_one_sentence_too(site: ConsoleSite) -> None:
+    """Such requests end with their connection, before any handler is asked."""
+    long = site.ask("POST", "/api/topics/orders/records", b"x" * (HTTP_BODY_BYTES_MAX + 1))
+    assert long.status == 413
+    assert is_one_sentence(long)
+    wide = site.ask("GET", "/api/overview?" + "x" * 10 * HTTP_HEADER_BYTES_MAX)
+    assert wide.status in (400, 431)
+    assert is_one_sentence(wide)
 
 
 BODIES = [

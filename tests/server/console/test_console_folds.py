@@ -265,6 +265,17 @@ def test_what_cannot_be_looked_into_is_one_sentence(
     assert (answer.status, told in answer.json["error"]) == (code, True), answer.body
 
 
+def test_a_database_that_takes_its_time_keeps_no_more_than_a_few_waiting(
+    site: ConsoleSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(site, status(view_description=mirror(tmp_path).description()))
+    monkeypatch.setattr("foldlog.server.console.folds._PEEKS_WAITING_MAX", -2)
+    answer = site.ask("GET", "/api/folds/mirror/peek")
+    assert (answer.status, "try again" in answer.json["error"]) == (503, True)
+    monkeypatch.undo()
+    assert site.get("/api/folds/mirror/peek")["total"] == 2
+
+
 def test_folds_of_a_directory_name_it_in_what_to_type(tmp_path: Path) -> None:
     with Broker.open(str(tmp_path / "data")) as broker, console(broker) as site:
         broker.create_topic(FOLDS_TOPIC)

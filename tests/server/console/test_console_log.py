@@ -50,6 +50,15 @@ def test_partitions_that_nobody_has_used_since_the_start_have_their_sizes_too(tm
         assert [each["size_bytes"] for each in orders["partitions"]] == [0, 0]
 
 
+def test_looking_opens_few_partitions_and_not_thousands(tmp_path: Path) -> None:
+    with Broker.open(str(tmp_path)) as broker:
+        broker.create_topic("orders", 300)
+    with Broker.open(str(tmp_path)) as broker, console(broker) as site:
+        (orders,) = site.get("/api/overview")["topics"]
+        assert {each["size_bytes"] for each in orders["partitions"]} == {None}
+        assert broker.opened_partitions() == []
+
+
 def test_a_damaged_partition_is_told_and_the_others_are_shown(tmp_path: Path) -> None:
     with Broker.open(str(tmp_path)) as broker:
         broker.create_topic("orders", 2)

@@ -241,7 +241,7 @@ def kill_a_worker_at_work(jvm_pid: int, writer: Writer, rng: random.Random) -> N
 
     writer.append(30)
     wait_until(lambda: bool(busy()), "a worker has something to do")
-    Event().wait(rng.uniform(0, 0.02))
+    Event().wait(rng.uniform(0, 0.005))
     workers = busy() or python_workers(jvm_pid)
     if workers:
         kill(rng.choice(workers))

@@ -25,7 +25,7 @@ from foldlog.errors import (
     WrongProcess,
     brief_repr,
 )
-from foldlog.limits import CLUSTER_SEARCH_MS, KAFKA_CALL_MS, KAFKA_CONNECT_MS
+from foldlog.limits import CLUSTER_SEARCH_MS, KAFKA_CALL_MS, KAFKA_CONNECT_MS, KAFKA_LOOK_MS
 from foldlog.records.batch import MAX_INT32
 
 if TYPE_CHECKING:
@@ -55,6 +55,12 @@ def _call_ms(url: KafkaUrl) -> int:
     if not given.isdecimal() or not 1 <= int(given) <= MAX_INT32:
         raise InvalidConfig(f"{CALL_PROPERTY}={brief_repr(given)} is not a whole number from 1 to {MAX_INT32}")
     return int(given)
+
+
+def _look_ms(url: KafkaUrl) -> int:
+    """How often it is looked whether topics are as they were, where librdkafka does not tell."""
+    given = url.properties.get("topic.metadata.refresh.interval.ms", "")
+    return int(given) if given.isdecimal() else KAFKA_LOOK_MS
 
 
 def confluent() -> Any:
@@ -90,9 +96,10 @@ class Handles:
         self.url: Final = url
         self.trouble: Final = Trouble()
         self.call_s: Final = _call_ms(url) / 1000
+        self.look_s: Final = _look_ms(url) / 1000
         self._refusal: type[LogClosed | WrongProcess] | None = None
         self.kafka_exception: Final[type[Exception]] = confluent().KafkaException
-        self._admin = self._new_admin()
+        self._admin: AdminClient | None = self._new_admin()
         watch_forks(self)
 
     # --- handles --------------------------------------------------------------------------------------------------
@@ -100,6 +107,8 @@ class Handles:
     @property
     def admin(self) -> AdminClient:
         self.check_usable()
+        if self._admin is None:
+            self._admin = self._new_admin()
         return self._admin
 
     def _new_admin(self) -> AdminClient:
@@ -141,9 +150,9 @@ class Handles:
         begun_s = time.monotonic()
         while True:
             try:
-                found = self._admin.describe_cluster(request_timeout=_TRY_S).result(2 * _TRY_S)
+                found = self.admin.describe_cluster(request_timeout=_TRY_S).result(2 * _TRY_S)
             except (self.kafka_exception, FutureTimeoutError) as error:
-                self._admin.poll(0)
+                self.admin.poll(0)
                 waited_ms = (time.monotonic() - begun_s) * 1000
                 limit_ms = min(CLUSTER_SEARCH_MS if self.trouble.is_all_down else KAFKA_CONNECT_MS, self.call_s * 1000)
                 if self.trouble.is_final or waited_ms >= limit_ms:
@@ -161,15 +170,16 @@ class Handles:
             if isinstance(fault, BrokerUnreachable) and self._refusal is None:
                 # librdkafka aborts the process if a group's coordinator answers what it has given up (2.16): the
                 # handle that asked does not live to hear it.
-                self._admin = self._new_admin()
+                self._admin = None
             raise fault from error
         except FutureTimeoutError as error:
             raise unreachable(self.url, f"nobody answered within {2 * self.call_s:.0f} s") from error
 
     def fault(self, error: Exception, where: Where = Where(), trouble: Trouble | None = None) -> FoldlogError:  # noqa: B008
         """The error to raise for a KafkaException."""
-        if self._refusal is None:
-            self._admin.poll(0)
+        admin = self._admin
+        if admin is not None and self._refusal is None:
+            admin.poll(0)
         return fault_of(error.args[0], self.url, where, (trouble or self.trouble).last)
 
     # --- ending ---------------------------------------------------------------------------------------------------
@@ -187,6 +197,7 @@ class Handles:
     def close(self) -> None:
         if self._refusal is None:
             self._refusal = LogClosed
+            self._admin = None  # and with it librdkafka's threads and connections
 
     def forked(self) -> None:
         """In a forked child: librdkafka's threads are the parent's."""

@@ -61,7 +61,7 @@ class PartitionReader:
     def next(self, timeout_s: float) -> list[Record]:
         """What has come, after waiting for a first one; none after `timeout_s`, or at the end of the partition.
 
-        BrokerUnreachable if nothing was heard for as long as a call may take.
+        After a long silence UnknownTopic if the topic is gone, BrokerUnreachable if nobody answers.
         """
         message = self._consumer.poll(timeout_s)
         if message is None:
@@ -100,11 +100,10 @@ class PartitionReader:
         return UnknownTopic(topic) if error.name() in ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID") else fault
 
     def _complain_of_silence(self) -> None:
-        """Even an empty partition says that it is at its end; nothing at all is a broker that does not answer."""
-        if self.is_at_end or (time.monotonic() - self._silent_since_s) * 1000 < self._handles.call_s * 1000:
-            return
-        self._look(self._where.topic or "", self._where.partition or 0)  # says what is wrong, if it can be told
-        self._silent_since_s = time.monotonic()
+        """librdkafka says neither that a topic at whose end it waits is gone, nor that nobody answers."""
+        if time.monotonic() - self._silent_since_s >= self._handles.look_s:
+            self._look(self._where.topic or "", self._where.partition or 0)  # says what is wrong, if something is
+            self._silent_since_s = time.monotonic()
 
     def close(self) -> None:
         self._consumer.close()

@@ -45,7 +45,6 @@ _HEADERS: Final = (
     ("referrer-policy", "no-referrer"),
     ("x-frame-options", "DENY"),
     ("cross-origin-resource-policy", "same-origin"),
-    ("cross-origin-opener-policy", "same-origin"),
 )
 _NOT_KEPT: Final = ("cache-control", "no-store")
 
@@ -135,6 +134,6 @@ async def start_console(
     pages = static if static is not None else await node.run(StaticFiles.load)
     access = Access(host=listener.host, name=node.cluster_id, token=token, read_only=read_only)
     routes = ConsoleRoutes([*pages.routes(), *api.routes(), *folds.routes()], access)
-    http = HttpServer(routes, node.clock, limits or HttpLimits())
+    http = HttpServer(routes, node.clock, limits or HttpLimits(), lambda text, status: error_response(status, text))
     await http.listen(listener)
     return Console(http, feed, folds, workers, token)

@@ -28,17 +28,19 @@ if TYPE_CHECKING:
 _OPENING_MS: Final = 100
 """What one overview spends on opening partitions that nobody has used yet, so that it can say how large they are."""
 
+_OPENING_MAX: Final = 256
+"""With more of them than this they are left as they are: an open partition takes memory, and somebody only looks."""
+
 
 def overview_topics(broker: Broker, rates: Rates, clock: Clock) -> list[dict[str, Any]]:
     """Every topic with its partitions. Of partitions that are not open yet it opens some, for their sizes."""
     found = broker.overview()
+    resting = [at for at, seen in enumerate(found) if not seen.is_open and seen.refusal is None]
     deadline_ms = clock.monotonic_ms() + _OPENING_MS
-    for at, seen in enumerate(found):
-        if seen.is_open or seen.refusal is not None:
-            continue
+    for at in resting if len(resting) <= _OPENING_MAX else ():
         if clock.monotonic_ms() > deadline_ms:
             break
-        found[at] = _opened(broker, seen)
+        found[at] = _opened(broker, found[at])
     by_topic: dict[str, list[dict[str, Any]]] = {}
     for seen in found:
         by_topic.setdefault(seen.topic, []).append(_partition(broker, seen))

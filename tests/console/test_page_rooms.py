@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from console.chromium import StripOnPage, page_of
-from console.conftest import served_log
 from playwright.sync_api import expect
 
+from console.chromium import StripOnPage, Witness, page_of
+from console.conftest import served_log
+
 if TYPE_CHECKING:
-    from console.conftest import OpenPage, Served
     from playwright.sync_api import Browser, Page
 
+    from console.conftest import OpenPage, Served
     from foldlog.client.log import Log
 
 ROOMS = ("log", "folds", "topics", "groups", "health")
 WEIGHT_MAX_BYTES = 150 << 10
+LOADED = """
+  [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+    .filter((one) => !one.name.includes("/api/"))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -133,27 +137,38 @@ def test_a_phone_has_every_room_without_scrolling_sideways(open_page: OpenPage, 
     expect(page.get_by_role("complementary", name="Record")).to_be_visible()
 
 
-def test_the_page_is_small(browser: Browser, served: Served, log: Log) -> None:
-    sizes = {each.name: len(each.read_bytes()) for each in (files("foldlog") / "console").iterdir() if each.is_file()}
-    total = sum(size for name, size in sizes.items() if not name.endswith((".py", ".pyc")))
-    assert total <= WEIGHT_MAX_BYTES, f"{total} bytes: {sizes}"
+def test_the_page_is_small(open_page: OpenPage, log: Log) -> None:
+    """What a browser that has nothing yet is sent, for the first room and then for all of them."""
+    page = open_page("#/log/orders", color_scheme="light")
+    expect(page.locator(".track").first).to_be_visible()
+    unpacked = page.evaluate(f"({LOADED}).reduce((sum, one) => sum + one.decodedBodySize, 0)")
+    assert 10_000 < unpacked <= WEIGHT_MAX_BYTES
+    for room in ROOMS:
+        page.locator(f"#nav a[data-room={room}]").click()
+        expect(page.locator("main")).to_have_attribute("data-room", room)
+    sent = page.evaluate(f"({LOADED}).reduce((sum, one) => sum + one.transferSize, 0)")
+    assert 10_000 < sent <= WEIGHT_MAX_BYTES
 
 
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Served]:
-    stack, found = served_log(tmp_path / "data", "--console-read-only", "--create", "orders")
+    stack, found = served_log(tmp_path / "data", "--console-read-only")
     with stack:
         yield found
 
 
-def test_a_read_only_console_moves_nothing(browser: Browser, read_only: Served) -> None:
+def test_a_read_only_console_shows_the_first_topic_as_it_comes_and_moves_nothing(
+    browser: Browser, read_only: Served
+) -> None:
     log = read_only.log
-    for number in range(5):
-        log.append("orders", str(number))
-    log.reset_group("warehouse", {("orders", 0): "end"})
     with page_of(browser, read_only.url) as (page, _):
-        page.goto("/#/log/orders")
+        page.goto("/")
         expect(page.locator("#read-only")).to_be_visible()
+        expect(page.locator("main")).to_contain_text("Nothing is written yet")
+        log.create_topic("orders")
+        for number in range(5):
+            log.append("orders", str(number))
+        log.reset_group("warehouse", {("orders", 0): "end"})
         strip = StripOnPage(page)
         strip.until("end", 5)
         flag = strip.flag("warehouse")
@@ -168,12 +183,13 @@ def test_a_read_only_console_moves_nothing(browser: Browser, read_only: Served) 
 
 # --- the pure parts -------------------------------------------------------------------------------------------------
 
-@pytest.fixture(scope="module")
-def modules(browser: Browser, served: Served) -> Iterator[Page]:
-    """A page of the console's origin without the console, from which its modules can be called."""
-    with page_of(browser, served.url) as (page, _):
-        page.goto("/console/icon.svg")
-        yield page
+
+@pytest.fixture
+def modules(usual_page: tuple[Page, Witness]) -> Page:
+    """A page from which the console's modules can be called."""
+    page, _ = usual_page
+    page.goto("/#/health")
+    return page
 
 
 LAWS_OF_INTERVALS = """async () => {

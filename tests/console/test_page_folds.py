@@ -1,14 +1,15 @@
-"""Folds in the page, in a real Chromium: cards, a peek that searches, progress, and a rewind that a runner is asked for.
+"""Folds in the page, in a real Chromium: cards, a peek that searches, progress, a rewind that a runner is asked for.
 
-The views are real ones, filled through their own API. The runner is played by records in `__folds`, as any runner writes
-them, so that a test decides when it takes a command up and how far it is.
+The views are real ones, filled through their own API. The runner is played by records in `__folds`, as any runner
+writes them, so that a test decides when it takes a command up and how far it is.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from console.chromium import StripOnPage
 from playwright.sync_api import expect
 
-from foldlog.client.cursors import TopicPartition
-from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Status, decode, encode
+from console.chromium import StripOnPage
+from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, SILENT_AFTER_MS, Command, Status, decode, encode
+from foldlog.client.positions import TopicPartition
 from foldlog.clock import SystemClock
 from foldlog.views import measures as fl
 from foldlog.views.contract import Delta, Shape, View
@@ -31,9 +32,9 @@ from foldlog.views.table import table
 from views.view_contract import START, Event, ViewCase, at
 
 if TYPE_CHECKING:
-    from console.conftest import OpenPage, Served
     from playwright.sync_api import Locator, Page
 
+    from console.conftest import OpenPage, Served
     from foldlog.client.log import Log
 
 RECORDS = 20
@@ -41,21 +42,34 @@ PAYMENTS = [Event(n, f"tx-{n:03d}", f"Chai Point {n % 3}", 100 * n) for n in ran
 
 
 class Runner:
-    """Speaks for folds in `__folds`, and reads there what they are asked."""
+    """Speaks for folds in `__folds`, again and again as runners do, and reads there what they are asked."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._last: dict[str, Status] = {}
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._repeat)
+        self._thread.start()
 
     def says(self, fold: str, **changes: Any) -> None:
         """Publish a status: the last one of that fold, changed."""
-        at = {"0": RECORDS}
-        plain = Status(fold, "payments", "", "table", "running", at, at, 0, RECORDS, RECORDS, 0.0, 0, 0, "", None, "", 0)
-        now_ms = SystemClock().now_ms()
-        known = replace(self._last.get(fold, plain), **changes, runner=f"{socket.gethostname()}:1", updated_ms=now_ms)
-        self._last[fold] = known
-        key, value = encode(known)
-        self._log.append(FOLDS_TOPIC, value, key=key)
+        at, host = {"0": RECORDS}, f"{socket.gethostname()}:1"
+        plain = Status(fold, "takings", "", "table", "running", at, at, 0, 20, 20, 0.0, 0, 0, "", None, host, 0)
+        with self._lock:
+            known = replace(self._last.get(fold, plain), **changes, updated_ms=SystemClock().now_ms())
+            self._last[fold] = known
+            key, value = encode(known)
+            self._log.append(FOLDS_TOPIC, value, key=key)
+
+    def _repeat(self) -> None:
+        while not self._done.wait(timeout=SILENT_AFTER_MS / 5000):
+            for fold in list(self._last):
+                self.says(fold)
+
+    def close(self) -> None:
+        self._done.set()
+        self._thread.join()
 
     def asked(self, fold: str) -> Command | None:
         found = [decode(record.key, record.value) for record in self._log.read(FOLDS_TOPIC, 0)]
@@ -99,16 +113,17 @@ def counted(path: Path) -> View:
 @pytest.fixture(scope="module")
 def log(served: Served) -> Log:
     log = served.log
-    log.create_topic("payments")
+    log.create_topic("takings")
     log.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
     for payment in PAYMENTS:
-        log.append("payments", {"merchant": payment.merchant, "amount": payment.amount}, key=payment.tx_id)
+        log.append("takings", {"merchant": payment.merchant, "amount": payment.amount}, key=payment.tx_id)
     return log
 
 
 @pytest.fixture
-def runner(log: Log) -> Runner:
-    return Runner(log)
+def runner(log: Log) -> Iterator[Runner]:
+    with closing(Runner(log)) as found:
+        yield found
 
 
 def card(page: Page, fold: str) -> Locator:
@@ -179,6 +194,8 @@ def test_dead_letters_and_errors_stand_on_the_card(open_page: OpenPage, runner: 
     broken = card(open_page("#/folds"), "broken")
     expect(broken.locator(".notice.bad")).to_have_text("The database is away; it is tried again.")
     expect(broken.locator(".warned")).to_have_text("1")
+    runner.says("broken", error=None)
+    expect(broken.locator(".notice.bad")).to_have_count(0)
 
 
 def test_without_a_runner_the_command_to_type_is_shown(open_page: OpenPage, runner: Runner) -> None:
@@ -191,6 +208,7 @@ def test_without_a_runner_the_command_to_type_is_shown(open_page: OpenPage, runn
     asleep.get_by_role("button", name="Done").click()
     asleep.get_by_role("button", name="Rewind").click()
     dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Partition")).to_have_value("0")
     dialog.get_by_label("To offset").fill("3")
     expect(dialog.locator("code")).to_contain_text("foldlog fold rewind asleep --to 0:3 ")
 
@@ -198,9 +216,9 @@ def test_without_a_runner_the_command_to_type_is_shown(open_page: OpenPage, runn
 def test_a_fold_s_cursor_is_pulled_in_the_log_and_its_runner_is_asked(
     open_page: OpenPage, runner: Runner, log: Log
 ) -> None:
-    log.reset_group("fold.pulled", {("payments", 0): "end"})
+    log.reset_group("fold.pulled", {("takings", 0): "end"})
     runner.says("pulled", view="table pulled")
-    strip = StripOnPage(open_page("#/log/payments"))
+    strip = StripOnPage(open_page("#/log/takings"))
     strip.until("end", RECORDS)
     strip.until("following", "true")
     strip.drag("fold.pulled", RECORDS - 4)
@@ -211,4 +229,4 @@ def test_a_fold_s_cursor_is_pulled_in_the_log_and_its_runner_is_asked(
     command = runner.asked("pulled")
     assert command is not None
     assert (command.verb, command.to) == ("rewind", f"0:{RECORDS - 4}")
-    assert log.committed("fold.pulled")[TopicPartition("payments", 0)].offset == RECORDS, "the runner moves it, not we"
+    assert log.committed("fold.pulled")[TopicPartition("takings", 0)].offset == RECORDS, "the runner moves it, not we"
