@@ -17,9 +17,9 @@ from foldlog.cli.output import say
 DESCRIPTION: Final = """\
 Prints a script for your shell. To complete foldlog's commands, options, topics and groups with the tab key:
 
-  bash:  foldlog completion bash > ~/.local/share/bash-completion/completions/foldlog
-  zsh:   foldlog completion zsh > "${fpath[1]}/_foldlog"
-  fish:  foldlog completion fish > ~/.config/fish/completions/foldlog.fish
+  foldlog completion bash > ~/.local/share/bash-completion/completions/foldlog
+  foldlog completion zsh > "${fpath[1]}/_foldlog"
+  foldlog completion fish > ~/.config/fish/completions/foldlog.fish
 
 Write it again after an upgrade. To try it first: source <(foldlog completion bash)"""
 
