@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import foldlog
 from cli.command import COMMAND, WAIT_S, environment
 from cli.serving import ANY_PORT, serving
 from foldlog.cli.main import main
+from foldlog.client.copying_batches import as_stored
 from foldlog.client.positions import TopicPartition
 from foldlog.spark.folds.declaration import load_folds
 from foldlog.views.bookmark import Bookmark, Position
@@ -180,14 +182,10 @@ def test_what_cannot_be_is_one_sentence(copy: Command, shop: Path, words: list[s
 
 
 def test_a_difference_is_told_and_nobody_is_moved(copy: Command, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from foldlog.client import copying_directory
-
-    real = copying_directory.as_stored
-
     def forgetful(data: memoryview, header: Any, from_offset: int) -> Any:
-        return [] if header.base_offset == 4 else real(data, header, from_offset)
+        return [] if header.base_offset == 4 else as_stored(data, header, from_offset)
 
-    monkeypatch.setattr(copying_directory, "as_stored", forgetful)
+    monkeypatch.setattr("foldlog.client.copying_directory.as_stored", forgetful)
     code, out, _ = copy("payments", "--from", "data", "--to", "copy")
     assert code == 1
     assert "DIFFERENT: 1 of the records at offsets 0 to 10 of the source are missing" in out
@@ -197,8 +195,6 @@ def test_a_difference_is_told_and_nobody_is_moved(copy: Command, shop: Path, mon
 
 def test_ctrl_c_says_how_to_go_on(shop: Path) -> None:
     """The terminal's signal reaches it while it waits for a broker that accepts and says nothing."""
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as silent:
         words = ["copy", "payments", "--from", "data", "--to", f"127.0.0.1:{silent.getsockname()[1]}"]
         with subprocess.Popen(

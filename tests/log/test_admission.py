@@ -177,3 +177,26 @@ def test_an_idempotent_client_is_answered_once_for_a_batch_sent_twice() -> None:
     first = small.partition.append(framed(some(b"a", b"b", **fields))[1], foreign=True)
     again = small.partition.append(framed(some(b"a", b"b", **fields))[1], foreign=True)
     assert (again.base_offset, again.next_offset, again.is_duplicate) == (0, first.next_offset, True)
+
+
+def test_what_another_log_stored_keeps_its_holes_its_codec_and_its_size() -> None:
+    """A compacted topic that compresses anew, and takes nothing so large from a client, gets batches as they were."""
+    source = SmallPartition()
+    batch = pack([(1_000, b"k%d" % (number % 2), b"v" * 100, ()) for number in range(9)], Compression.GZIP)
+    source.partition.append(batch)
+    source.partition.sync()
+    keys = KeyMap(10)
+    keys.add(source.partition.read(0).data)
+    held, _ = compact(
+        source.partition.read(0).data, keys, now_ms=2_000, delete_retention_ms=0, mapped_end=9, keep_last=True
+    )
+    target = SmallPartition(compact=True, compression=int(Compression.ZSTD), max_message_bytes=70)
+    appended = target.partition.append(bytearray(held), stored=True)
+    target.partition.wait_acknowledged(appended.next_offset)
+    assert appended.next_offset == 9
+    assert [record.offset for record in read_all(target.partition)] == [7, 8]
+    assert walk(target.partition.read(0).data).headers[0].compression == Compression.GZIP
+    for damaged, why in ((held[:-1], "cut off"), (held[:-1] + bytes([held[-1] ^ 1]), "CRC-32C")):
+        with pytest.raises(InvalidBatch, match=why):
+            target.partition.append(bytearray(damaged), stored=True)
+    assert target.partition.log_end_offset == 9

@@ -96,7 +96,7 @@ def _report(arguments: argparse.Namespace) -> Report | None:
 
 
 def _copy(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
-    bar = _bar("copying", sum(plan.remaining for plan in plans))
+    bar = _bar("copying offsets", sum(plan.remaining for plan in plans))
     try:
         for plan in plans:
             report.copied[plan.span.route] = copying.copy(plan, bar.advance)
@@ -106,7 +106,7 @@ def _copy(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
 
 def _check(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
     offsets = [one.offsets for one in report.copied.values()]
-    bar = _bar("checking", sum(one.end.source - one.points[0].source for one in offsets))
+    bar = _bar("checking offsets", sum(one.end.source - one.points[0].source for one in offsets))
     try:
         for plan in plans:
             route = plan.span.route
@@ -116,7 +116,7 @@ def _check(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
 
 
 def _bar(doing: str, total: int) -> ProgressBar:
-    return ProgressBar(sys.stderr, doing, total, amount=lambda count: f"{count:,} offsets")
+    return ProgressBar(sys.stderr, doing, total, amount=lambda count: f"{count:,}")
 
 
 def _move_readers(arguments: argparse.Namespace, copying: Copying, report: Report) -> None:
