@@ -44,9 +44,14 @@ def free_port() -> int:
     raise DemoFailed(f"every port below {lowest_given_out} of 127.0.0.1 is taken; end something that listens there")
 
 
-def environment() -> dict[str, str]:
-    """What processes are given: everything but FOLDLOG_* variables, which are meant for the demo itself."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("FOLDLOG_")}
+def environment(scratch: Path) -> dict[str, str]:
+    """What processes are given: everything but FOLDLOG_* variables, which are meant for the demo itself.
+
+    Their temporary files go to `scratch`: a JVM that is killed leaves libraries and block files behind.
+    """
+    given = {name: value for name, value in os.environ.items() if not name.startswith("FOLDLOG_")}
+    java = f'{given.get("SPARK_SUBMIT_OPTS", "")} -Djava.io.tmpdir="{scratch}"'.strip()
+    return {**given, "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "SPARK_SUBMIT_OPTS": java}
 
 
 class Member:
@@ -112,6 +117,8 @@ class Crew:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._scratch = directory / "tmp"
+        self._scratch.mkdir()
         self._members: list[Member] = []
         self._watchdog = subprocess.Popen(
             [sys.executable, "-m", "foldlog.demo.watchdog", str(directory)],
@@ -140,7 +147,7 @@ class Crew:
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 cwd=cwd or self.directory,
-                env=environment(),
+                env=environment(self._scratch),
                 user=user,
                 start_new_session=True,
                 text=True,

@@ -75,10 +75,7 @@ def _set_stage(options: Options, machine: Machine, crew: Crew, screen: Screen, c
         broker = Broker(crew, crew.directory / "data")
         screen.command(f"foldlog serve data --listen {broker.bootstrap} --console {broker.console}")
         screen.say(broker.start())
-        database = None
-        if machine.postgres is not None:
-            screen.say("PostgreSQL is installed here: a server is started for one of the views.")
-            database = start_postgres(crew, machine.postgres)
+        database = _database(crew, machine, screen)
         writer = Writer(broker.bootstrap, options.rate)
         ending.callback(writer.stop)
         slow_per_s = max(1, options.rate // SLOW_PART)
@@ -97,6 +94,19 @@ def _set_stage(options: Options, machine: Machine, crew: Crew, screen: Screen, c
         ending.callback(Ticker(observer, screen).stop)
         log = ending.enter_context(foldlog.open(broker.directory, mode="r"))
         yield Stage(screen, checklist, broker, writer, readers, observer, Prices(broker), pipeline, log)
+
+
+def _database(crew: Crew, machine: Machine, screen: Screen) -> str | None:
+    """Where the mirror goes: the URL of a PostgreSQL, None for SQLite."""
+    if machine.postgres is None:
+        screen.say("PostgreSQL's server is not installed here: the table is in SQLite.")
+        return None
+    screen.say("PostgreSQL is installed here: a server is started for one of the views.")
+    try:
+        return start_postgres(crew, machine.postgres)
+    except (DemoFailed, OSError) as error:
+        screen.say(f"It does not start ({error}), so the table is in SQLite.")
+        return None
 
 
 def _stay_open(stage: Stage) -> None:
