@@ -11,6 +11,7 @@ from foldlog.errors import (
     DirectoryLocked,
     GroupNotEmpty,
     LogNotFound,
+    ReadOnly,
     TopicExists,
     UnknownGroup,
     UnknownPartition,
@@ -37,7 +38,11 @@ PIPE_CLOSED: Final = 141
 _CODES: Final[tuple[tuple[tuple[type[Exception], ...], int], ...]] = (
     ((CallerError,), USAGE),
     ((LogNotFound, UnknownGroup, UnknownPartition, UnknownTopic), NOT_FOUND),
-    ((BrokerUnreachable, CoordinatorUnavailable, DirectoryLocked, WaitTimeout, WriterUnreachable), UNREACHABLE),
+    (
+        # ReadOnly is what the writer of a directory does not do for others.
+        (BrokerUnreachable, CoordinatorUnavailable, DirectoryLocked, ReadOnly, WaitTimeout, WriterUnreachable),
+        UNREACHABLE,
+    ),
     ((GroupNotEmpty, TopicExists), IN_THE_WAY),
 )
 

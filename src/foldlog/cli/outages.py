@@ -27,6 +27,8 @@ class Outages:
             return
         self._is_cut_off = is_cut_off
         if is_cut_off:
-            remark(f"note: nobody answers at {self._where} any more; reading goes on when somebody does, Ctrl-C ends it")
+            remark(
+                f"note: nobody answers at {self._where} any more; reading goes on when somebody does, Ctrl-C ends it"
+            )
         else:
             remark(f"note: {self._where} answers again")
