@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,6 +105,22 @@ def test_a_job_runs_when_its_time_has_come_and_again_when_it_asks() -> None:
     clock.advance(1)
     assert maintenance.run_due() == [Job.RETENTION]
     assert work.runs == 2
+
+
+def test_an_interrupt_while_the_thread_is_started_does_not_keep_the_log_from_closing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(_thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    work = Recorder()
+    maintenance = Maintenance(SimClock(), {Job.FLUSH: work}, fail, "upkeep")
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        maintenance.schedule(Job.FLUSH, 0)
+    maintenance.stop()
+    assert maintenance.is_stopping
+    assert (maintenance.run_due(), work.runs) == ([], 0)
 
 
 def test_the_earlier_of_two_wishes_counts() -> None:

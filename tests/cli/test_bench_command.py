@@ -61,7 +61,7 @@ def test_a_log_keeps_its_own_topics_and_nothing_else(tmp_path: Path, capsys: pyt
     assert main(["bench", *QUICK, "-d", str(tmp_path)]) == 0
     told = capsys.readouterr()
     assert [line.split("  ")[0] for line in told.out.splitlines()[1:]] == [*OF_THE_LOG, *OF_THE_DISK]
-    assert "BESIDE THE DISK" in told.err
+    assert "VS DISK" in told.err
     assert files_in(tmp_path) == before
     with foldlog.open(tmp_path, "r") as log:
         assert log.topics() == ["orders"]

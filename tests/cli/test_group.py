@@ -64,6 +64,13 @@ def test_a_dry_run_tells_from_where_to_where_and_how_much_is_read_again(orders: 
     assert (row["from"], row["to"], row["again"], row["skipped"]) == (8, 10, 0, 2)
 
 
+def test_where_a_place_is_not_what_was_written_a_note_says_so(orders: Terminal) -> None:
+    _, _, err = orders("group", "seek", "noted", "--to", "99", "--topic", "orders:1", "--dry-run")
+    assert err.splitlines()[0] == "note: orders-1 does not reach offset 99 yet; it ends at 10"
+    _, _, err = orders("group", "seek", "noted", "--to", "@2026-01-15", "--topic", "orders:1", "--dry-run")
+    assert err.startswith("note: 2026-01-15 is taken as local time")
+
+
 def test_what_cannot_be_moved_is_one_sentence(orders: Terminal) -> None:
     for code, words, told in (
         (exit_codes.NOT_FOUND, ("nobody", "--to", "start"), "there is no group 'nobody'"),

@@ -115,6 +115,8 @@ def test_a_time_without_a_zone_is_local_and_says_so() -> None:
         ("1 0", "is not a place"),
         ("1:2:3", "is not a place"),
         ("--5", "is not a place"),
+        ("\u0663", "is not a place"),  # an Arabic three: digits are those of ASCII
+        ("@-\u0663h", "is not a time"),
         ("-6h", "a time begins with @, as in @-6h"),
         ("6h", "a time begins with @, as in @-6h"),
         ("2026-01-15T10:30", "a time begins with @, as in @2026-01-15T10:30"),

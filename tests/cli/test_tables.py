@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import sys
 
 import pytest
 
+from foldlog.cli.output import remark
 from foldlog.cli.tables import Column, has_colours, show, table_lines
 from foldlog.cli.topic_facts import parse_settings, setting_text
 from foldlog.cli.units import duration_text, parse_duration_ms, parse_size_bytes, size_text
@@ -115,7 +117,7 @@ def test_settings_take_times_and_sizes_and_nothing_means_the_default() -> None:
     for wrong in ("retention.ms", "=1", " =1"):
         with pytest.raises(InvalidArgument, match="is not -c NAME=VALUE"):
             parse_settings([wrong])
-    with pytest.raises(InvalidArgument, match=r"retention\.ms= 'soon' is not a time"):
+    with pytest.raises(InvalidArgument, match=r"retention\.ms='soon' is not a time"):
         parse_settings(["retention.ms=soon"])
 
 
@@ -125,3 +127,11 @@ def test_a_setting_is_shown_with_what_a_person_calls_it() -> None:
     assert setting_text("max.message.bytes", "1048588") == "1048588", "it is not quite 1.0 MiB"
     assert setting_text("cleanup.policy", "delete") == "delete"
     assert setting_text("retention.ms", "500") == "500"
+
+
+def test_a_remark_on_a_terminal_breaks_between_words_and_keeps_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "10")
+    remark("\nthree records written")
+    assert screen.getvalue() == "\nthree\nrecords\nwritten\n"

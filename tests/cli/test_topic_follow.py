@@ -12,11 +12,13 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from cli.command import COMMAND, WAIT_S, environment
 from cli.record_places import RecordPlace, all_places
+from cli.serving import ANY_PORT, serving
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +94,28 @@ def test_following_reads_what_there_is_and_what_arrives_also_in_partitions_that_
             either.did("produce", topic, "-p", "1", stdin=b"grown\n")
             assert read_lines(consume, 1) == [b"1@0 grown\n"]
         assert interrupted(consume) == (b"", b"")
+
+
+@pytest.mark.parametrize("more", [(), ("--group", "readers")], ids=["alone", "group"])
+def test_a_broker_that_goes_away_is_told_of_once_and_reading_goes_on_when_it_is_back(
+    tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    data = str(tmp_path / "data")
+    with serving(data, *ANY_PORT, "--create", "orders") as first:
+        host, port = first.address
+        place = RecordPlace("broker", ("-b", f"{host}:{port}"))
+        place.did("produce", "orders", stdin=b"before\n")
+        with running(place, "consume", "orders", "-F", *more) as consume:
+            assert read_lines(consume, 1) == [b"before\n"]
+            assert first.end() == 0
+            assert consume.stderr is not None
+            gone = consume.stderr.readline().decode()
+            assert gone.startswith(f"note: nobody answers at {host}:{port} any more; "), gone
+            with serving(data, "--listen", f"{host}:{port}"):
+                assert consume.stderr.readline().decode() == f"note: {host}:{port} answers again\n"
+                place.did("produce", "orders", stdin=b"after\n")
+                assert read_lines(consume, 1) == [b"after\n"]
+                assert interrupted(consume) == (b"", b"")
 
 
 def test_an_interrupted_member_has_committed_what_it_printed(place: RecordPlace) -> None:

@@ -547,6 +547,28 @@ def test_a_full_disk_fails_the_futures_of_its_batch_and_sending_works_when_space
     with_faults(test)
 
 
+def test_an_error_that_leaves_the_block_is_not_told_again_by_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def test(log: foldlog.Log, files: FaultyFiles) -> None:
+        def failing(*, waits: bool) -> None:
+            with log.producer(linger_ms=FOREVER_MS, batch_records=1) as producer:
+                sent = producer.send("orders", b"lost")
+                if waits:
+                    sent.result(WAIT_S)
+                raise ZeroDivisionError("the caller's own")
+
+        files.fault = on_log_files(Kind.WRITE, errno.ENOSPC)
+        with pytest.raises(StorageFull):
+            failing(waits=True)
+        assert caplog.messages == []
+        with pytest.raises(ZeroDivisionError):
+            failing(waits=False)
+        (told,) = caplog.messages
+        assert told.startswith("closing the producer after ZeroDivisionError(")
+        files.fault = NO_FAULT
+
+    with_faults(test)
+
+
 def test_a_failed_sync_fails_everything_that_waited_for_it() -> None:
     def test(log: foldlog.Log, files: FaultyFiles) -> None:
         producer = log.producer(linger_ms=FOREVER_MS, batch_records=2)

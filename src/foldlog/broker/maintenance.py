@@ -6,6 +6,7 @@ and the job tried again later: the thread does not die of it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
@@ -181,6 +182,8 @@ class Maintenance:
             self._condition.notify_all()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            # Ctrl-C in the middle of its start leaves a thread that cannot be joined; it begins no job any more.
+            with contextlib.suppress(RuntimeError):
+                thread.join()
             with self._running:
                 return  # a caller of run_due has finished too

@@ -45,7 +45,7 @@ COLUMNS: Final = (
     Column("bytes_per_s", "BYTES/S", is_number=True, text=lambda value: f"{size_text(int(str(value)))}/s"),
     Column("p50_ms", "P50", is_number=True, text=lambda value: f"{value:.3f} ms"),
     Column("p99_ms", "P99", is_number=True, text=lambda value: f"{value:.3f} ms"),
-    Column("ratio", "BESIDE THE DISK", text=lambda value: f"{value:.2f} x"),
+    Column("ratio", "VS DISK", text=lambda value: f"{value:.2f} x"),
     Column("count", "COUNT", is_number=True, is_wide=True, text=lambda value: f"{value:,}"),
     Column("compared", "COMPARED", is_wide=True),
 )
@@ -230,5 +230,5 @@ def _explain(disk: Disk | None) -> None:
             "of a broker the disk cannot be seen: nothing is compared with it, and the network is part of every time"
         )
     else:
-        remark("BESIDE THE DISK: times as a multiple of one sync, speed as a share of one large write")
+        remark("VS DISK: times as a multiple of one sync, speed as a share of one large write")
     remark("what was just written is read from memory, not from the disk")

@@ -12,6 +12,7 @@ from foldlog.errors import (
     DirectoryLocked,
     GroupNotEmpty,
     LogNotFound,
+    ReadOnly,
     TopicExists,
     UnknownGroup,
     UnknownPartition,
@@ -38,7 +39,11 @@ PIPE_CLOSED: Final = 141
 _CODES: Final[tuple[tuple[tuple[type[Exception], ...], int], ...]] = (
     ((CallerError,), USAGE),
     ((LogNotFound, UnknownGroup, UnknownPartition, UnknownTopic), NOT_FOUND),
-    ((BrokerUnreachable, CoordinatorUnavailable, DirectoryLocked, WaitTimeout, WriterUnreachable), UNREACHABLE),
+    (
+        # ReadOnly is what the writer of a directory does not do for others.
+        (BrokerUnreachable, CoordinatorUnavailable, DirectoryLocked, ReadOnly, WaitTimeout, WriterUnreachable),
+        UNREACHABLE,
+    ),
     ((CopyConflict, GroupNotEmpty, TopicExists), IN_THE_WAY),
 )
 

@@ -73,7 +73,7 @@ def seek_group(arguments: argparse.Namespace) -> int:
     if spec.is_range:
         raise InvalidArgument(f"--to {arguments.to} is a range; say one place, from which the group goes on")
     if spec.note:
-        remark(spec.note)
+        remark(f"note: {spec.note}")
     with open_place(arguments, write=not arguments.dry_run) as log:
         moves = planned_moves(log, arguments.group, spec, arguments.topics)
         members = members_of(log, arguments.group)
@@ -112,7 +112,7 @@ def planned_moves(log: AnyLog, group: str, spec: PlaceSpec, topics: list[NamedPa
         numbers = {partition.partition for partition in chosen if partition.topic == topic}
         bounds = {number: at for number, at in log.offsets(topic).items() if number in numbers}
         for sentence in moved_starts(spec, topic, bounds):
-            remark(sentence)
+            remark(f"note: {sentence}")
         places = resolve(spec, log, topic, bounds=bounds)
         for partition in chosen:
             if partition.topic == topic:

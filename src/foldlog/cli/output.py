@@ -29,7 +29,9 @@ def remark(line: str) -> None:
     """
     if sys.stderr is not None and sys.stderr.isatty():
         columns, _ = shutil.get_terminal_size()
-        line = textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
+        line = "\n".join(
+            textwrap.fill(one, columns, break_long_words=False, break_on_hyphens=False) for one in line.split("\n")
+        )
     print(line, file=sys.stderr, flush=True)
 
 

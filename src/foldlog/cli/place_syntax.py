@@ -36,11 +36,11 @@ _DURATION: Final = r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+"
 _ZONE: Final = r"(?:Z|[+-]\d\d:?\d\d)"
 _DATE_TIME: Final = rf"\d{{4}}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{{1,6}})?)?{_ZONE}?)?"
 _MOMENT: Final = rf"(?:{_DATE_TIME}|\d{{13}}|\d{{10}}|-{_DURATION})"
-_TIMES: Final = re.compile(rf"(?P<start>{_MOMENT})?(?:(?P<colon>:)(?P<stop>{_MOMENT}|{_DURATION}|end)?)?")
-_OFFSETS: Final = re.compile(r"(?P<start>start|end|[+-]?\d+)?(?:(?P<colon>:)(?P<stop>start|end|[+-]?\d+)?)?")
+_TIMES: Final = re.compile(rf"(?P<start>{_MOMENT})?(?:(?P<colon>:)(?P<stop>{_MOMENT}|{_DURATION}|end)?)?", re.ASCII)
+_OFFSETS: Final = re.compile(r"(?P<start>start|end|[+-]?\d+)?(?:(?P<colon>:)(?P<stop>start|end|[+-]?\d+)?)?", re.ASCII)
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _HAS_ZONE: Final = re.compile(rf".*\d{_ZONE}")
-_LIKE_A_TIME: Final = re.compile(rf"-?{_DURATION}|\d{{4}}-\d.*")
+_LIKE_A_TIME: Final = re.compile(rf"-?{_DURATION}|\d{{4}}-\d.*", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BEGINS_WITH_MINUS: Final = re.compile(r"-\d.*")
 

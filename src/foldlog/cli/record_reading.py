@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.cli.outages import Outages
 from foldlog.cli.place_syntax import PlaceSpec, Span, moved_starts, resolve
 from foldlog.client.positions import Place, TopicPartition
 from foldlog.clock import Clock, SystemClock
@@ -132,8 +133,10 @@ def follow(log: AnyLog, wanted: Sequence[Reach], *, whole_topics: bool) -> Itera
             consumer.seek(topic, number, span.start)
             if span.stop is not None:
                 stops[TopicPartition(topic, number)] = span.stop
+        outages = Outages(log, consumer)
         while len(stops) < len(wanted) or _is_any_before(consumer, stops):
             records = consumer.poll(max_records=POLL_RECORDS, timeout_ms=POLL_MS)
+            outages.look(records)
             yield _before(records, stops) if stops else records
 
 

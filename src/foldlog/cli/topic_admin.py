@@ -35,7 +35,7 @@ from foldlog.cli.topic_facts import (
 )
 from foldlog.cli.units import size_text
 from foldlog.cli.wording import counted
-from foldlog.errors import InvalidArgument, InvalidConfig, TopicExists, UnknownTopic, brief_repr
+from foldlog.errors import FoldlogError, InvalidArgument, InvalidConfig, TopicExists, UnknownTopic, brief_repr
 
 if TYPE_CHECKING:
     from foldlog.cli.places import AnyLog
@@ -264,20 +264,35 @@ def create_topics(arguments: argparse.Namespace) -> int:
     settings = {name: value for name, value in parse_settings(arguments.settings).items() if value is not None}
     for name in arguments.topics:
         check_user_topic_name(name)  # before a directory is made for it
-    outcomes: list[Outcome] = []
+    names = list(dict.fromkeys(arguments.topics))
     with open_place(arguments, write=True, make=True) as log:
-        for name in arguments.topics:
-            try:
-                made, status = log.create_topic(name, arguments.partitions, settings), "created"
-            except TopicExists:
-                if not arguments.if_not_exists:
-                    raise
-                made, status = log.topic(name), "exists"
-            partitions = counted(made.partition_count, "partition")
-            told = f"{name}: created with {partitions}" if status == "created" else f"{name}: exists with {partitions}"
-            outcomes.append(Outcome(told, {"topic": name, "status": status, "partitions": made.partition_count}))
+        known = set(log.topics(include_internal=True))
+        there = [name for name in names if name in known]
+        if there and not arguments.if_not_exists:
+            raise TopicExists(there[0])  # before any of the others is made
+        outcomes: list[Outcome] = []
+        try:
+            for name in names:
+                outcomes.append(_created(log, name, arguments, settings))  # noqa: PERF401 kept when the next one fails
+        except FoldlogError:
+            if outcomes:
+                show_outcomes(arguments, outcomes)
+            raise
     show_outcomes(arguments, outcomes)
     return DONE
+
+
+def _created(log: AnyLog, name: str, arguments: argparse.Namespace, settings: Mapping[str, str]) -> Outcome:
+    try:
+        made, status = log.create_topic(name, arguments.partitions, settings), "created"
+    except TopicExists:
+        if not arguments.if_not_exists:
+            raise
+        made, status = log.topic(name), "exists"
+    return Outcome(
+        f"{name}: {status} with {counted(made.partition_count, 'partition')}",
+        {"topic": name, "status": status, "partitions": made.partition_count},
+    )
 
 
 def alter_topics(arguments: argparse.Namespace) -> int:

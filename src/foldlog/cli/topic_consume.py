@@ -115,6 +115,7 @@ def _check_group_options(arguments: argparse.Namespace) -> None:
 
 def _consume_as_group(arguments: argparse.Namespace, log: AnyLog, output: RecordOutput) -> None:
     from foldlog.cli.interrupts import Interrupts
+    from foldlog.cli.outages import Outages
     from foldlog.cli.record_reading import POLL_RECORDS, GroupReading
     from foldlog.client.positions import TopicPartition
 
@@ -131,9 +132,11 @@ def _consume_as_group(arguments: argparse.Namespace, log: AnyLog, output: Record
         Interrupts() as interrupts,
     ):
         reading = GroupReading(consumer)
+        outages = Outages(log, consumer)
         try:
             while left is None or left > 0:
                 records = reading.poll(POLL_RECORDS if left is None else min(left, POLL_RECORDS))
+                outages.look(records)
                 if records:
                     # Together: what is seen by whoever presses Ctrl-C is committed.
                     interrupts.is_put_off = True

@@ -112,7 +112,7 @@ def trim_topic(arguments: argparse.Namespace) -> int:
     if spec.is_range:
         raise InvalidArgument(f"--before {arguments.before} is a range; say one place, before which everything goes")
     if spec.note:
-        remark(spec.note)
+        remark(f"note: {spec.note}")
     with open_place(arguments, write=not arguments.dry_run) as log:
         rows = planned_trim(log, arguments.topic, spec, arguments.partition)
         removed = sum(int(str(row["removed"])) for row in rows)
@@ -162,7 +162,7 @@ def planned_trim(log: AnyLog, topic: str, spec: PlaceSpec, partitions: list[int]
 
 def compact_topics(arguments: argparse.Namespace) -> int:
     with open_place(arguments, write=not arguments.dry_run) as place:
-        log = _directory(place)
+        log = _directory(place, arguments)
         topics = _topics_to_compact(log, arguments)
         if arguments.dry_run:
             rows = [{"topic": topic, **partition.row()} for topic in topics for partition in partitions_of(log, topic)]
@@ -178,11 +178,13 @@ def compact_topics(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _directory(log: AnyLog) -> Log:
+def _directory(log: AnyLog, arguments: argparse.Namespace) -> Log:
     """What can be compacted from here."""
     from foldlog.client.log import Log
 
     if not isinstance(log, Log):
+        if arguments.recompress:
+            raise InvalidArgument("--recompress works on files that no broker serves; stop it, and say -d DIR")
         raise InvalidArgument("a broker compacts its topics by itself, when it is due; say -d DIR for a directory")
     return log
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from foldlog.errors import InvalidArgument
+from foldlog.errors import InvalidArgument, brief_repr
 
 _AMOUNT: Final = re.compile(r"(?P<count>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[a-zA-Z]*)")
 _TIME_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -41,7 +41,8 @@ def _parsed(text: str, units: dict[str, int], what: str, example: str) -> int:
     found = _AMOUNT.fullmatch(text.strip())
     scale = None if found is None else units.get(found["unit"].lower())
     if found is None or scale is None:
-        raise InvalidArgument(f"{what} {text!r} is not {example}")
+        sign = "" if what.endswith("=") else " "
+        raise InvalidArgument(f"{what}{sign}{brief_repr(text)} is not {example}")
     # Digits are multiplied as such: a float would lose the last ones of a large number.
     whole, _, fraction = found["count"].partition(".")
     return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)

@@ -64,6 +64,17 @@ class Consumer:
         self._holds_one = False
         watch_forks(self)
 
+    def is_cut_off(self) -> bool:
+        """Whether nobody answers whom it reads from. It reads on by itself when somebody does; a directory always does.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     log.consumer().is_cut_off()
+        False
+        """
+        self._check_usable()
+        return False
+
     # --- what to read ---------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str] | str) -> None:

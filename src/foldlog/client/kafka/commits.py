@@ -68,6 +68,9 @@ class KafkaCommits:
             self._consumer = self._handles.consumer(self._library_settings(), self._trouble)
         return self._consumer
 
+    def is_cut_off(self) -> bool:
+        return self._handles.is_cut_off(self._trouble)
+
     def _library_settings(self) -> dict[str, object]:
         given, settings = self._handles.url.properties, self._settings
         made: dict[str, object] = {

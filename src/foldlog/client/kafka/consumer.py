@@ -36,6 +36,11 @@ class KafkaConsumer(Consumer):
         if topics is not None:
             self.subscribe(topics)
 
+    def is_cut_off(self) -> bool:
+        """Whether nobody in the cluster answers. Asks it where connections have broken, and waits some seconds then."""
+        super().is_cut_off()
+        return self.reading.is_cut_off()
+
     def subscribe(self, topics: Iterable[str] | str) -> None:
         """Read these topics, in place of what was read before. With a group, joins it: on return it has its share,
         unless other members keep the group waiting for long."""

@@ -161,6 +161,17 @@ class Handles:
             else:
                 return str(found.cluster_id or "")
 
+    def is_cut_off(self, trouble: Trouble) -> bool:
+        """Whether nobody answers, where connections have complained of it: librdkafka does not tell that it is over, so
+        the cluster is asked."""
+        if trouble.is_all_down:
+            try:
+                self.admin.describe_cluster(request_timeout=_TRY_S).result(2 * _TRY_S)
+            except (self.kafka_exception, FutureTimeoutError):
+                return True
+            trouble.is_all_down = False
+        return False
+
     def call(self, future: Future[Done], where: Where = Where()) -> Done:  # noqa: B008 a constant
         """What the cluster answers; the error that a directory's log would have raised."""
         try:

@@ -287,7 +287,8 @@ class KafkaProducer:
             self.close()
         except FoldlogError as failure:
             # The caller's own exception is what has to get out; this one is in the futures, too.
-            _log.warning("closing the producer after %r: some records were not written: %s", error, failure)
+            if str(failure) != str(error):
+                _log.warning("closing the producer after %r: some records were not written: %s", error, failure)
 
     def forked(self) -> None:
         """In a forked child: what this producer holds belongs to the parent, which still sends it."""
