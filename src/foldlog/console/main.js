@@ -9,8 +9,13 @@ const element = document.getElementById("room");
 let leave = null;
 let entering = 0;
 
+/** A part of the address; one that was typed badly is taken as it stands. */
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
+
 function address() {
-  const [name, ...path] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [name, ...path] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
   return { room: ROOMS.find((room) => room.name === name) ?? ROOMS[0], path };
 }
 

@@ -40,7 +40,7 @@ class Card {
     const figure = (name, value) => h("div", { class: "figure" }, value, h("span", {}, name));
     this.element = h("article", { class: "card fold-card", "data-fold": fold.fold, style: { "--hue": hue(`fold.${fold.fold}`) } },
       h("header", {}, h("h2", {}, fold.fold), h("span", { class: "chip kind" }, fold.kind), this.state), this.source,
-      h("div", { class: "figures" }, figure(term("lag", "behind"), this.numbers.lag), figure(term("rows", "rows/s"), this.numbers.speed), figure("rows", this.numbers.rows), figure(term("deadletter", "dead letters"), this.numbers.dead)),
+      h("div", { class: "figures" }, figure(term("lag", "behind"), this.numbers.lag), figure(term("rows", "rows/s"), this.numbers.speed), figure("rows written", this.numbers.rows), figure(term("deadletter", "dead letters"), this.numbers.dead)),
       this.spark, this.places, this.work, this.message, h("div", { class: "buttons" }, this.buttons, this.peekButton), this.peekPlace);
     this.update(fold);
   }

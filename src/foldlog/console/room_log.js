@@ -26,7 +26,8 @@ function policy(topic) {
 class LogRoom {
   constructor(element, path) {
     this.element = element;
-    this.topic = state.topics.get(path[0]) ?? this.first();
+    this.named = path[0] || null;
+    this.topic = this.find();
     this.strips = [];
     this.list = h("ul", {});
     this.picker = h("select", { "aria-label": "Topic", onchange: () => { location.hash = `#/log/${encodeURIComponent(this.picker.value)}`; } });
@@ -41,6 +42,8 @@ class LogRoom {
     this.build();
     if (this.topic && path[1] !== undefined && path[2] !== undefined) this.goTo(Number(path[1]), Number(path[2]));
   }
+
+  find() { return this.named ? state.topics.get(this.named) ?? null : this.first(); }
 
   /** Where nothing was asked for: the first topic of the user's own that holds something. */
   first() {
@@ -84,12 +87,12 @@ class LogRoom {
     const again = this.topic && state.topics.get(this.topic.name);
     if (!again || again.id !== this.topic.id || again.partitions.length !== this.topic.partitions.length) {
       this.listed = null;
-      this.topic = again ?? this.first();
+      this.topic = again ?? this.find();
       for (const strip of this.strips) strip.end();
       this.build();
     } else {
       this.topic = again;
-      for (const strip of this.strips) strip.sizeBytes = again.partitions[strip.number].size_bytes;
+      for (const strip of this.strips) strip.setSize(again.partitions[strip.number].size_bytes);
     }
     this.fillList();
   }
@@ -97,6 +100,10 @@ class LogRoom {
   build() {
     const { topic } = this;
     this.strips = [];
+    if (!topic && this.named) {
+      put(this.body, empty("This topic is not there", `There is no topic ${this.named}. If it is made, this page shows it at once.`, h("p", {}, h("a", { href: "#/topics" }, "All topics"))));
+      return;
+    }
     if (!topic) {
       put(this.body, empty("Nothing is written yet", "Make a topic and append to it; this page shows it at once.", h("p", {}, h("code", {}, `foldlog topic create payments -p 3 -b ${state.overview.bootstrap}`))));
       return;
