@@ -79,7 +79,7 @@ class Card {
       const text = `${DOING[doing.verb] ?? doing.verb}: ${short(doing.done)} of ${short(doing.total)} records`;
       put(this.work, h("label", {}, text, h("progress", { max: "1", value: String(share), "aria-label": text })));
     } else if (fold.command && !fold.command.is_taken && fold.is_live) put(this.work, h("p", { class: "notice" }, `Asked to ${fold.command.verb}; its runner takes it up after the range it is at.`));
-    else if (fold.result) put(this.work, h("div", { class: "notice" }, h("p", {}, sentence(fold.result)), this.lossButton(fold)));
+    else if (fold.result) put(this.work, h("div", { class: "notice" }, h("p", {}, sentence(fold.command?.verb === "rewind" ? `last rewind: ${fold.result}` : fold.result)), this.lossButton(fold)));
     else put(this.work);
     const notes = [fold.error && h("p", { class: "notice bad" }, sentence(fold.error))];
     if (fold.skipped) notes.push(h("p", { class: "notice warn" }, `${counted(fold.skipped, "record")} were skipped: the log no longer held them.`));
