@@ -82,3 +82,6 @@ export const commandLine = (text) => h("div", { class: "command" }, h("code", { 
 export const field = (label, input, hint) => h("label", { class: "field" }, h("span", { class: "field-name" }, label), input, hint && h("small", {}, hint));
 
 export const empty = (title, ...more) => h("div", { class: "empty" }, h("h2", {}, title), ...more.map((line) => (typeof line === "string" ? h("p", {}, line) : line)));
+
+/** The title where something cannot be shown: it is gone, or nobody answers. */
+export const missing = (error, what) => (error.status === 404 ? `This ${what} is not there` : `This ${what} cannot be shown now`);

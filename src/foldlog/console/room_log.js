@@ -146,19 +146,24 @@ class LogRoom {
   async jump(input) {
     const place = parsePlace(input.value, now());
     if (!place) { toast(`A place is ${HELP}.`, "bad"); return; }
+    if (place.time !== undefined) { await this.jumpToTime(Math.round(place.time)); return; }
     for (const strip of this.strips) {
       const { model } = strip;
       if (place.fromEnd === 0) strip.follow();
       else if (place.fromEnd !== undefined) strip.jump(model.end - place.fromEnd, 0.3);
       else if (place.fromStart !== undefined) strip.jump(model.start + place.fromStart, place.fromStart ? 0.3 : 0.1);
-      else if (place.offset !== undefined) { strip.jump(place.offset); if (place.offset >= model.start && place.offset < model.end) strip.selected = place.offset; }
-      else {
-        try {
-          const answer = await api.strip(strip.topic, strip.number, { at: Math.round(place.time), cells: 1 });
-          strip.jump(answer.cells[0]?.offset ?? answer.from, 0.3);
-        } catch (error) { toast(sentence(error.message), "bad"); return; }
-      }
+      else { strip.jump(place.offset); if (place.offset >= model.start && place.offset < model.end) strip.selected = place.offset; }
     }
+  }
+
+  /** All partitions at once: one after the other, the last of many would come long after the first. */
+  async jumpToTime(at) {
+    const find = async (strip) => {
+      const answer = await api.strip(strip.topic, strip.number, { at, cells: 1 });
+      if (!strip.isOver) strip.jump(answer.cells[0]?.offset ?? answer.from, 0.3);
+    };
+    const failed = (await Promise.allSettled(this.strips.map(find))).find((one) => one.reason);
+    if (failed) toast(sentence(failed.reason.message), "bad");
   }
 
   goTo(partition, offset) {

@@ -1,7 +1,7 @@
 // The room of topics: what each is set to, which files it is on disk, and a form that appends a test record.
 
 import * as api from "./api.js";
-import { empty, field, h, isBusy, put, toast } from "./dom.js";
+import { empty, field, h, isBusy, missing, put, toast } from "./dom.js";
 import { on, state } from "./store.js";
 import { term } from "./terms.js";
 import { counted, moment, number, rate, sentence, short, size, span } from "./words.js";
@@ -104,7 +104,7 @@ class TopicPage {
     } catch (error) {
       if (error.status !== 404 && this.topic) return; // the broker is away for a moment, which the pulse tells
       this.topic = null;
-      put(this.place, empty("This topic is not there", sentence(error.message), h("a", { href: "#/topics" }, "All topics")));
+      put(this.place, empty(missing(error, "topic"), sentence(error.message), h("a", { href: "#/topics" }, "All topics")));
     } finally { this.asking = false; }
   }
 

@@ -91,7 +91,10 @@ function listen() {
   source.onopen = () => { const again = state.overview && !state.connected; connected(true); if (again) refresh().catch(() => {}); };
   source.onerror = () => {
     connected(false);
-    if (own === source && own.readyState === EventSource.CLOSED) retry = setTimeout(listen, 2000);
+    if (own !== source || own.readyState !== EventSource.CLOSED) return;
+    retry = setTimeout(listen, 2000);
+    // Refused, not lost: a broker that was started again with another token asks for it on a page of its own.
+    api.overview().catch((error) => { if (error.status === 401) location.reload(); });
   };
 }
 
