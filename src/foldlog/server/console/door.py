@@ -42,7 +42,7 @@ def is_for_people(request: Request) -> bool:
 
 
 def is_link_from_elsewhere(request: Request) -> bool:
-    """Whether another site's link led here: then a browser brings no cookie, and would follow a redirect without one."""
+    """Whether another site's link led here: a browser brings no cookie with it, nor with a redirect that follows."""
     return request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}
 
 
