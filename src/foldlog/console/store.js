@@ -35,10 +35,19 @@ export async function refresh() {
   tell("groups");
 }
 
+let seeking = false;
+
+/** A topic that the overview did not have yet: it came between that and the first event. */
+function seek() {
+  if (seeking) return;
+  seeking = true;
+  refresh().catch(() => {}).finally(() => { seeking = false; });
+}
+
 function setEnds(changed) {
   for (const [name, partitions] of Object.entries(changed)) {
     const topic = state.topics.get(name);
-    if (!topic) continue;
+    if (!topic) { seek(); continue; }
     for (const [number, [start, end]] of Object.entries(partitions)) {
       const partition = topic.partitions[Number(number)];
       if (partition) { partition.start = start; partition.end = end; }
@@ -80,6 +89,7 @@ const HIDDEN_MS = 20000; // how long a page that nobody sees goes on listening
 let source = null;
 let retry = null;
 let resting = null;
+let hasListened = false;
 
 function listen() {
   clearTimeout(retry);
@@ -88,7 +98,7 @@ function listen() {
   const own = source;
   for (const [name, handle] of Object.entries(HANDLERS)) source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
   // After a broker's restart the topics may be others: what was known is asked for again.
-  source.onopen = () => { const again = state.overview && !state.connected; connected(true); if (again) refresh().catch(() => {}); };
+  source.onopen = () => { connected(true); if (hasListened) refresh().catch(() => {}); hasListened = true; };
   source.onerror = () => {
     connected(false);
     if (own !== source || own.readyState !== EventSource.CLOSED) return;
