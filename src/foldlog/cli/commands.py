@@ -7,7 +7,6 @@ import importlib
 import os
 import traceback
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import Final
 
 from foldlog import __version__
@@ -92,7 +91,7 @@ def parser_with(configured: Sequence[str]) -> CommandParser:
     commands = add_verbs(parser, "command")
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary)
-        if name in configured and find_spec(f"foldlog.cli.{name}") is not None:
+        if name in configured:
             importlib.import_module(f"foldlog.cli.{name}").configure(command)
     for each in all_parsers(parser):
         # Its default is left out, so that a verb's parser does not undo what stands before the verb.
