@@ -74,6 +74,23 @@ def test_records_that_compaction_takes_while_one_looks_become_a_gap(open_page: O
     assert after == [None, 7, 7]
 
 
+def test_a_jump_into_a_long_gap_shows_the_gap_and_what_is_beside_it(open_page: OpenPage) -> None:
+    page = open_page("#/log/accounts")
+    slots = page.evaluate(
+        """async () => {
+          const { StripModel } = await import("/console/strip_model.js");
+          const model = new StripModel("ledger", 0, 0, 3000);
+          model.show(0, 0.1);
+          const cells = [...Array(100).keys()].map((number) => ({ offset: 2900 + number }));
+          const answer = { edge: null, start: 0, end: 3000, from: 0, next: 3000, gaps: [[0, 2900]], cells };
+          while (model.wanted()) model.merge(answer);
+          return [...model.visible()].filter(({ offset }) => offset >= 0).map(({ offset, isGap }) => [offset, isGap]);
+        }"""
+    )
+    assert slots[0] == [0, True]
+    assert slots[1:19] == [[2900 + number, False] for number in range(18)]
+
+
 def test_a_page_that_nobody_sees_gives_its_connection_back(open_page: OpenPage) -> None:
     """A browser has six for a host: as many pages in the background would leave none for the one that is looked at."""
     page = open_page("#/topics", viewport={"width": 900, "height": 500})

@@ -88,7 +88,11 @@ async function begin() {
   addEventListener("hashchange", enter);
   await enter();
   // All rooms, once this one is shown: they open at once then, and also while the broker is away.
-  setTimeout(() => { for (const room of ROOMS) room.load().catch(() => {}); }, 1000);
+  // And sizes again: what was shown has opened its files, and they are known now.
+  setTimeout(() => {
+    for (const room of ROOMS) room.load().catch(() => {});
+    refresh().catch(() => {});
+  }, 1000);
   // Sizes and warnings are not part of the events: they are asked for now and then, while somebody looks.
   setInterval(() => { if (!document.hidden && state.connected) refresh().catch(() => {}); }, 15000);
 }

@@ -19,6 +19,7 @@ export class StripModel {
     this.edge = null;
     this.right = end + TAIL_SLOTS;
     this.following = true;
+    this.aim = null; // the place last jumped to, until all around it is known
     this.slots = 20;
     this.reach = 200;
     this.arrived = new Map(); // offset -> when it was first seen arriving, for its glow
@@ -57,6 +58,15 @@ export class StripModel {
     for (const cell of answer.cells) this.cells.set(cell.offset, cell);
     this.known.add(answer.from, answer.next);
     if (this.cells.size > KEPT_CELLS) this.prune();
+    this.settle();
+  }
+
+  /** A place that was jumped to may lie in a gap that nobody knew of, which takes up the room of one slot. */
+  settle() {
+    if (this.following) return;
+    if (this.aim) this.show(...this.aim);
+    else this.right = this.clamp(this.right);
+    if (!this.wanted()) this.aim = null;
   }
 
   prune() {
@@ -142,6 +152,7 @@ export class StripModel {
   clamp(right) { return Math.max(this.leftmost(), Math.min(this.rightmost(), right)); }
 
   scroll(slots) {
+    this.aim = null;
     const moved = slots < 0 ? this.back(this.right, -slots) : this.forward(this.right, slots);
     this.right = this.clamp(moved);
     this.following = this.right >= this.rightmost() - 0.01;
@@ -149,11 +160,15 @@ export class StripModel {
 
   /** Bring an offset to a share of the width, the middle unless told. */
   show(offset, share = 0.5) {
+    this.aim = [offset, share];
     this.right = this.clamp(this.forward(offset, this.slots * (1 - share)));
     this.following = this.right >= this.rightmost() - 0.01;
   }
 
-  follow() { this.following = true; }
+  follow() {
+    this.aim = null;
+    this.following = true;
+  }
 
   /** The end that is shown: when records come faster than they can be asked for, the last one that is known. */
   shownEnd() {
