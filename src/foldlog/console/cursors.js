@@ -115,9 +115,9 @@ class Flag {
       for (const name of ["pointerup", "pointercancel"]) this.button.removeEventListener(name, drop);
       pull = 0;
       this.isDragged = false;
+      const isOut = this.element.dataset.out !== "";
       if (next.type === "pointercancel") this.put(null);
-      else if (moved < 4) this.decide();
-      else if (this.draft !== null) this.decide();
+      else if (moved < 4 || this.draft !== null || isOut) this.decide();
     };
     this.button.setPointerCapture(event.pointerId);
     this.button.addEventListener("pointermove", drag);

@@ -87,3 +87,6 @@ export const heads = (...columns) => h("thead", {}, h("tr", {}, columns.map((one
 export const card = (title, ...children) => h("section", { class: "card" }, h("header", {}, h("h2", {}, title)), ...children);
 
 export const empty = (title, ...more) => h("div", { class: "empty" }, h("h2", {}, title), ...more.map((line) => (typeof line === "string" ? h("p", {}, line) : line)));
+
+/** The title where something cannot be shown: it is gone, or nobody answers. */
+export const missing = (error, what) => (error.status === 404 ? `This ${what} is not there` : `This ${what} cannot be shown now`);

@@ -8,9 +8,17 @@ import { forgetPalette } from "./strip_paint.js";
 const element = document.getElementById("room");
 let leave = null;
 let entering = 0;
+let isOutside = false; // the room could not be fetched: the broker was away
+
+const away = (text) => h("div", { class: "empty" }, h("h1", {}, "The broker does not answer"), h("p", {}, text), h("button", { class: "button", type: "button", onclick: () => location.reload() }, "Try again"));
+
+/** A part of the address; one that was typed badly is taken as it stands. */
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
 
 function address() {
-  const [name, ...path] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [name, ...path] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
   return { room: ROOMS.find((room) => room.name === name) ?? ROOMS[0], path };
 }
 
@@ -21,9 +29,12 @@ async function enter() {
     if (link.dataset.room === room.name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const module = await room.load();
+  const module = await room.load().catch(() => null);
   if (turn !== entering) return;
   leave?.();
+  leave = null;
+  isOutside = !module;
+  if (isOutside) { put(element, away("This part of the page comes from the broker too, and is shown when it is back.")); return; }
   put(element);
   document.title = `${room.title} · foldlog`;
   element.dataset.room = room.name;
@@ -67,12 +78,17 @@ async function begin() {
   try {
     await start();
   } catch (error) {
-    put(element, h("div", { class: "empty" }, h("h1", {}, "The broker does not answer"), h("p", {}, error.message), h("button", { class: "button", type: "button", onclick: () => location.reload() }, "Try again")));
+    put(element, away(error.message));
     return;
   }
-  document.getElementById("read-only").hidden = !state.overview.read_only;
+  const mode = () => { document.getElementById("read-only").hidden = !state.overview.read_only; };
+  mode();
+  on("topics", mode); // a broker that was started again may be in another mode
+  on("connection", (isThere) => { if (isThere && isOutside) enter(); });
   addEventListener("hashchange", enter);
   await enter();
+  // All rooms, once this one is shown: they open at once then, and also while the broker is away.
+  setTimeout(() => { for (const room of ROOMS) room.load().catch(() => {}); }, 1000);
   // Sizes and warnings are not part of the events: they are asked for now and then, while somebody looks.
   setInterval(() => { if (!document.hidden && state.connected) refresh().catch(() => {}); }, 15000);
 }

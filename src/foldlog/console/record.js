@@ -21,22 +21,25 @@ function coloured(text) {
   return [...out, text.slice(last)];
 }
 
+const DEPTH_MAX = 40; // indented further, a value that is nothing but brackets would become a text of gigabytes
+
 /** Indents JSON without reading its numbers: one that JavaScript cannot hold exactly is shown as it was written. */
 export function indent(text) {
   JSON.parse(text);
   let depth = 0;
+  const line = () => `\n${"  ".repeat(Math.min(depth, DEPTH_MAX))}`;
   return text.replace(/"(?:\\.|[^"\\])*"|[{}[\],:]|\s+/g, (part, at) => {
     if (part[0] === '"') return part;
     if (/\s/.test(part[0])) return "";
     if (part === ":") return ": ";
-    if (part === ",") return `,\n${"  ".repeat(depth)}`;
+    if (part === ",") return `,${line()}`;
     if (part === "{" || part === "[") {
       if (/^\s*[}\]]/.test(text.slice(at + 1, at + 200))) { depth += 1; return part; }
       depth += 1;
-      return `${part}\n${"  ".repeat(depth)}`;
+      return `${part}${line()}`;
     }
     depth -= 1;
-    return /[{[]\s*$/.test(text.slice(Math.max(0, at - 200), at)) ? part : `\n${"  ".repeat(depth)}${part}`;
+    return /[{[]\s*$/.test(text.slice(Math.max(0, at - 200), at)) ? part : `${line()}${part}`;
   });
 }
 

@@ -40,7 +40,7 @@ class Card {
     const figure = (name, value) => h("div", { class: "figure" }, value, h("span", {}, name));
     this.element = h("article", { class: "card fold-card", "data-fold": fold.fold, style: { "--hue": hue(`fold.${fold.fold}`) } },
       h("header", {}, h("h2", {}, fold.fold), h("span", { class: "chip kind" }, fold.kind), this.state), this.source,
-      h("div", { class: "figures" }, figure(term("lag", "behind"), this.numbers.lag), figure(term("rows", "rows/s"), this.numbers.speed), figure("rows", this.numbers.rows), figure(term("deadletter", "dead letters"), this.numbers.dead)),
+      h("div", { class: "figures" }, figure(term("lag", "behind"), this.numbers.lag), figure(term("rows", "rows/s"), this.numbers.speed), figure("rows written", this.numbers.rows), figure(term("deadletter", "dead letters"), this.numbers.dead)),
       this.spark, this.places, this.work, this.message, h("div", { class: "buttons" }, this.buttons, this.peekButton), this.peekPlace);
     this.update(fold);
   }
@@ -79,7 +79,7 @@ class Card {
       const text = `${DOING[doing.verb] ?? doing.verb}: ${short(doing.done)} of ${short(doing.total)} records`;
       put(this.work, h("label", {}, text, h("progress", { max: "1", value: String(share), "aria-label": text })));
     } else if (fold.command && !fold.command.is_taken && fold.is_live) put(this.work, h("p", { class: "notice" }, `Asked to ${fold.command.verb}; its runner takes it up after the range it is at.`));
-    else if (fold.result) put(this.work, h("div", { class: "notice" }, h("p", {}, sentence(fold.result)), this.lossButton(fold)));
+    else if (fold.result) put(this.work, h("div", { class: "notice" }, h("p", {}, sentence(fold.command?.verb === "rewind" ? `last rewind: ${fold.result}` : fold.result)), this.lossButton(fold)));
     else put(this.work);
     const notes = [fold.error && h("p", { class: "notice bad" }, sentence(fold.error))];
     if (fold.skipped) notes.push(h("p", { class: "notice warn" }, `${counted(fold.skipped, "record")} were skipped: the log no longer held them.`));
@@ -145,7 +145,7 @@ export function enter(element, path) {
       if (card) { if (!isSelected(card.element)) card.update(fold); }
       else { const made = new Card(fold); cards.set(fold.fold, made); grid.append(made.element); if (path[0] === fold.fold && fold.can_peek) made.togglePeek(); }
     }
-    if (!cards.size) put(grid, grid.querySelector(".empty") ?? empty("No folds yet", "Declare them in a Python file, run it, and each view has its card here.", commandLine("foldlog fold run folds.py -d data")));
+    if (!cards.size) put(grid, grid.querySelector(".empty") ?? empty("No folds yet", "Declare them in a Python file, run it, and each view has its card here.", commandLine(`foldlog fold run folds.py -b ${state.overview.bootstrap}`)));
     else grid.querySelector(".empty")?.remove();
   };
   show();

@@ -1,7 +1,7 @@
 // The room of groups: who reads, which partitions each member has, and how far behind they are.
 
 import * as api from "./api.js";
-import { card, empty, h, heads, isBusy, put } from "./dom.js";
+import { card, empty, h, heads, isBusy, missing, put } from "./dom.js";
 import { hue, now, on, state } from "./store.js";
 import { term } from "./terms.js";
 import { ago, counted, number, sentence, short } from "./words.js";
@@ -51,7 +51,7 @@ async function showOne(place, name) {
       h("p", { class: "quiet" }, `${group.state}, ${counted(group.members.length, "member")}, ${counted(lagOf(group), "record")} behind. `, "Drag its cursor in the log to ", term("rewind"), " it.")),
     card("Cursors", cursors(group)), card("Members", members(group)));
   } catch (error) {
-    put(place, empty("This group is not there", sentence(error.message), h("a", { href: "#/groups" }, "All groups")));
+    put(place, empty(missing(error, "group"), sentence(error.message), h("a", { href: "#/groups" }, "All groups")));
   }
 }
 

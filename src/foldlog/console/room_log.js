@@ -26,7 +26,8 @@ function policy(topic) {
 class LogRoom {
   constructor(element, path) {
     this.element = element;
-    this.topic = state.topics.get(path[0]) ?? this.first();
+    this.named = path[0] || null;
+    this.topic = this.find();
     this.strips = [];
     this.list = h("ul", {});
     this.picker = h("select", { "aria-label": "Topic", onchange: () => { location.hash = `#/log/${encodeURIComponent(this.picker.value)}`; } });
@@ -41,6 +42,8 @@ class LogRoom {
     this.build();
     if (this.topic && path[1] !== undefined && path[2] !== undefined) this.goTo(Number(path[1]), Number(path[2]));
   }
+
+  find() { return this.named ? state.topics.get(this.named) ?? null : this.first(); }
 
   /** Where nothing was asked for: the first topic of the user's own that holds something. */
   first() {
@@ -84,12 +87,12 @@ class LogRoom {
     const again = this.topic && state.topics.get(this.topic.name);
     if (!again || again.id !== this.topic.id || again.partitions.length !== this.topic.partitions.length) {
       this.listed = null;
-      this.topic = again ?? this.first();
+      this.topic = again ?? this.find();
       for (const strip of this.strips) strip.end();
       this.build();
     } else {
       this.topic = again;
-      for (const strip of this.strips) strip.sizeBytes = again.partitions[strip.number].size_bytes;
+      for (const strip of this.strips) strip.setSize(again.partitions[strip.number].size_bytes);
     }
     this.fillList();
   }
@@ -97,6 +100,10 @@ class LogRoom {
   build() {
     const { topic } = this;
     this.strips = [];
+    if (!topic && this.named) {
+      put(this.body, empty("This topic is not there", `There is no topic ${this.named}. If it is made, this page shows it at once.`, h("p", {}, h("a", { href: "#/topics" }, "All topics"))));
+      return;
+    }
     if (!topic) {
       put(this.body, empty("Nothing is written yet", "Make a topic and append to it; this page shows it at once.", h("p", {}, h("code", {}, `foldlog topic create payments -p 3 -b ${state.overview.bootstrap}`))));
       return;
@@ -139,19 +146,24 @@ class LogRoom {
   async jump(input) {
     const place = parsePlace(input.value, now());
     if (!place) { toast(`A place is ${HELP}.`, "bad"); return; }
+    if (place.time !== undefined) { await this.jumpToTime(Math.round(place.time)); return; }
     for (const strip of this.strips) {
       const { model } = strip;
       if (place.fromEnd === 0) strip.follow();
       else if (place.fromEnd !== undefined) strip.jump(model.end - place.fromEnd, 0.3);
       else if (place.fromStart !== undefined) strip.jump(model.start + place.fromStart, place.fromStart ? 0.3 : 0.1);
-      else if (place.offset !== undefined) { strip.jump(place.offset); if (place.offset >= model.start && place.offset < model.end) strip.selected = place.offset; }
-      else {
-        try {
-          const answer = await api.strip(strip.topic, strip.number, { at: Math.round(place.time), cells: 1 });
-          strip.jump(answer.cells[0]?.offset ?? answer.from, 0.3);
-        } catch (error) { toast(sentence(error.message), "bad"); return; }
-      }
+      else { strip.jump(place.offset); if (place.offset >= model.start && place.offset < model.end) strip.selected = place.offset; }
     }
+  }
+
+  /** All partitions at once: one after the other, the last of many would come long after the first. */
+  async jumpToTime(at) {
+    const find = async (strip) => {
+      const answer = await api.strip(strip.topic, strip.number, { at, cells: 1 });
+      if (!strip.isOver) strip.jump(answer.cells[0]?.offset ?? answer.from, 0.3);
+    };
+    const failed = (await Promise.allSettled(this.strips.map(find))).find((one) => one.reason);
+    if (failed) toast(sentence(failed.reason.message), "bad");
   }
 
   goTo(partition, offset) {

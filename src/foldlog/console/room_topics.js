@@ -1,7 +1,7 @@
 // The room of topics: what each is set to, which files it is on disk, and a form that appends a test record.
 
 import * as api from "./api.js";
-import { card, empty, field, h, heads, isBusy, put, toast } from "./dom.js";
+import { card, empty, field, h, heads, isBusy, missing, put, toast } from "./dom.js";
 import { on, state } from "./store.js";
 import { term } from "./terms.js";
 import { counted, moment, number, rate, sentence, short, size, span } from "./words.js";
@@ -24,14 +24,15 @@ function table() {
       h("th", { scope: "row" }, h("a", { href: link(topic.name) }, topic.name)), h("td", { class: "num mono minor" }, number(topic.partitions.length)), h("td", { class: "num mono" }, short(records(topic))), h("td", { class: "num mono" }, size(bytesOf(topic))), h("td", { class: "num mono" }, rate(topic.records_per_s ?? 0)), h("td", {}, retained(topic)))))));
 }
 
-/** Segments as blocks, each as wide as its share of the bytes. */
+/** Segments as blocks, each as wide as its share of the bytes. Of very many, the newest. */
 function segments(partition) {
+  if (partition.error) return h("div", { class: "segment-row" }, h("span", { class: "mono quiet" }, String(partition.partition)), h("p", { class: "notice bad" }, sentence(partition.error)));
   const total = Math.max(1, partition.segments.reduce((sum, one) => sum + one.size_bytes, 0));
   return h("div", { class: "segment-row" }, h("span", { class: "mono quiet" }, String(partition.partition)),
     h("div", { class: "segments" }, partition.segments.map((one) => {
       const text = `${number(one.base_offset)} to ${number(one.next_offset)}, ${size(one.size_bytes)}${one.first_ms > 0 ? `, ${moment(one.first_ms)} to ${moment(one.last_ms)}` : ""}${one.is_active ? ", being written" : ""}`;
       return h("span", { class: one.is_active ? "segment active" : "segment", style: { "flex-grow": String(Math.max(0.02, one.size_bytes / total)) }, title: text, role: "img", "aria-label": text });
-    })), h("span", { class: "mono quiet" }, `${counted(partition.segments.length, "file")}, ${size(total)}`));
+    })), h("span", { class: "mono quiet" }, `${counted(partition.segment_count, "file")}, ${size(partition.size_bytes)}`));
 }
 
 function configs(entries) {
@@ -68,23 +69,67 @@ function produceForm(topic) {
       h("div", { class: "buttons" }, done, go)));
 }
 
-async function showOne(place, name) {
-  try {
-    const topic = await api.topic(name);
-    const total = bytesOf(topic);
-    put(place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/topics" }, "Topics")), h("h1", {}, name),
-      h("p", { class: "quiet" }, `${counted(topic.partitions.length, "partition")}, ${short(records(topic))} offsets, ${size(total)} on disk. `, h("a", { href: `#/log/${encodeURIComponent(name)}` }, "Show the log"))),
-    h("section", { class: "card" }, h("header", {}, h("h2", {}, term("segment", "Segments"), " on disk"), h("small", { class: "quiet" }, "oldest left; the last one is being written")), topic.partitions.map(segments)),
-    h("div", { class: "cards" }, produceForm(topic), configs(topic.configs)));
-  } catch (error) {
-    put(place, empty("This topic is not there", sentence(error.message), h("a", { href: "#/topics" }, "All topics")));
+const AGAIN_MS = 2000;
+
+/** What one topic has on disk and is set to. Looks again while it grows, and leaves alone what somebody fills in. */
+class TopicPage {
+  constructor(place, name) {
+    Object.assign(this, { place, name });
+    this.numbers = h("span", {});
+    this.files = h("div", { class: "segment-rows" });
+    this.off = on("rates", () => this.again());
+    this.offTopics = on("topics", () => this.again());
+    this.ask();
   }
+
+  /** At most every two seconds, and only for a topic that has changed: each look reads the ends of its files. */
+  again() {
+    const known = state.topics.get(this.name);
+    const place = known && JSON.stringify(known.partitions.map((one) => [one.start, one.end, one.size_bytes]));
+    if (known && this.topic) this.showNumbers({ ...this.topic, records_per_s: known.records_per_s, bytes_per_s: known.bytes_per_s });
+    if (place === this.shown || this.asking || Date.now() - this.askedAt < AGAIN_MS) return;
+    this.shown = place;
+    this.ask();
+  }
+
+  async ask() {
+    this.asking = true;
+    this.askedAt = Date.now();
+    try {
+      const topic = await api.topic(this.name);
+      if (this.topic?.id !== topic.id || this.topic.partitions.length !== topic.partitions.length) this.build(topic);
+      this.topic = topic;
+      this.showNumbers(topic);
+      if (!isBusy(this.files)) put(this.files, topic.partitions.map(segments));
+    } catch (error) {
+      if (error.status !== 404 && this.topic) return; // the broker is away for a moment, which the pulse tells
+      this.topic = null;
+      put(this.place, empty(missing(error, "topic"), sentence(error.message), h("a", { href: "#/topics" }, "All topics")));
+    } finally { this.asking = false; }
+  }
+
+  build(topic) {
+    put(this.place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/topics" }, "Topics")), h("h1", {}, this.name),
+      h("p", { class: "quiet" }, this.numbers, " ", h("a", { href: `#/log/${encodeURIComponent(this.name)}` }, "Show the log"))),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, term("segment", "Segments"), " on disk"), h("small", { class: "quiet" }, "oldest left; the last one is being written")), this.files),
+    h("div", { class: "cards" }, produceForm(topic), configs(topic.configs)));
+  }
+
+  showNumbers(topic) {
+    const speed = topic.records_per_s > 0.05 ? `${rate(topic.records_per_s)} records/s, ${size(Math.round(topic.bytes_per_s ?? 0))}/s` : "quiet now";
+    put(this.numbers, `${counted(topic.partitions.length, "partition")}, ${short(records(topic))} offsets, ${size(bytesOf(topic))} on disk, ${speed}.`);
+  }
+
+  leave() { this.off(); this.offTopics(); }
 }
 
 export function enter(element, path) {
   const place = h("div", { class: "page" });
   put(element, place);
-  if (path[0]) { showOne(place, path[0]); return null; }
+  if (path[0]) {
+    const page = new TopicPage(place, path[0]);
+    return () => page.leave();
+  }
   const body = h("div", {});
   put(place, h("div", { class: "room-head" }, h("h1", {}, "Topics"), h("p", { class: "quiet" }, "Where ", term("producer", "producers"), " append. ", term("order", "Order holds in each partition"), ".")), body);
   const show = () => { if (!isBusy(body)) put(body, table()); };

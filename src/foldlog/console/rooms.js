@@ -1,6 +1,6 @@
 // The rooms of the console, in the order of the navigation. A room is a module that exports `enter(element, path)`, which
-// fills the element and gives the function that leaves it; it is fetched when it is first entered. `tab` is a shorter
-// title for the navigation of a phone, which has little room.
+// fills the element and gives the function that leaves it; it is fetched when it is first entered, or a moment after the
+// first one was. `tab` is a shorter title for the navigation, where a phone has little room.
 
 export const ROOMS = [
   { name: "log", title: "Log", load: () => import("./room_log.js") },

@@ -35,10 +35,19 @@ export async function refresh() {
   tell("groups");
 }
 
+let seeking = false;
+
+/** A topic that the overview did not have yet: it came between that and the first event. */
+function seek() {
+  if (seeking) return;
+  seeking = true;
+  refresh().catch(() => {}).finally(() => { seeking = false; });
+}
+
 function setEnds(changed) {
   for (const [name, partitions] of Object.entries(changed)) {
     const topic = state.topics.get(name);
-    if (!topic) continue;
+    if (!topic) { seek(); continue; }
     for (const [number, [start, end]] of Object.entries(partitions)) {
       const partition = topic.partitions[Number(number)];
       if (partition) { partition.start = start; partition.end = end; }
@@ -75,20 +84,42 @@ function connected(yes) {
   tell("connection", yes);
 }
 
+const HIDDEN_MS = 20000; // how long a page that nobody sees goes on listening
+
+let source = null;
+let retry = null;
+let resting = null;
+let hasListened = false;
+
 function listen() {
-  const source = new EventSource("/api/events");
+  clearTimeout(retry);
+  source?.close();
+  source = new EventSource("/api/events");
+  const own = source;
   for (const [name, handle] of Object.entries(HANDLERS)) source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
   // After a broker's restart the topics may be others: what was known is asked for again.
-  source.onopen = () => { const again = state.overview && !state.connected; connected(true); if (again) refresh().catch(() => {}); };
+  source.onopen = () => { connected(true); if (hasListened) refresh().catch(() => {}); hasListened = true; };
   source.onerror = () => {
     connected(false);
-    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+    if (own !== source || own.readyState !== EventSource.CLOSED) return;
+    retry = setTimeout(listen, 2000);
+    // Refused, not lost: a broker that was started again with another token asks for it on a page of its own.
+    api.overview().catch((error) => { if (error.status === 401) location.reload(); });
   };
+}
+
+/** A browser has six connections for all pages of a host together, and a page that listens keeps one: those in the
+ * background give theirs back after a while, and connect again when somebody looks. */
+function seen() {
+  clearTimeout(resting);
+  if (document.hidden) resting = setTimeout(() => { clearTimeout(retry); source?.close(); source = null; connected(false); }, HIDDEN_MS);
+  else if (!source) listen();
 }
 
 export async function start() {
   keep(await api.overview());
   listen();
+  document.addEventListener("visibilitychange", seen);
   api.folds().then(setFolds, () => tell("folds", []));
 }
 

@@ -93,6 +93,13 @@ export class Strip {
     this.wake();
   }
 
+  /** A log that got smaller was compacted or expired: what is known of it may be gone, and is asked for again. */
+  setSize(bytes) {
+    if (bytes < this.sizeBytes) this.model.stale();
+    this.sizeBytes = bytes;
+    this.wake();
+  }
+
   wake() {
     if (this.isOver) return;
     if (!awake.size) requestAnimationFrame(frame);

@@ -40,11 +40,20 @@ export class StripModel {
     this.reach = 200;
   }
 
+  /** What is known stays to be drawn, and is asked for again. */
+  stale() {
+    this.known.clear();
+    this.reach = 200;
+  }
+
   merge(answer) {
     this.edge = answer.edge;
     this.start = Math.max(this.start, answer.start);
     this.end = Math.max(this.end, answer.end);
-    for (const [first, next] of answer.gaps) this.gaps.add(first, next);
+    for (const [first, next] of answer.gaps) {
+      this.gaps.add(first, next);
+      for (let offset = first; offset < next && next - first <= KEPT_CELLS; offset += 1) this.cells.delete(offset);
+    }
     for (const cell of answer.cells) this.cells.set(cell.offset, cell);
     this.known.add(answer.from, answer.next);
     if (this.cells.size > KEPT_CELLS) this.prune();

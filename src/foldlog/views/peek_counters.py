@@ -164,7 +164,8 @@ def _series(found: list[dict[str, Any]], settings: CounterSettings, measure: str
         for name in by_size[SERIES_MAX:]:
             for at_ms, number in lines[name].items():
                 others[at_ms] += number
-        series.append(Series(f"{len(by_size) - SERIES_MAX} others", sorted(others.items())))
+        count = len(by_size) - SERIES_MAX
+        series.append(Series("1 other" if count == 1 else f"{count} others", sorted(others.items())))
     return series
 
 

@@ -107,6 +107,34 @@ def test_a_token_is_asked_for_everything(path: str, headers: dict[str, str], sta
     assert refusal(GUARDED, path=path, **headers) == status
 
 
+def test_whoever_opens_the_page_without_its_token_is_asked_for_it() -> None:
+    browser = {"Accept": "text/html,*/*"}
+    with console(token=TOKEN) as site:
+        asked = site.ask("GET", "/", headers=browser)
+        assert (asked.status, asked.headers["content-type"]) == (401, "text/html; charset=utf-8")
+        assert b'name="token"' in asked.body
+        assert "form-action 'self'" in asked.headers["content-security-policy"]
+        wrong = site.ask("GET", "/?token=<script>", headers=browser)
+        assert wrong.status == 401
+        assert b"That is not the token" in wrong.body
+        assert b"<script>" not in wrong.body
+        assert site.ask("GET", "/api/overview", headers=browser).json["error"].startswith("the console needs its token")
+        assert site.ask("GET", "/").json["error"].startswith("the console needs its token")
+
+
+def test_a_link_of_another_site_leads_in_though_browsers_bring_no_cookie_with_it() -> None:
+    """They hold a cookie that is SameSite=Strict back from a redirect as well; from a page of ours they bring it."""
+    link = {"Accept": "text/html", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    with console(token=TOKEN) as site:
+        brought = site.ask("GET", f"/?token={TOKEN}", headers=link)
+        assert (brought.status, brought.headers["refresh"], brought.body) == (200, "0; url=/", b"")
+        assert "SameSite=Strict" in brought.headers["set-cookie"]
+        known = site.ask("GET", "/", headers=link)
+        assert (known.status, known.headers["refresh"]) == (200, "0; url=/")
+        assert "set-cookie" not in known.headers
+        assert site.ask("GET", "/?token=wrong", headers=link).status == 401
+
+
 def test_a_browser_brings_the_token_once_and_has_a_cookie_from_then_on() -> None:
     with console(token=TOKEN) as site:
         site.broker.create_topic("orders")

@@ -225,5 +225,9 @@ def test_a_test_record_goes_where_any_producer_would_send_it() -> None:
         assert (refused.status, refused.json["error"]) == (404, "topic 'orders' has no partition 3; it has 0 to 2")
         site.broker.alter_topic("orders", {"max.message.bytes": 100})
         assert site.post("/api/topics/orders/records", {"value": "x" * 200}).status == 400
+        site.broker.alter_topic("orders", {"cleanup.policy": "compact"})
+        refused = site.post("/api/topics/orders/records", {"value": "x"})
+        needs_key = "topic 'orders' keeps the newest record of each key, so a record needs a key there"
+        assert (refused.status, refused.json["error"]) == (400, needs_key)
         internal = site.post("/api/topics/__consumer_offsets/records", {"value": "x"})
         assert internal.status in (400, 404)

@@ -50,6 +50,14 @@ def test_a_fold_whose_bookmark_lies_before_what_retention_left_does_not_lag_for_
     assert entry["lag"] == 15 + 4
 
 
+def test_a_runner_that_looks_its_bookmark_up_again_has_not_forgotten_what_it_read() -> None:
+    board = board_of(STATUS, replace(STATUS, bookmark={}, lag=0, updated_ms=1500))
+    assert board.entry("mirror", 2000, bounds_of)["bookmark"] == {"0": 7}
+    board.hear([encode(replace(STATUS, bookmark={"0": 6}, updated_ms=1600))])
+    assert board.entry("mirror", 2000, bounds_of)["bookmark"] == {"0": 6}
+    assert board_of(replace(STATUS, bookmark={})).entry("mirror", 2000, bounds_of)["bookmark"] == {}
+
+
 def test_of_a_topic_that_is_gone_the_runners_own_word_is_shown() -> None:
     entry = board_of(replace(STATUS, topic="other")).entry("mirror", 2000, bounds_of)
     assert (entry["end"], entry["lag"]) == ({"0": 9}, 2)

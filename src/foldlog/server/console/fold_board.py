@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from foldlog.client.fold_bulletin import SILENT_AFTER_MS, Command, Status, decode, dropped_fold
@@ -42,7 +42,11 @@ class _Fold:
     history: deque[tuple[int, int, float]] = field(default_factory=deque)
 
     def hear(self, status: Status) -> None:
-        self.statuses.pop(status.runner, None)  # so that the newest is the last
+        before = self.statuses.pop(status.runner, None)  # so that the newest is the last
+        if before is not None and not status.bookmark:
+            # A runner that carries out a command looks its bookmark up again, and knows none meanwhile: the fold has
+            # not forgotten everything, and nobody is to think so.
+            status = replace(status, bookmark=before.bookmark, lag=before.lag)
         self.statuses[status.runner] = status
         if len(self.statuses) > RUNNERS_MAX:
             del self.statuses[next(iter(self.statuses))]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from foldlog.broker.topic_names import refuse_user_write
 from foldlog.client.partitioners import checked_partition, emptiest, partition_for_key
 from foldlog.records.loops import BatchBuilder
-from foldlog.server.console.parameters import Bytes, JsonBody
+from foldlog.server.console.parameters import Bytes, JsonBody, bad_request
 from foldlog.server.console.topics import open_partition
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ def produce(broker: Broker, name: str, record: NewRecord, clock: Clock) -> dict[
     refuse_user_write(name)
     number = _partition_for(broker, topic, record)
     partition = open_partition(broker, name, number)
+    if record.key is None and partition.config.compact:
+        raise bad_request(f"topic {name!r} keeps the newest record of each key, so a record needs a key there")
     builder = BatchBuilder(partition.config.max_message_bytes)
     now_ms = clock.now_ms()
     if builder.append(now_ms, record.key, record.value, record.headers) < 0:

@@ -18,6 +18,7 @@ from foldlog.errors import FoldlogError
 from foldlog.server.console.access import Access
 from foldlog.server.console.api import Api
 from foldlog.server.console.api_errors import ApiError, error_response, status_of
+from foldlog.server.console.door import door, is_for_people, is_link_from_elsewhere, step_inside
 from foldlog.server.console.feed import Feed
 from foldlog.server.console.folds import FoldPages
 from foldlog.server.console.scene import ScenePages
@@ -65,20 +66,22 @@ class ConsoleRoutes:
             self._access.check(request)
             response = await self._respond(request)
         except ApiError as error:
-            response = error.response()
+            response = _refusal(request, error)
         except FoldlogError as error:
             response = error_response(status_of(error), str(error))
         except Exception:
             logger.exception("%s %s failed", request.method, request.path)
             response = error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the broker failed to answer; its log says why")
         names = {name for name, _ in response.headers}
-        kept = () if "cache-control" in names else (_NOT_KEPT,)
-        return replace(response, headers=(*response.headers, *kept, *_HEADERS))
+        added = [each for each in (_NOT_KEPT, *_HEADERS) if each[0] not in names]
+        return replace(response, headers=(*response.headers, *added))
 
     async def _respond(self, request: Request) -> Response:
         cookie = self._access.cookie_for(request)
         if cookie and request.path == "/":
             # Out of the address bar, and of the history.
+            if is_link_from_elsewhere(request):
+                return step_inside(cookie)
             return Response(HTTPStatus.SEE_OTHER, b"", headers=(("location", "/"), *cookie))
         found = self._routes.find(request)
         if isinstance(found, Response):
@@ -87,6 +90,15 @@ class ConsoleRoutes:
         answer = found(request)
         response = await answer if isawaitable(answer) else answer
         return replace(response, headers=(*response.headers, *cookie)) if cookie else response
+
+
+def _refusal(request: Request, error: ApiError) -> Response:
+    """One sentence of JSON; for somebody who opens the page without its token, a page that asks for it."""
+    if error.status != HTTPStatus.UNAUTHORIZED or not is_for_people(request):
+        return error.response()
+    if is_link_from_elsewhere(request) and "token" not in request.query:
+        return step_inside()
+    return door(request)
 
 
 def _text(response: Response) -> str:
