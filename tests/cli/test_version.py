@@ -16,8 +16,8 @@ from foldlog.cli.version import EXTRAS, REQUIRED, installed_version
 from foldlog.records.loops import COMPILED
 
 PROJECT = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
-TOGETHER = {"all", "dev"}
-"""Extras that are made of others."""
+TOGETHER = {"all", "dev", "docs"}
+"""Extras that are made of others, and what only builds the docs: nothing that the program could use."""
 
 
 def names(requirements: list[str]) -> set[str]:
