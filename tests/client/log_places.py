@@ -18,6 +18,13 @@ AnyLog = foldlog.Log | foldlog.KafkaLog
 WAIT_MS = 60_000
 """How long a test waits for a record; nothing is expected to take this long."""
 
+IN_A_HURRY = {
+    "heartbeat.interval.ms": 200,  # with which members hear of a rebalance: 3 s apart in Kafka
+    "topic.metadata.refresh.interval.ms": 500,  # with which they hear of new partitions: 5 min
+    "topic.metadata.propagation.max.ms": 500,  # for which a topic that is gone may only be late: 30 s
+}
+"""How soon a client notices what others do. No test is about how long that takes."""
+
 
 @contextmanager
 def embedded(path: Path) -> Iterator[AnyLog]:
@@ -37,9 +44,7 @@ def beside(path: Path) -> Iterator[AnyLog]:
 @contextmanager
 def cluster(path: Path) -> Iterator[AnyLog]:
     """Our own broker, reached as any cluster is."""
-    # Members hear of a rebalance with a heartbeat, which is 3 s apart as Kafka has it.
-    url = "kafka://{}?heartbeat.interval.ms=200"
-    with KafkaBroker.launch(path=path) as broker, foldlog.connect(url.format(broker)) as log:
+    with KafkaBroker.launch(path=path) as broker, foldlog.connect(f"kafka://{broker}", properties=IN_A_HURRY) as log:
         yield log
 
 

@@ -20,6 +20,9 @@ from foldlog import errors
 from foldlog.client import cluster_groups
 from foldlog.client.cluster_links import ClusterLinks
 from foldlog.client.cluster_properties import Address
+from foldlog.client.kafka import moving
+from foldlog.client.kafka.consumption import KafkaConsumption
+from foldlog.client.kafka.faults import unreachable
 from foldlog.client.kafka.handles import Handles
 from foldlog.client.kafka.producer import KafkaProducer
 from foldlog.client.kafka.url import parse_url
@@ -176,6 +179,35 @@ def test_a_cluster_that_went_away_is_told_by_every_call_and_comes_back(
     assert [record.value for record in log.read("orders")] == [b"1"]
 
 
+def test_producers_and_consumers_ride_out_a_restart(broker: KafkaBroker, log: foldlog.KafkaLog) -> None:
+    log.create_topic("orders")
+    with (
+        log.producer() as producer,
+        log.consumer(["orders"], "fraud", auto_offset_reset="earliest") as member,
+        log.consumer(["orders"], auto_offset_reset="earliest") as alone,
+    ):
+        producer.send("orders", "before").result(WAIT_MS / 1000)
+        broker.stop()
+        sent = producer.send("orders", "meanwhile")
+        assert not sent.done()
+        broker.start()
+        assert sent.result(WAIT_MS / 1000).offset == 1
+        for consumer in (member, alone):
+            assert [record.value for record in polled(consumer, 2)] == [b"before", b"meanwhile"]
+
+
+def test_a_consumer_without_a_group_reads_partitions_that_its_topic_gains(
+    log: foldlog.KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldlog.client.kafka.consumption.KAFKA_LOOK_MS", 100)
+    log.create_topic("orders")
+    with log.consumer(["orders"]) as consumer:
+        log.grow_topic("orders", 2)
+        log.append("orders", "first of the new one", partition=1)
+        assert [record.value for record in polled(consumer, 1)] == [b"first of the new one"]
+        assert consumer.assignment() == {("orders", 0), ("orders", 1)}
+
+
 def test_upkeep_is_the_clusters_own(log: foldlog.KafkaLog) -> None:
     for call in (log.compact, log.enforce_retention):
         with pytest.raises(errors.ReadOnly, match="by the cluster itself"):
@@ -280,6 +312,32 @@ def test_a_member_of_a_cluster_and_one_beside_the_writer_share_a_group(tmp_path:
             ((_, number),) = second.assignment()
             near.append("orders", "x", partition=number)
             assert [record.value for record in polled(second, 1)] == [b"x"]
+
+
+def test_over_sasl_members_are_not_evicted_and_it_is_said_why() -> None:
+    url = parse_url("kafka://127.0.0.1:1?security.protocol=sasl_ssl")
+    with pytest.raises(errors.InvalidConfig, match="does not speak SASL_SSL; close the members"):
+        moving.move_evicting(url, "fraud", {})
+
+
+def test_where_to_begin_is_asked_again_if_the_cluster_could_not_say(
+    log: foldlog.KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create_topic("orders")
+    log.append("orders", "1")
+    really = KafkaConsumption._committed
+    faults: list[errors.FoldlogError] = [unreachable(parse_url("kafka://127.0.0.1:1"), "it is away for a moment")]
+
+    def failing_once(reading: KafkaConsumption, partitions: list[foldlog.TopicPartition]) -> object:
+        if faults:
+            raise faults.pop()
+        return really(reading, partitions)
+
+    monkeypatch.setattr(KafkaConsumption, "_committed", failing_once)
+    with log.consumer(group="fraud", auto_offset_reset="earliest") as consumer:
+        with pytest.raises(errors.BrokerUnreachable, match="away for a moment"):
+            consumer.subscribe(["orders"])
+        assert [record.value for record in polled(consumer, 1)] == [b"1"]
 
 
 # --- forks ------------------------------------------------------------------------------------------------------------

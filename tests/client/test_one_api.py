@@ -275,6 +275,15 @@ def test_a_tail_begins_at_the_end_of_the_moment_and_misses_nothing(log: AnyLog, 
     assert list(log.read(topic, start="end", follow=True, timeout_ms=1)) == []
 
 
+def test_a_tail_ends_with_its_topic(log: AnyLog, topic: str) -> None:
+    filled(log, topic, 1)
+    tail = log.read(topic, follow=True)
+    assert next(tail).value == b"0"
+    log.delete_topic(topic)
+    with pytest.raises(errors.UnknownTopic, match=topic):
+        next(tail)
+
+
 def test_offsets_are_found_by_time(log: AnyLog, topic: str) -> None:
     filled(log, topic, 3, partitions=2)
     assert log.offsets(topic) == {0: (0, 3), 1: (0, 0)}
@@ -466,6 +475,15 @@ def wait_until(is_so: Callable[[], bool], *members: foldlog.Consumer) -> None:
         assert time.monotonic() < deadline_s, "it never came to be so"
         for member in members:
             assert member.poll(timeout_ms=20) == []
+
+
+def test_partitions_that_a_topic_gains_are_read_from_their_start(log: AnyLog, topic: str, group: str) -> None:
+    log.create_topic(topic)
+    with log.consumer([topic], group) as consumer:
+        log.grow_topic(topic, 2)
+        log.append(topic, "first of the new one", partition=1)
+        assert [record.value for record in polled(consumer, 1)] == [b"first of the new one"]
+        assert consumer.assignment() == {(topic, 0), (topic, 1)}
 
 
 def test_a_group_that_is_not_there_is_told(log: AnyLog, group: str) -> None:

@@ -201,7 +201,7 @@ def test_members_live_through_a_restart_of_the_coordinator(
 ) -> None:
     first, second = member(remote), member(remote)
     before = first.assignment()
-    generation = first._reading._member.generation  # type: ignore[union-attr]
+    generation = first._reading._member.generation  # type: ignore[attr-defined]
     for number in range(PARTITIONS):
         writer.append("orders", "one", partition=number)
     writer.close()
@@ -215,7 +215,7 @@ def test_members_live_through_a_restart_of_the_coordinator(
         )
         first.commit()
         assert first.assignment() == before
-        assert first._reading._member.generation == generation, "nobody had to join again"  # type: ignore[union-attr]
+        assert first._reading._member.generation == generation, "nobody had to join again"  # type: ignore[attr-defined]
         assert remote.committed("fraud")[min(before)].offset == 2
         first.close()
         second.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
@@ -230,7 +231,7 @@ def known_code(code: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-PLAIN: Final = MappingProxyType(
+PLAIN: Final[Mapping[ErrorCode, type[errors.FoldlogError]]] = MappingProxyType(
     {
         ErrorCode.INVALID_REQUEST: errors.InvalidArgument,
         ErrorCode.INVALID_CONFIG: errors.InvalidConfig,

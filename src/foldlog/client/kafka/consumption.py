@@ -12,11 +12,11 @@ import time
 import weakref
 from collections.abc import Iterable
 from functools import partial
-from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.client.assignors import STICKY
 from foldlog.client.consumer_settings import ConsumerSettings
+from foldlog.client.kafka.bell import Bell
 from foldlog.client.kafka.commits import KafkaCommits
 from foldlog.client.kafka.cursors import KafkaCursor, PartitionNow
 from foldlog.client.kafka.faults import Where
@@ -52,27 +52,6 @@ _SEEK_WAIT_S: Final = 5.0
 _PASSING: Final = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_MAX_POLL_EXCEEDED"})
 
 
-class Bell:
-    """What wakes a waiting poll: only its end, as librdkafka wakes it for records."""
-
-    def __init__(self) -> None:
-        self._over = Event()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._over.is_set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether it was closed meanwhile."""
-        return self._over.wait(timeout_s)
-
-    def ring(self) -> None:
-        """Resuming: librdkafka fetches again by itself."""
-
-    def close(self) -> None:
-        self._over.set()
-
-
 class KafkaConsumption(KafkaCommits):
     """The state of one consumer. Belongs to its thread, but for `let_go`, and `stir`, see there.
 
@@ -88,6 +67,7 @@ class KafkaConsumption(KafkaCommits):
         self._counts: dict[str, int] = {}
         self._problem: FoldlogError | None = None
         self._has_share = False
+        self._unplaced: list[TopicPartition] = []  # ours, but where to begin could not be asked
         self._next_look_s = 0.0
 
     # --- what is read ---------------------------------------------------------------------------------------------
@@ -175,6 +155,7 @@ class KafkaConsumption(KafkaCommits):
             self._cursors.clear()
             self._set_aside.clear()
             self._served, self._problem, self._has_share = None, None, False
+            self._unplaced = []
             self._topics, self._counts = (), {}
             self._lost.clear()
 
@@ -262,6 +243,7 @@ class KafkaConsumption(KafkaCommits):
         """The group has given these to this member, in addition with cooperative-sticky. Inside a poll."""
         from confluent_kafka import TopicPartition as Assigned
 
+        self._unplaced = []
         try:
             committed = self._committed(partitions)
             kept = {one: self._set_aside[one] for one in partitions if one in self._set_aside}
@@ -276,6 +258,7 @@ class KafkaConsumption(KafkaCommits):
             self._add_cursors([one for one in partitions if one not in kept])
         except FoldlogError as error:
             self._problem = error  # raised by the poll that this runs in: librdkafka would lose it
+            self._unplaced = [one for one in partitions if one not in self._cursors]
         self._set_aside.clear()
         places = [Assigned(*one, self._cursors[one].fetched_to) for one in partitions if one in self._cursors]
         if self._is_cooperative:
@@ -298,6 +281,7 @@ class KafkaConsumption(KafkaCommits):
         self._drop(partitions, set_aside=False)
 
     def _drop(self, partitions: list[TopicPartition], *, set_aside: bool) -> None:
+        self._unplaced = [one for one in self._unplaced if one not in partitions]
         for partition in partitions:
             cursor = self._cursors.pop(partition, None)
             if cursor is None:
@@ -415,11 +399,25 @@ class KafkaConsumption(KafkaCommits):
     def _look_around(self) -> None:
         """What every poll looks after: commits that are due, and partitions that topics without a group gained."""
         now_s = time.monotonic()
+        if self._unplaced:
+            self._place_again()
         if self._auto_commits and now_s >= self._next_commit_s and self._consumer is not None:
             self.commit_handled()
         if self._group is None and self._topics and now_s >= self._next_look_s:
             self._next_look_s = now_s + KAFKA_LOOK_MS / 1000
             self._read_new_partitions()
+
+    def _place_again(self) -> None:
+        """Ask once more where to begin in what the group gave us; raises what keeps it from being known."""
+        from confluent_kafka import TopicPartition as Assigned
+
+        placed = self._unplaced
+        self._add_cursors(placed)
+        self._unplaced = []
+        if self._is_cooperative:
+            self._library().incremental_assign([Assigned(*one, self._cursors[one].fetched_to) for one in placed])
+        else:
+            self._assign_all()
 
     def _read_new_partitions(self) -> None:
         gained: list[TopicPartition] = []

@@ -92,7 +92,7 @@ class Handles:
         self.call_s: Final = _call_ms(url) / 1000
         self._refusal: type[LogClosed | WrongProcess] | None = None
         self.kafka_exception: Final[type[Exception]] = confluent().KafkaException
-        self._admin = self._new_admin()
+        self._admin: AdminClient | None = self._new_admin()
         watch_forks(self)
 
     # --- handles --------------------------------------------------------------------------------------------------
@@ -100,6 +100,8 @@ class Handles:
     @property
     def admin(self) -> AdminClient:
         self.check_usable()
+        if self._admin is None:
+            self._admin = self._new_admin()
         return self._admin
 
     def _new_admin(self) -> AdminClient:
@@ -141,9 +143,9 @@ class Handles:
         begun_s = time.monotonic()
         while True:
             try:
-                found = self._admin.describe_cluster(request_timeout=_TRY_S).result(2 * _TRY_S)
+                found = self.admin.describe_cluster(request_timeout=_TRY_S).result(2 * _TRY_S)
             except (self.kafka_exception, FutureTimeoutError) as error:
-                self._admin.poll(0)
+                self.admin.poll(0)
                 waited_ms = (time.monotonic() - begun_s) * 1000
                 limit_ms = min(CLUSTER_SEARCH_MS if self.trouble.is_all_down else KAFKA_CONNECT_MS, self.call_s * 1000)
                 if self.trouble.is_final or waited_ms >= limit_ms:
@@ -161,15 +163,16 @@ class Handles:
             if isinstance(fault, BrokerUnreachable) and self._refusal is None:
                 # librdkafka aborts the process if a group's coordinator answers what it has given up (2.16): the
                 # handle that asked does not live to hear it.
-                self._admin = self._new_admin()
+                self._admin = None
             raise fault from error
         except FutureTimeoutError as error:
             raise unreachable(self.url, f"nobody answered within {2 * self.call_s:.0f} s") from error
 
     def fault(self, error: Exception, where: Where = Where(), trouble: Trouble | None = None) -> FoldlogError:  # noqa: B008
         """The error to raise for a KafkaException."""
-        if self._refusal is None:
-            self._admin.poll(0)
+        admin = self._admin
+        if admin is not None and self._refusal is None:
+            admin.poll(0)
         return fault_of(error.args[0], self.url, where, (trouble or self.trouble).last)
 
     # --- ending ---------------------------------------------------------------------------------------------------
@@ -187,6 +190,7 @@ class Handles:
     def close(self) -> None:
         if self._refusal is None:
             self._refusal = LogClosed
+            self._admin = None  # and with it librdkafka's threads and connections
 
     def forked(self) -> None:
         """In a forked child: librdkafka's threads are the parent's."""

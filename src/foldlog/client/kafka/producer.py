@@ -272,6 +272,7 @@ class KafkaProducer:
             self.flush()
         finally:
             self._end()
+            self._lanes.clear()
 
     def __enter__(self) -> KafkaProducer:
         return self
@@ -318,11 +319,14 @@ class _Hearing:
 
     def _run(self) -> None:
         while not self._is_over.is_set():
-            for lane in list(self._lanes):
-                lane.poll(_HEAR_S / len(self._lanes))
+            lanes = list(self._lanes)
+            for lane in lanes:
+                lane.poll(_HEAR_S / len(lanes))
 
     def stop(self) -> None:
+        """Lets go of the lanes, and of librdkafka's threads with them."""
         self._is_over.set()
+        self._lanes.clear()
 
 
 def _now_ms() -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from foldlog.broker.topic_changes import check_partition_count
 from foldlog.broker.topic_config import DEFAULT_CONFIG, TopicConfig
-from foldlog.broker.topic_names import check_user_topic_name, require_text
+from foldlog.broker.topic_names import check_user_topic_name, is_internal, require_text
 from foldlog.client.descriptions import ConfigEntry
 from foldlog.client.kafka.faults import Where, late
 from foldlog.client.kafka.handles import Handles, confluent
@@ -152,7 +152,7 @@ class KafkaTopics:
         names = sorted(self._listed())
         if include_internal:
             return names
-        return [name for name in names if not name.startswith("__")]
+        return [name for name in names if not is_internal(name)]
 
     def _listed(self) -> list[str]:
         try:
