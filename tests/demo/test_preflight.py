@@ -1,4 +1,4 @@
-"""What is missing is one sentence with the way to get it, before anything is started."""
+"""What is missing, or wrong in the command line, is one sentence before anything is started."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.command import environment
+from foldlog.cli.main import main
 from foldlog.demo import preflight
 from foldlog.demo.preflight import java_complaint, missing_pieces
 
@@ -76,3 +77,9 @@ def test_the_command_says_it_and_starts_nothing(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("foldlog: These Python packages are missing: deltalake (the lake table); install")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("rate", ["0", "-5", "20001"])
+def test_a_rate_that_nobody_can_write_is_refused(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--once", f"--rate={rate}"]) == 2
+    assert capsys.readouterr().err == f"foldlog: --rate {rate} is not from 1 to 20000\n"

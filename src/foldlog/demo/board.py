@@ -21,7 +21,9 @@ RATE_WINDOW_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the table. `lag` is how many records are left to read; None where that means nothing."""
+    """One line of the table. `count` is how many records the log holds, or how many of them somebody has read; `lag`
+    how many are left to read, None for the log itself.
+    """
 
     name: str
     what: str
@@ -66,26 +68,6 @@ class Rate:
         return max(0, count - before) / (now_s - then_s) if now_s > then_s else 0.0
 
 
-class Total:
-    """A count that begins again with each process, added up over all of them."""
-
-    def __init__(self) -> None:
-        self._runner = ""
-        self._before = 0
-        self._now = 0
-
-    def of(self, runner: str, count: int) -> int:
-        """
-        >>> total = Total()
-        >>> total.of("one", 5), total.of("one", 9), total.of("two", 3)
-        (5, 9, 12)
-        """
-        if runner != self._runner:
-            self._runner, self._before = runner, self._before + self._now
-        self._now = count
-        return self._before + count
-
-
 class Observer:
     """Looks at the log's files, as any other process may, and never writes. One thread's; close it."""
 
@@ -99,7 +81,6 @@ class Observer:
         self._runner_pid: int | None = None
         self._started_s = time.monotonic()
         self._rates: dict[str, Rate] = {}
-        self._totals = {fold: Total() for fold in FOLDS}
 
     def close(self) -> None:
         self._log.close()
@@ -126,9 +107,9 @@ class Observer:
     def _fold(self, name: str, status: Status | None, ends: Mapping[int, int], now_s: float) -> Line:
         if status is None:
             return Line(name, self._labels[name], 0, 0.0, sum(ends.values()), self._state(None))
-        rows = self._totals[name].of(status.runner, status.rows)
-        lag = sum(end - status.bookmark.get(str(number), 0) for number, end in ends.items())
-        return Line(name, self._labels[name], rows, self._rate(name, rows, now_s), max(0, lag), self._state(status))
+        rows = sum(status.bookmark.values())
+        lag = max(0, sum(ends.values()) - rows)
+        return Line(name, self._labels[name], rows, self._rate(name, rows, now_s), lag, self._state(status))
 
     def _state(self, status: Status | None) -> str:
         """What the running pipeline says; of one that is gone, or has said nothing yet, we know better."""

@@ -1,13 +1,14 @@
 """A topic of the demo's own that is compacted and then expires: what a log forgets, and what it never does.
 
-Prices of yesterday and of today, many for each product. The broker compacts the topic when it is due: of each product
-the newest price is left, at the offset that it always had. Then retention is switched on, and what is older than an
-hour goes: the log starts later, and ends where it did. The broker looks every fifteen seconds, and half a minute after
-a change, so all of this happens beside the story, in a thread of its own.
+Prices of yesterday, many for each product. The broker compacts the topic when it is due: of each product the newest
+price is left, at the offset that it always had. Then prices of today are appended and retention is switched on, and
+what is older than an hour goes: the log starts later, and ends where it did. The broker looks every fifteen seconds,
+and half a minute after a change, so all of this happens beside the story, in a thread of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Thread
 from typing import Final
@@ -23,7 +24,8 @@ TOPIC: Final = "prices"
 PRODUCTS: Final = 20
 OF_YESTERDAY: Final = 2000
 OF_TODAY: Final = 600
-WITHIN_S: Final = 150.0
+WITHIN_S: Final = 600.0
+"""On a machine that is busy with something else; elsewhere both come within a minute."""
 _DAY_MS: Final = 86_400_000
 _HOUR_MS: Final = 3_600_000
 _SETTINGS: Final = {
@@ -46,54 +48,53 @@ class Extent:
 
 
 class Prices:
-    """Writes the prices, and watches what the broker makes of them. `written`, `compacted` and `expired` in turn."""
+    """Writes the prices, and watches what the broker makes of them, from a thread of its own."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._failure: FoldlogError | None = None
-        self.written: Extent | None = None
-        self.compacted: Extent | None = None
-        self.expired: Extent | None = None
+        self._seen: list[Extent] = []
         self._thread = Thread(target=self._run, name="demo-prices", daemon=True)
         self._thread.start()
 
-    def wait(self) -> tuple[Extent, Extent, Extent]:
-        """How it was written, how it was compacted, how it has expired."""
+    def wait(self) -> tuple[Extent, Extent, Extent, Extent]:
+        """How it was written and compacted; with the prices of today, and how it has expired."""
         self._thread.join()
         if self._failure is not None:
             raise DemoFailed(f"the topic {TOPIC}: {self._failure}")
-        if self.written is None or self.compacted is None or self.expired is None:
-            raise DemoFailed(f"the topic {TOPIC} was left alone")
-        return self.written, self.compacted, self.expired
+        written, compacted, grown, expired = self._seen
+        return written, compacted, grown, expired
 
     def _run(self) -> None:
+        now_ms = SystemClock().now_ms()
         try:
-            with self._broker.up, foldlog.open(self._broker.directory) as log:
-                self._write(log)
+            with self._broker.up, foldlog.open(self._broker.directory) as writing:
+                writing.create_topic(TOPIC, config=_SETTINGS)
+                _append(writing, OF_YESTERDAY, "old", now_ms - _DAY_MS)
             with foldlog.open(self._broker.directory, mode="r") as log:
-                self._watch(log)
+                self._watch(log, now_ms)
         except FoldlogError as error:
             self._failure = error
 
-    def _write(self, log: foldlog.Log) -> None:
-        log.create_topic(TOPIC, config=_SETTINGS)
-        now_ms = SystemClock().now_ms()
-        with log.producer(linger_ms=5, batch_records=100) as producer:
-            for number in range(OF_YESTERDAY):
-                producer.send(TOPIC, 100 + number, key=f"old-{number % PRODUCTS}", timestamp_ms=now_ms - _DAY_MS)
-            for number in range(OF_TODAY):
-                producer.send(TOPIC, 100 + number, key=f"new-{number % PRODUCTS}", timestamp_ms=now_ms)
-
-    def _watch(self, log: foldlog.Log) -> None:
-        self.written = written = extent(log)
-        wait_for(
-            lambda: extent(log).records < written.records // 2, "the topic was not compacted", WITHIN_S, lambda: None
-        )
-        self.compacted = extent(log)
+    def _watch(self, log: foldlog.Log, now_ms: int) -> None:
+        self._seen.append(written := extent(log))
+        self._wait(lambda: extent(log).records < written.records // 2, "it was compacted")
+        self._seen.append(extent(log))
         with self._broker.up, foldlog.open(self._broker.directory) as writing:
+            _append(writing, OF_TODAY, "new", now_ms)
             writing.alter_topic(TOPIC, _EXPIRING)
-        wait_for(lambda: log.offsets(TOPIC)[0][0] > 0, "the old prices did not expire", WITHIN_S, lambda: None)
-        self.expired = extent(log)
+        self._seen.append(extent(log))
+        self._wait(lambda: log.offsets(TOPIC)[0][0] > 0, "the prices of yesterday expired")
+        self._seen.append(extent(log))
+
+    def _wait(self, is_so: Callable[[], bool], what: str) -> None:
+        wait_for(is_so, what, WITHIN_S, lambda: None)
+
+
+def _append(log: foldlog.Log, count: int, prefix: str, timestamp_ms: int) -> None:
+    with log.producer(linger_ms=5, batch_records=100) as producer:
+        for number in range(count):
+            producer.send(TOPIC, 100 + number, key=f"{prefix}-{number % PRODUCTS}", timestamp_ms=timestamp_ms)
 
 
 def extent(log: foldlog.Log) -> Extent:
