@@ -74,8 +74,8 @@ def configure(verbs: Verbs) -> None:
         "delete the records before a place, for good",
         trim_topic,
         "  foldlog topic trim orders --before @-30d --dry-run -d data\n\n"
-        "The log start offset moves to the place; offsets are never used again. Other partitions are left as they are"
-        " with --partitions.",
+        "The log start offset moves to the place; offsets are never used again. With --partitions, the others are left"
+        " as they are.",
     )
     trim.add_argument("topic", metavar="TOPIC", help="the topic")
     trim.add_argument("--before", metavar="PLACE", required=True, help=PLACE_HELP.replace("%", "%%"))
