@@ -209,6 +209,10 @@ def test_status_for_programs_is_json_with_what_the_runner_said(fold: Command) ->
     assert (state["fold"], state["lag"], state["is_running"]) == ("mirror", 10, True)
     assert (state["bookmark"], state["end"]) == ({"0": 10, "1": 10}, {"0": 15, "1": 15})
     assert (state["published"]["runner"], state["published"]["dead_letters"]) == ("host:77", 3)
+    _, wide, _ = fold("status", "mirror", "-d", "data", "--format", "wide")
+    heads, row = wide.splitlines()
+    assert heads.split()[-3:] == ["TOPIC", "KIND", "RUNNER"]
+    assert row.split()[-3:] == ["payments", "table", "host:77"]
 
 
 def test_a_failure_that_a_runner_published_is_shown_and_is_the_exit_code(fold: Command) -> None:

@@ -18,6 +18,7 @@ from foldlog.cli.fold_signals import StopOnSignals
 from foldlog.cli.fold_status import status_json, status_lines
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import Verbs, add_verb, add_verbs
+from foldlog.cli.tables import add_format_option
 from foldlog.cli.wording import counted
 from foldlog.errors import FoldError, InvalidArgument, MissingDependency
 
@@ -60,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     status = _verb(verbs, "status", "bookmark, end, lag and last error of each fold", show_status)
     _file_option(status)
     status.add_argument("names", metavar="NAME", nargs="*", help="only these folds (default: all)")
-    status.add_argument("--format", choices=("text", "json"), default="text", help="text (default) or json")
+    add_format_option(status)
 
     rewind = _verb(verbs, "rewind", "move a fold's bookmark back, to read again from there", rewind_fold)
     _one_fold(rewind)
@@ -164,7 +165,8 @@ def show_status(arguments: argparse.Namespace) -> int:
 
     folds = chosen_folds(_folds(arguments), arguments.names)
     states = status(folds, _source(arguments))
-    for line in [status_json(states)] if arguments.format == "json" else status_lines(states):
+    is_wide = arguments.format == "wide"
+    for line in [status_json(states)] if arguments.format == "json" else status_lines(states, is_wide=is_wide):
         say(line)
     return FAILED if any(state.error for state in states) else DONE
 

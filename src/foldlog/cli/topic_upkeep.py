@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from foldlog.cli.confirmation import add_dry_run_option, add_yes_option, is_confirmed
@@ -12,6 +12,7 @@ from foldlog.cli.output import remark
 from foldlog.cli.parsing import Verbs, add_verb
 from foldlog.cli.place_syntax import PLACE_HELP, PlaceSpec, parse_place, resolve, take_places
 from foldlog.cli.places import add_place_options, open_place
+from foldlog.cli.record_options import add_partitions_option
 from foldlog.cli.tables import Column, add_format_option, show
 from foldlog.cli.topic_facts import chosen_topics, partitions_of, setting_value
 from foldlog.cli.units import size_text
@@ -73,14 +74,12 @@ def configure(verbs: Verbs) -> None:
         "delete the records before a place, for good",
         trim_topic,
         "  foldlog topic trim orders --before @-30d --dry-run -d data\n\n"
-        "The log start offset moves to the place; offsets are never used again. Other partitions are left as they are"
-        " with --partition.",
+        "The log start offset moves to the place; offsets are never used again. With --partitions, the others are left"
+        " as they are.",
     )
     trim.add_argument("topic", metavar="TOPIC", help="the topic")
     trim.add_argument("--before", metavar="PLACE", required=True, help=PLACE_HELP.replace("%", "%%"))
-    trim.add_argument(
-        "-p", "--partition", metavar="P", type=int, action="append", help="only this partition; may be given again"
-    )
+    add_partitions_option(trim)
     take_places(trim)
     add_dry_run_option(trim)
     add_yes_option(trim)
@@ -114,7 +113,7 @@ def trim_topic(arguments: argparse.Namespace) -> int:
     if spec.note:
         remark(f"note: {spec.note}")
     with open_place(arguments, write=not arguments.dry_run) as log:
-        rows = planned_trim(log, arguments.topic, spec, arguments.partition)
+        rows = planned_trim(log, arguments.topic, spec, arguments.partitions)
         removed = sum(int(str(row["removed"])) for row in rows)
         if removed and not arguments.dry_run:
             if not is_confirmed(arguments, f"delete {counted(removed, 'offset')} of {arguments.topic} for good?"):
@@ -129,7 +128,7 @@ def trim_topic(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def planned_trim(log: AnyLog, topic: str, spec: PlaceSpec, partitions: list[int] | None) -> list[dict[str, object]]:
+def planned_trim(log: AnyLog, topic: str, spec: PlaceSpec, partitions: Sequence[int] | None) -> list[dict[str, object]]:
     """Per partition, where the log starts and where it would start."""
     bounds: Mapping[int, tuple[int, int]] = log.offsets(topic)
     for number in partitions or ():
@@ -141,7 +140,7 @@ def planned_trim(log: AnyLog, topic: str, spec: PlaceSpec, partitions: list[int]
         if spec.start.kind == "offset" and spec.start.value > end:
             raise InvalidArgument(
                 f"{topic}-{number} ends at {end}, before offset {spec.start.value}; nothing was deleted: say 'end' to"
-                " delete everything, or --partition to name the partitions that are meant"
+                " delete everything, or name the partitions that are meant with -p"
             )
     places = resolve(spec, log, topic, bounds=chosen)
     return [
