@@ -12,6 +12,7 @@ from test_docs import DOCS, blocks_of, page
 EXCUSE = "it needs Spark; tests/spark/test_docs_spark.py runs it"
 
 
+@pytest.mark.faults  # with the other long runs
 def test_the_examples_run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = DOCS / "spark.md"
     blocks = [block for block in blocks_of(page(path)) if block.language == "python"]

@@ -45,6 +45,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumberedLog, "flush", flush_and_join)
 
 
+@pytest.mark.faults
 @pytest.mark.usefixtures("one_thread")
 def test_power_cut_at_every_operation_leaves_all_or_nothing_and_the_repetition_leaves_it_once() -> None:
     files = PowerLossFiles()

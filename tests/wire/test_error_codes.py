@@ -47,6 +47,7 @@ ROOTS = {errors.FoldlogError, errors.CallerError, errors.GroupError, errors.Prod
 """What nobody raises as such."""
 
 NEVER_ANSWERED = {
+    errors.CopyConflict,
     errors.RefusedByBroker,
     errors.AddressUnavailable,
     errors.MissingDependency,
