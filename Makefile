@@ -7,7 +7,8 @@
 
 PYTHON  ?= python3
 VENV    ?= .venv
-WORKERS ?= 2
+# One more than two cores: tests of Spark wait for a JVM most of the time.
+WORKERS ?= 3
 ARGS    ?=
 
 BIN     := $(VENV)/bin

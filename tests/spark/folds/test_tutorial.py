@@ -105,7 +105,6 @@ def is_printed(shown: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed.strip("\n")) is not None
 
 
-@pytest.mark.faults  # with the other long runs
 def test_a_shown_output_is_compared_but_for_what_it_leaves_open() -> None:
     assert is_printed("A  B\n1  …", "A      B\n1  anything at all\n")
     assert not is_printed("A  B\n1  …", "A  B\n2  anything")
