@@ -161,6 +161,7 @@ def test_a_running_pipeline_is_quiet_notices_a_rewind_while_it_waits_and_ends_wh
     wait_until(lambda: not any(map(is_running, jvm)), "Spark has ended with its driver")
 
 
+@pytest.mark.faults  # with the other long runs
 def test_each_failure_is_a_sentence_and_what_is_right_is_done(shop: Path) -> None:
     (shop / "wrong.py").write_text(WRONG)
     done = fold(shop, "run", "wrong.py", "-d", "data", "--once")

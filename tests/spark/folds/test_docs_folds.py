@@ -45,6 +45,7 @@ def follow(path: Path, blocks: list[Block], directory: Path) -> list[list[str]]:
     return run
 
 
+@pytest.mark.faults  # with the other long runs
 def test_the_page_about_folds_is_true(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = DOCS / "folds.md"

@@ -111,6 +111,7 @@ def test_a_shown_output_is_compared_but_for_what_it_leaves_open() -> None:
     assert not is_printed("A", "A\nB")
 
 
+@pytest.mark.faults  # with the other long runs
 @pytest.mark.timeout(600)  # some forty processes and four runs of Spark: seconds each on a machine that is busy
 def test_the_tutorial_is_what_happens(
     spark: SparkSession,
