@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Self
 
 from cli.command import COMMAND, WAIT_S, environment
+from foldlog.demo.crew import free_port
 
 READY = "foldlog is serving "
-USUAL_LOWEST_PORT = 32_768
-
-
-def free_port() -> int:
-    """A port that is free, also while nobody listens there.
-
-    Not one that the system gives out by itself: a client that connects to such a port again and again while the broker
-    is away gets, some day, a connection to itself, and the broker can never listen there again.
-    """
-    told = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    lowest_given_out = int(told.read_text().split()[0]) if told.exists() else USUAL_LOWEST_PORT
-    ports = list(range(min(10_000, lowest_given_out // 2), lowest_given_out))
-    random.SystemRandom().shuffle(ports)
-    for port in ports:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError(f"every port below {lowest_given_out} is taken")
 
 
 def _status_kib(pid: int, name: str) -> int:

@@ -100,14 +100,7 @@ def _configure_seek(verbs: Verbs) -> None:
     )
     seek.add_argument("group", metavar="GROUP", help="the group")
     seek.add_argument("--to", metavar="PLACE", required=True, help=PLACE_HELP)
-    seek.add_argument(
-        "--topic",
-        metavar=TOPIC_PARTITION,
-        dest="topics",
-        type=parse_topic_partition,
-        action="append",
-        help="only there: a topic, or one partition of it; may be given again",
-    )
+    _add_topics_option(seek)
     seek.add_argument("--evict", action="store_true", help="make members rejoin at the new place")
     take_places(seek)
     add_dry_run_option(seek)
@@ -124,7 +117,16 @@ def _configure_delete(verbs: Verbs) -> None:
         "With --topic, only what they committed there is forgotten.",
     )
     delete.add_argument("groups", metavar="GROUP", nargs="+", help="its name")
-    delete.add_argument(
+    _add_topics_option(delete)
+    delete.add_argument("--if-exists", action="store_true", help="a group that does not exist is no error")
+    add_dry_run_option(delete)
+    add_yes_option(delete)
+    add_format_option(delete)
+    add_place_options(delete)
+
+
+def _add_topics_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--topic",
         metavar=TOPIC_PARTITION,
         dest="topics",
@@ -132,11 +134,6 @@ def _configure_delete(verbs: Verbs) -> None:
         action="append",
         help="only there: a topic, or one partition of it; may be given again",
     )
-    delete.add_argument("--if-exists", action="store_true", help="a group that does not exist is no error")
-    add_dry_run_option(delete)
-    add_yes_option(delete)
-    add_format_option(delete)
-    add_place_options(delete)
 
 
 # --- looking --------------------------------------------------------------------------------------------------------
