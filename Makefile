@@ -21,7 +21,7 @@ KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults lint docs bench demo clean
+.PHONY: help setup test test-faults test-kafka lint docs bench demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,9 @@ test: $(READY) ## run the tests; ends with what was skipped and how to enable it
 
 test-faults: $(READY) ## the long runs: kill -9, failing disks, every engine, the benchmarks and the demo
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope -m faults $(ARGS)
+
+test-kafka: $(READY) ## with Apache Kafka and a Spark cluster; needs Java, Maven and Maven Central
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m kafka $(ARGS)
 
 lint: $(READY) ## style, types, and who may import whom
 	$(BIN)/ruff check .

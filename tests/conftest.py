@@ -27,8 +27,8 @@ _ENABLE = "enable with:"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Tests of Spark share one session, and so one process; those of the console a browser; every other test goes
-    where there is room.
+    """Tests of Spark share one session, and so one process; those of the console a browser; those of a file about
+    Apache Kafka its broker; every other test goes where there is room.
 
     Not xdist's own groups: they are kept in the ids of tests, which newer pytests do not let it change.
     """
@@ -39,7 +39,7 @@ class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
     """Hands out tests one by one, and those of Spark, and of the console, as one lot each, first."""
 
     def _split_scope(self, nodeid: str) -> str:
-        lots = {"tests/spark/": "spark", "tests/console/": "console"}
+        lots = {"tests/spark/": "spark", "tests/console/": "console", "tests/clusters/": nodeid.partition("::")[0]}
         return next((lot for folder, lot in lots.items() if nodeid.startswith(folder)), nodeid)
 
 

@@ -143,6 +143,7 @@ def test_ci_runs_the_commands_that_people_type() -> None:
         "make docs",
         "make test",
         "make test-faults",
+        "make test-kafka",
         "make demo ONCE=1",
     ]
     limits = [int(minutes) for minutes in re.findall(r"timeout --foreground (\d+)m", text)]
@@ -228,10 +229,11 @@ def test_an_old_java_is_a_warning_and_no_more(tmp_path: Path, version: str, is_o
 def test_the_long_runs_are_asked_for_by_name() -> None:
     """`make test` leaves them out by default; naming the marker brings them in."""
     options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
-    assert options["addopts"][-2:] == ["-m", "not faults"]
-    assert any(marker.startswith("faults:") for marker in options["markers"])
+    assert options["addopts"][-2:] == ["-m", "not faults and not kafka"]
+    assert [marker.partition(":")[0] for marker in options["markers"]] == ["faults", "kafka"]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert re.search(r"^test-faults:.*\n\t.* -m faults ", makefile, flags=re.MULTILINE)
+    for name in ("faults", "kafka"):
+        assert re.search(rf"^test-{name}:.*\n\t.* -m {name} ", makefile, flags=re.MULTILINE)
 
 
 def test_a_full_disk_is_named_before_anything_is_downloaded(tmp_path: Path) -> None:

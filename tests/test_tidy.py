@@ -129,7 +129,7 @@ def test_nothing_is_left_for_later() -> None:
     marks = [
         f"{relative(path)}:{number}"
         for suffix in (".py", ".pyx", ".pxi", ".pyi")
-        for path in sources("src", "tests", "bench", "demo", "scripts", suffix=suffix)
+        for path in sources("src", "tests", "bench", "clusters", "demo", "scripts", suffix=suffix)
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if mark.search(line)
     ]
@@ -139,7 +139,7 @@ def test_nothing_is_left_for_later() -> None:
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
         relative(path)
-        for path in sources("src", "bench", "demo", "scripts")
+        for path in sources("src", "bench", "clusters", "demo", "scripts")
         if not ast.get_docstring(tree_of(path)) and tree_of(path).body
     ]
     assert not silent, f"no docstring: {silent}"
@@ -202,7 +202,7 @@ def swallows(handler: ast.ExceptHandler) -> bool:
 def test_no_error_is_swallowed() -> None:
     swallowed = [
         f"{relative(path)}:{node.lineno}"
-        for path in sources("src", "tests", "bench", "demo")
+        for path in sources("src", "tests", "bench", "clusters", "demo")
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ExceptHandler) and swallows(node)
     ]

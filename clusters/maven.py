@@ -1,0 +1,86 @@
+"""Jars from Maven Central, fetched once into a cache that tests and benchmarks share."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+from xml.sax.saxutils import escape
+
+KAFKA_VERSION: Final = "4.3.1"
+SPARK_KAFKA_VERSION: Final = "4.3.0"
+
+KAFKA: Final = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+    f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # what its release ships beside them, to write its log with
+)
+SPARK_KAFKA: Final = (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_KAFKA_VERSION}",)
+
+FETCH_TIMEOUT_S: Final = 600
+
+
+class JarsUnavailable(Exception):
+    """There is no Java or Maven here, or Maven Central cannot be reached. The text says which, and what to do."""
+
+
+def fetch(coordinates: tuple[str, ...]) -> Path:
+    """A directory with these artifacts and what they need at run time. Any number of processes may ask at once."""
+    for command in ("java", "mvn"):
+        if shutil.which(command) is None:
+            raise JarsUnavailable(
+                f"{command} is not installed; enable with: apt-get install default-jdk-headless maven"
+            )
+    digest = hashlib.sha256("\n".join(coordinates).encode()).hexdigest()[:12]
+    directory = _cache() / digest
+    with (_cache() / f"{digest}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.exists():
+            _copy_dependencies(coordinates, directory)
+    return directory
+
+
+def class_path(directory: Path) -> str:
+    return str(directory / "*")
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = Path(base) / "foldlog" / "jars"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache
+
+
+def _copy_dependencies(coordinates: tuple[str, ...], directory: Path) -> None:
+    """All of it, or nothing: the directory gets its name when Maven is done."""
+    with tempfile.TemporaryDirectory(dir=_cache()) as scratch:
+        (Path(scratch) / "pom.xml").write_text(_project(coordinates), encoding="utf-8")
+        done = subprocess.run(
+            ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory=jars", "-DincludeScope=runtime"],
+            cwd=scratch,
+            capture_output=True,
+            text=True,
+            timeout=FETCH_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode:
+            raise JarsUnavailable(f"Maven could not fetch {', '.join(coordinates)}: {done.stdout[-2000:]}{done.stderr}")
+        (Path(scratch) / "jars").rename(directory)
+
+
+def _project(coordinates: tuple[str, ...]) -> str:
+    wanted = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
+        "</dependency>"
+        for group, artifact, version in (escape(one).split(":") for one in coordinates)
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>foldlog</groupId><artifactId>jars</artifactId><version>1</version>"
+        f"<dependencies>{wanted}</dependencies></project>"
+    )
