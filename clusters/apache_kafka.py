@@ -17,10 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from clusters.maven import KAFKA, class_path, fetch
-from clusters.processes import HOST, ClusterProcess, StartFailed, free_ports
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+
+from clusters.maven import KAFKA, class_path, fetch
+from clusters.processes import HOST, ClusterProcess, StartFailed, free_ports
 
 USER: Final = "orders"
 PASSWORD: Final = "orders-secret"
