@@ -213,9 +213,7 @@ class WireConnection:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         return self._exchange(request, answer, self.version_of(type(request)), timeout_s)
 
-    def call_in(
-        self, request: Request, answer: type[Answer], version: int, timeout_s: float | None = None
-    ) -> Answer:
+    def call_in(self, request: Request, answer: type[Answer], version: int, timeout_s: float | None = None) -> Answer:
         """The same in a version that the caller has chosen with `version_of`."""
         return self._exchange(request, answer, version, self._timeout_s if timeout_s is None else timeout_s)
 

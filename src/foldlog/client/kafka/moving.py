@@ -13,17 +13,10 @@ from foldlog.client.descriptions import not_empty
 from foldlog.client.kafka.groups import HAS_MEMBERS
 from foldlog.client.kafka.url import KafkaUrl
 from foldlog.client.positions import TopicPartition
-from foldlog.errors import InvalidConfig
 from foldlog.limits import EVICTION_TRIES_MAX
 
 
 def _links(url: KafkaUrl) -> ClusterLinks:
-    protocol = url.properties.get("security.protocol", "PLAINTEXT").upper()
-    if protocol.startswith("SASL"):
-        raise InvalidConfig(
-            "members are made to leave, and committed offsets deleted, over a connection that does not speak"
-            f" {protocol}; close the members and use reset_group(), or connect to a PLAINTEXT or SSL listener for it"
-        )
     return ClusterLinks(url.addresses, ClusterProperties.parse(url.properties))
 
 
