@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from foldlog.errors import MalformedBytes, RefusedByBroker
 from foldlog.limits import ANSWER_BYTES_MAX, SESSION_SHARE_PERCENT, WRITER_ANSWER_MS
@@ -234,6 +234,15 @@ class WireConnection:
         if response_correlation_id(frame) != correlation_id:
             raise MalformedBytes("response", "it answers another request", 0)
         return decode_response(answer, version, frame)[1]
+
+    def fileno(self) -> int:
+        """For whoever waits for several connections at once; see `has_received`."""
+        return self._socket.fileno()
+
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes have come that the system does not tell of any more: TLS has them."""
+        return self._is_tls and cast("ssl.SSLSocket", self._socket).pending() > 0
 
     def is_closed_there(self) -> bool:
         """Whether the other end has closed it while nothing was under way, as it does after a long silence."""

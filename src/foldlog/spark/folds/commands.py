@@ -1,8 +1,8 @@
 """The folds' commands, for Python and for the command line: each opens what it needs, does one thing, and closes it.
 
 `source` is where the log is: a directory, "host:port", or "kafka://host:port?name=value", or what the function
-`source` makes of one of them and of more properties, such as a password. `spark` is a session, or how to get one (called when
-everything else is found to be right); without it, the active session is used, or a new one.
+`source` makes of one of them and of more properties, such as a password. `spark` is a session, or how to get one
+(called when everything else is found to be right); without it, the active session is used, or a new one.
 """
 
 from __future__ import annotations
