@@ -20,7 +20,7 @@ from foldlog import errors
 from foldlog.client import cluster_groups
 from foldlog.client.cluster_links import ClusterLinks
 from foldlog.client.cluster_properties import Address
-from foldlog.client.kafka import moving
+from foldlog.client.kafka import groups_by_wire
 from foldlog.client.kafka.consumption import KafkaConsumption
 from foldlog.client.kafka.faults import unreachable
 from foldlog.client.kafka.handles import Handles
@@ -315,7 +315,7 @@ def test_a_member_of_a_cluster_and_one_beside_the_writer_share_a_group(tmp_path:
 def test_with_a_login_that_only_librdkafka_has_members_are_not_evicted_and_it_is_said_why() -> None:
     url = parse_url("kafka://127.0.0.1:1?security.protocol=sasl_ssl&sasl.mechanism=OAUTHBEARER")
     with pytest.raises(errors.InvalidConfig, match="OAUTHBEARER"):
-        moving.move_evicting(url, "fraud", {})
+        groups_by_wire.move_evicting(Handles(url), "fraud", {})
 
 
 @pytest.mark.parametrize(
