@@ -196,6 +196,20 @@ class ClusterLinks:
             raise problems[0]
         raise ConnectionError("; ".join(str(problem) for problem in problems))
 
+    def call_each(self, request: Request, answer: type[Answer]) -> list[Answer]:
+        """Ask all brokers that the cluster has now, each once: what those say that are there."""
+        self._refresh([])
+        found: list[Answer] = []
+        problems: list[LinkLost] = []
+        for address in self._brokers.values():
+            try:
+                found.append(self.call(address, request, answer))
+            except LinkLost as error:
+                problems.append(error)
+        if not found:
+            raise ConnectionError("; ".join(str(problem) for problem in problems))
+        return found
+
     # --- asking again ---------------------------------------------------------------------------------------------
 
     def patience(self, limit_ms: int | None = None) -> Patience:

@@ -12,6 +12,9 @@ from foldlog.errors import InvalidArgument, InvalidConfig, brief_repr
 
 SCHEME: Final = "kafka://"
 
+CALL_PROPERTY: Final = "default.api.timeout.ms"
+"""Java's name for how long one call may take, which librdkafka has as an argument of each call."""
+
 _SAID_ELSEWHERE: Final = {
     "bootstrap.servers": "the brokers stand in the URL: kafka://host:port,host2:port",
     "metadata.broker.list": "the brokers stand in the URL: kafka://host:port,host2:port",
