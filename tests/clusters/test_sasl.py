@@ -6,13 +6,15 @@ And where it cannot: each reason is one sentence, soon, and the password is in n
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from clusters.apache_kafka import MECHANISMS, PASSWORD, USER, ApacheKafka
-from clusters.kafka_tools import run_tool
+from clusters.kafka_tools import tool_command
 from pyspark.sql import SparkSession
 
 import foldlog
@@ -22,9 +24,11 @@ from client.test_cluster_reads import read
 from foldlog.cli.main import main
 from foldlog.client import cluster_links
 from foldlog.client.cluster import Cluster
+from foldlog.client.cluster_properties import ClusterProperties
 from foldlog.client.sasl import Credentials, authenticate
 from foldlog.client.wire_connection import WireConnection
-from foldlog.errors import AuthenticationFailed, BrokerUnreachable, FoldlogError, GroupNotEmpty
+from foldlog.clock import SystemClock
+from foldlog.errors import AuthenticationFailed, BrokerUnreachable, GroupNotEmpty
 from foldlog.records.loops import pack
 from foldlog.spark.folds.declaration import load_folds
 
@@ -83,6 +87,11 @@ def client_config(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -
     return file
 
 
+def one_record(value: bytes) -> bytearray:
+    """A batch of now: an older one would be expired by the topic's retention."""
+    return pack([(SystemClock().now_ms(), None, value, ())])
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_our_client_writes_and_reads_with_each_mechanism(
     apache_kafka: ApacheKafka, known: dict[str, str], mechanism: str
@@ -92,16 +101,15 @@ def test_our_client_writes_and_reads_with_each_mechanism(
         cluster.create_topic(topic, 2)
         with cluster.producer() as producer:
             for number in range(40):
-                producer.send(topic, number % 2, pack([(1, b"k", b"%d" % number * 40_000, ())]))
+                producer.send(topic, number % 2, one_record(b"%d" % number * 40_000))
         found = [read(cluster, topic, 0, 20, partition) for partition in (0, 1)]
         cluster.commit(topic, topic, {0: 20, 1: 7})
         assert {place.partition: at.offset for place, at in cluster.committed_places(topic).items()} == {0: 20, 1: 7}
     with foldlog.connect(apache_kafka.url) as log:
         for partition in (0, 1):
             assert [one.value for one in log.read(topic, partition)] == [one.value for one in found[partition]]
-            assert [one.value[:2] for one in found[partition][:2]] == [
-                b"%d%d" % ((partition + 2 * n,) * 2) for n in (0, 1)
-            ]
+            begins = [b"%d" % partition, b"%d" % (partition + 2)]
+            assert [one.value[:1] for one in found[partition][:2]] == begins
 
 
 def test_a_password_that_saslprep_would_change_is_the_one_that_kafkas_tools_have_set(
@@ -109,10 +117,12 @@ def test_a_password_that_saslprep_would_change_is_the_one_that_kafkas_tools_have
 ) -> None:
     """Neither Kafka's tools nor its brokers prepare a password: one with a ligature and a no-break space is itself."""
     user, password = "jürgen=a", "\ufb01ve\u00a0K\u00f6ln"
-    created = run_tool(
+    command = tool_command(
         "kafka-configs", "--bootstrap-server", apache_kafka.bootstrap, "--alter", "--entity-type", "users",
         "--entity-name", user, "--add-config", f"SCRAM-SHA-256=[iterations=8192,password={password}]",
     )  # fmt: skip
+    speaks_utf8 = {**os.environ, "LC_ALL": "C.UTF-8"}
+    created = subprocess.run(command, env=speaks_utf8, capture_output=True, text=True, timeout=120, check=False)
     assert created.returncode == 0, created.stderr
     login = {**known, "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": user, "sasl.password": password}
     with Cluster.open(apache_kafka.sasl_bootstrap, login) as cluster:
@@ -135,7 +145,7 @@ def test_a_login_that_ends_is_renewed(
         sent = 0
         with cluster.producer() as producer:
             while len(lifetimes) < 9:
-                producer.send("sasl.renewed", 0, pack([(1, None, b"%d" % sent, ())]))
+                producer.send("sasl.renewed", 0, one_record(b"%d" % sent))
                 producer.flush()
                 sent += 1
                 assert [one.offset for one in read(cluster, "sasl.renewed", sent - 1, sent)] == [sent - 1]
@@ -238,9 +248,8 @@ def test_spark_reads_and_writes_with_a_notebooks_options_and_its_plans_hide_the_
     found.explain("extended")
     assert PASSWORD not in capsys.readouterr().out
     for wrong in ("guess-it", ""):
-        refused = spark.read.format("foldlog").options(
-            **{**options, "kafka.sasl.jaas.config": jaas.replace(PASSWORD, wrong)}
-        )
+        login = {"kafka.sasl.jaas.config": jaas.replace(PASSWORD, wrong)}
+        refused = spark.read.format("foldlog").options(**{**options, **login})
         with pytest.raises(Exception, match=r"does not let user 'orders' in|needs sasl\.password") as caught:
             refused.option("subscribe", "sasl.spark").load().collect()
         assert "guess-it" not in str(caught.value)
@@ -279,18 +288,19 @@ def test_a_fold_reads_with_a_password_from_a_file_and_tells_it_nobody(
 Opening = Callable[[str, dict[str, str]], object]
 
 
-@pytest.mark.parametrize(
-    "opening", [Cluster.open, lambda at, given: foldlog.connect(f"kafka://{at}", properties=given)]
-)
+def connect(address: str, properties: dict[str, str]) -> object:
+    return foldlog.connect(f"kafka://{address}", properties=properties)
+
+
+@pytest.mark.parametrize("opening", [Cluster.open, connect])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_wrong_password_is_told_at_once(
     apache_kafka: ApacheKafka, known: dict[str, str], mechanism: str, opening: Opening
 ) -> None:
     wrong = {**known, "sasl.mechanism": mechanism, "sasl.password": "guess-it"}
-    with pytest.raises(
-        AuthenticationFailed, match=rf"does not let user 'orders' in with sasl\.mechanism={mechanism}: .*[Aa]uth"
-    ) as caught:
+    with pytest.raises(AuthenticationFailed, match="Authentication failed") as caught:
         opening(apache_kafka.sasl_bootstrap, wrong)
+    assert f"does not let user 'orders' in with sasl.mechanism={mechanism}: Auth" in str(caught.value)
     assert "guess-it" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -298,41 +308,36 @@ def test_a_wrong_password_is_told_at_once(
 def test_a_mechanism_that_kafka_does_not_offer_is_told_with_those_it_does(
     apache_kafka: ApacheKafka, known: dict[str, str]
 ) -> None:
-    links = cluster_links.ClusterLinks((), cluster_links.ClusterProperties.parse({**known, "sasl.mechanism": "PLAIN"}))
+    tls = ClusterProperties.parse({**known, "sasl.mechanism": "PLAIN"}).tls
     host, _, port = apache_kafka.sasl_bootstrap.rpartition(":")
-    sock = WireConnection.dial(host, int(port), 10, links.properties.tls)
-    connection = WireConnection(sock, apache_kafka.sasl_bootstrap, is_tls=True)
+    connection = WireConnection(WireConnection.dial(host, int(port), 10, tls), apache_kafka.sasl_bootstrap, is_tls=True)
     connection.negotiate(10)
-    with pytest.raises(
-        AuthenticationFailed, match=r"it offers .*SCRAM-SHA-256.*; say one of them with sasl\.mechanism"
-    ):
+    with pytest.raises(AuthenticationFailed, match=r"it offers .*SCRAM-SHA-256.*; say one of them with"):
         authenticate(connection, Credentials("GSSAPI", USER, PASSWORD), 10)
     connection.close()
 
 
-def wrong_ways(kafka: ApacheKafka, known: dict[str, str], tmp_path: Path) -> dict[str, tuple[str, dict[str, str], str]]:
+def wrong_ways(kafka: ApacheKafka, known: dict[str, str]) -> dict[str, tuple[str, dict[str, str], str]]:
     """(where, with what, what is said)."""
     user = {**known, "sasl.mechanism": "PLAIN"}
+    unencrypted = {**user, "security.protocol": "SASL_PLAINTEXT"}
     tls, plain = kafka.sasl_bootstrap, kafka.bootstrap
     without_ca = {name: value for name, value in user.items() if name != "ssl.ca.location"}
     return {
-        "another authority": (tls, without_ca, r"certificate verify failed.*security\.protocol=SASL_SSL"),
+        "another authority": (tls, without_ca, r"certificate verify failed.*security\.protocol=SASL_SSL$"),
         "TLS to a plain port": (plain, user, r"security\.protocol=SASL_SSL$"),
-        "plain to a TLS port": (tls, {**user, "security.protocol": "SASL_PLAINTEXT"}, r"security\.protocol=SASL_PLAINTEXT$"),
+        "plain to a TLS port": (tls, unencrypted, r"security\.protocol=SASL_PLAINTEXT$"),
         "nobody to a TLS port": (tls, {}, r"security\.protocol=PLAINTEXT$"),
         "TLS without a user": (tls, {**user, "security.protocol": "SSL"}, r"security\.protocol=SSL$"),
-        "a user where there are none": (plain, {**user, "security.protocol": "SASL_PLAINTEXT"}, r"say security\.protocol=PLAINTEXT"),
-    }  # fmt: skip
+        "a user where there are none": (plain, unencrypted, r"say security\.protocol=PLAINTEXT, or SSL$"),
+    }
 
 
-def test_every_way_to_miss_the_listener_is_one_sentence_soon(
-    apache_kafka: ApacheKafka, known: dict[str, str], tmp_path: Path
-) -> None:
-    for way, (address, properties, said) in wrong_ways(apache_kafka, known, tmp_path).items():
+def test_every_way_to_miss_the_listener_is_one_sentence_soon(apache_kafka: ApacheKafka, known: dict[str, str]) -> None:
+    for way, (address, properties, said) in wrong_ways(apache_kafka, known).items():
         with pytest.raises((BrokerUnreachable, AuthenticationFailed)) as caught:
             Cluster.open(address, {**SOON, **properties})
         sentence = str(caught.value)
         assert re.search(said, sentence), (way, sentence)
         assert PASSWORD not in sentence
         assert "\n" not in sentence
-        assert isinstance(caught.value, FoldlogError)

@@ -165,7 +165,7 @@ class Cluster:
 
         See `cluster_ranges.fetch_range`. Read it to its end, or close it.
         """
-        return fetch_range(self._links, WantedRange(name, partition, start, stop, topic_id))
+        return fetch_range(self._links, name, partition, start, stop, topic_id=topic_id)
 
     def fetch_ranges(self, wanted: Iterable[WantedRange]) -> Generator[tuple[WantedRange, Fetched], None, None]:
         """The same for ranges of different partitions, from their leaders at the same time: as answers come."""

@@ -32,13 +32,15 @@ class WantedRange(NamedTuple):
     topic_id: bytes | None = None
 
 
-def fetch_range(links: ClusterLinks, wanted: WantedRange) -> Generator[Fetched, None, None]:
-    """Everything in the range: each answer is good until the next is taken. Gaps are legal.
+def fetch_range(
+    links: ClusterLinks, topic: str, partition: int, start: int, stop: int, *, topic_id: bytes | None = None
+) -> Generator[Fetched, None, None]:
+    """Everything from `start` to before `stop`: each answer is good until the next is taken. Gaps are legal.
 
     OffsetOutOfRange if the log does not hold them all; UnknownTopic if the topic is not (any more) the one with that
     id. A broker that is lost on the way is gone on from, or from whoever leads then, exactly where it was.
     """
-    reader = RangeReader(links, wanted)
+    reader = RangeReader(links, WantedRange(topic, partition, start, stop, topic_id))
     try:
         while not reader.is_done:
             time.sleep(max(0.0, reader.due_s - time.monotonic()))
