@@ -93,11 +93,10 @@ class RangeReader:
         origin = open_origin(self.spec)
         try:
             for number in numbers:
-                for wanted in self.tasks[number]:
-                    for records in origin.read(wanted, self._columns(), topic_id=self.topic_id):
-                        found = self._decoded(records, wanted)
-                        if found.num_rows:
-                            yield found
+                for wanted, records in origin.read_all(self.tasks[number], self._columns(), topic_id=self.topic_id):
+                    found = self._decoded(records, wanted)
+                    if found.num_rows:
+                        yield found
         finally:
             origin.close()
 

@@ -135,6 +135,13 @@ class PathOrigin:
             )
             offset = next_offset
 
+    def read_all(
+        self, wanted: Sequence[OffsetRange], columns: Sequence[str], *, topic_id: str | None = None
+    ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+        for one in wanted:
+            for batch in self.read(one, columns, topic_id=topic_id):
+                yield one, batch
+
     def close(self) -> None:
         self._log.close()
 
