@@ -13,6 +13,9 @@ from client.localhost_certificate import PEM
 
 HERE = Path(__file__).parent
 
+EAGER_CLEANER = {"log.cleaner.backoff.ms": 200}
+"""Compacted topics are looked at every so often; 15 s apart in Kafka."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -27,7 +30,7 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKaf
     pem = directory / "broker.pem"
     pem.write_text(PEM, encoding="utf-8")
     try:
-        with ApacheKafka.launch(directory, sasl_ssl=SaslSsl(pem)) as kafka:
+        with ApacheKafka.launch(directory, sasl_ssl=SaslSsl(pem), properties=EAGER_CLEANER) as kafka:
             yield kafka
     except JarsUnavailable as missing:
         pytest.skip(str(missing))
