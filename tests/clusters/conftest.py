@@ -16,6 +16,9 @@ HERE = Path(__file__).parent
 SHORT_LOGINS = {"listener.name.sasl_ssl.scram-sha-256.connections.max.reauth.ms": 1000}
 """Who comes with SCRAM-SHA-256 has to log in again after a second; with the other mechanisms, never."""
 
+EAGER_CLEANER = {"log.cleaner.backoff.ms": 200}
+"""Compacted topics are looked at every so often; 15 s apart in Kafka."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -30,7 +33,8 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKaf
     pem = directory / "broker.pem"
     pem.write_text(PEM, encoding="utf-8")
     try:
-        with ApacheKafka.launch(directory, properties=SHORT_LOGINS, sasl_ssl=SaslSsl(pem)) as kafka:
+        settings = {**SHORT_LOGINS, **EAGER_CLEANER}
+        with ApacheKafka.launch(directory, properties=settings, sasl_ssl=SaslSsl(pem)) as kafka:
             yield kafka
     except JarsUnavailable as missing:
         pytest.skip(str(missing))

@@ -23,6 +23,9 @@ from foldlog.client.cluster_requests import coordinator
 
 _numbers = itertools.count()
 
+PATIENT = {**IN_A_HURRY, "default.api.timeout.ms": 120_000}
+"""How long an election takes on a machine with other work is not what is tested."""
+
 
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
@@ -35,7 +38,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
 
 @pytest.fixture
 def log(trio: ApacheKafka) -> Iterator[foldlog.KafkaLog]:
-    with foldlog.connect(trio.url, properties=IN_A_HURRY) as connected:
+    with foldlog.connect(trio.url, properties=PATIENT) as connected:
         yield connected
 
 
@@ -77,7 +80,7 @@ def test_a_topic_can_be_used_the_moment_it_is_made_grown_or_altered_by_anybody(
     """Each broker is asked by a client that knows no other: none has yet to hear of a change that was answered."""
     others = [foldlog.connect(f"kafka://{node.address}") for node in trio.brokers]
     try:
-        for number in range(10):
+        for number in range(3):
             name = f"{topic}-{number}"
             log.create_topic(name, partitions=3)
             for partition, other in enumerate(others):
@@ -103,8 +106,8 @@ def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: f
 
     The calls are made side by side, so that each finds the loss by itself and not what another has learned of it.
     """
-    log.create_topic(topic, partitions=3)
-    for number in range(3):
+    log.create_topic(topic, partitions=4)  # the last is for deleting from
+    for number in range(4):
         log.append(topic, str(number), partition=number)
     group = f"group-of-{topic}"
     log.reset_group(group, {(topic, number): 1 for number in range(3)})
@@ -112,7 +115,7 @@ def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: f
     table = pa.table({"value": [b"from a table"], "partition": pa.array([0], pa.int32())})
     calls: dict[str, tuple[Callable[[foldlog.KafkaLog], object], object]] = {
         "topics": (lambda one: topic in one.topics(), True),
-        "topic": (lambda one: one.topic(topic).partition_count, 3),
+        "topic": (lambda one: one.topic(topic).partition_count, 4),
         "topic_config": (lambda one: one.topic_config(topic)["min.insync.replicas"].value, "2"),
         "offsets": (lambda one: one.offsets(topic)[1], (0, 1)),
         "offsets_at": (lambda one: one.offsets_at(topic, 0)[2], 0),
@@ -129,9 +132,9 @@ def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: f
         "move_group": (lambda one: one.move_group(f"{group}-2", {(topic, 0): 1}, evict=True), None),
         "delete_offsets": (lambda one: one.delete_offsets(f"{group}-2", [(topic, 0)]), None),
         "alter_topic": (lambda one: one.alter_topic(topic, {"retention.ms": -1}).name, topic),
-        "delete_records": (lambda one: one.delete_records(topic, {2: 1}), {2: 1}),
+        "delete_records": (lambda one: one.delete_records(topic, {3: 1}), {3: 1}),
     }
-    logs = {name: foldlog.connect(trio.url) for name in calls}
+    logs = {name: foldlog.connect(trio.url, properties=PATIENT) for name in calls}
     try:
         for one in logs.values():
             one.offsets(topic)  # whoever has asked before knows who led

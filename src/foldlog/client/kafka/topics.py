@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from foldlog.broker.topic_changes import check_partition_count
 from foldlog.broker.topic_config import DEFAULT_CONFIG, TopicConfig
 from foldlog.broker.topic_names import check_user_topic_name, is_internal, require_text
+from foldlog.client.cluster_requests import EARLIEST, LATEST, list_offsets
 from foldlog.client.descriptions import ConfigEntry
 from foldlog.client.kafka import everywhere
 from foldlog.client.kafka.faults import Where, late
@@ -288,29 +289,48 @@ class KafkaTopics:
 
     def bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
         """The same of several, which there are."""
-        from confluent_kafka.admin import OffsetSpec
-
         chosen = list(partitions)
-        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        starts = self._listed_offsets(dict.fromkeys(chosen, earliest))
-        ends = self._listed_offsets(dict.fromkeys(chosen, latest))
+        starts = self._listed_offsets(dict.fromkeys(chosen, EARLIEST))
+        ends = self._listed_offsets(dict.fromkeys(chosen, LATEST))
         return {
             one: Bounds(one, min(starts[one][0], ends[one][0]), ends[one][0], max(starts[one][1], ends[one][1]))
             for one in chosen
         }
 
-    def _listed_offsets(self, specs: Mapping[tuple[str, int], Any]) -> dict[tuple[str, int], tuple[int, int]]:
-        """(offset, leader epoch) of each; the offset is -1 where there is none."""
-        from confluent_kafka import IsolationLevel, TopicPartition
+    def _listed_offsets(self, times_ms: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int]]:
+        """(offset, leader epoch) of each, at a time or EARLIEST or LATEST; the offset is -1 where there is none.
 
-        if not specs:
+        Over our own connections, which wait for a partition's leader; librdkafka 2.16 answers at once with no offset
+        and no error while there is none.
+        """
+        if not self._handles.speaks_wire:
+            return self._offsets_by_library(times_ms)
+        by_topic: dict[str, dict[int, int]] = {}
+        for (topic, number), at in times_ms.items():
+            by_topic.setdefault(topic, {})[number] = at
+        with self._handles.wire() as links:
+            return {
+                (topic, number): (found.offset, found.leader_epoch)
+                for topic, wanted in by_topic.items()
+                for number, found in list_offsets(links, topic, wanted).items()
+            }
+
+    def _offsets_by_library(self, times_ms: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int]]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        if not times_ms:
             return {}
-        isolation = (
-            IsolationLevel.READ_COMMITTED
-            if self._handles.url.properties.get("isolation.level") == "read_committed"
-            else IsolationLevel.READ_UNCOMMITTED
-        )
-        wanted = {TopicPartition(*partition): spec for partition, spec in specs.items()}
+        is_committed = self._handles.url.properties.get("isolation.level") == "read_committed"
+        isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+        named: dict[int, Any] = {
+            EARLIEST: OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
+            LATEST: OffsetSpec.latest(),  # type: ignore[no-untyped-call]
+        }
+        wanted = {
+            TopicPartition(*partition): named.get(at) or OffsetSpec.for_timestamp(at)
+            for partition, at in times_ms.items()
+        }
 
         def attempt(now: Attempt) -> dict[tuple[str, int], tuple[int, int]]:
             asked = now.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=now.timeout_s)
@@ -319,7 +339,6 @@ class KafkaTopics:
                 where = Where(one.topic, one.partition)
                 answer = self._handles.answer(future, now, where)
                 if answer.offset <= _OFFSET_INVALID:
-                    # What librdkafka 2.16 says, as if it were an answer, where the partition's leader is away.
                     raise self._handles.no_leader(where)
                 epoch = -1 if answer.leader_epoch is None else answer.leader_epoch
                 found[one.topic, one.partition] = (answer.offset, epoch)
@@ -329,8 +348,6 @@ class KafkaTopics:
 
     def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
         """Per partition the offset of the first record at or after `timestamp_ms`; None where there is none."""
-        from confluent_kafka.admin import OffsetSpec
-
         if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
             raise InvalidArgument(
                 f"timestamp_ms {brief_repr(timestamp_ms)} is not a time: an int, milliseconds since 1970, below 2**63"
@@ -343,7 +360,7 @@ class KafkaTopics:
                 number: one.log_start_offset if one.log_start_offset < one.high_watermark else None
                 for (_, number), one in whole
             }
-        found = self._listed_offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(timestamp_ms)))
+        found = self._listed_offsets(dict.fromkeys(partitions, timestamp_ms))
         return {number: None if offset < 0 else offset for (_, number), (offset, _) in found.items()}
 
     def delete_records(self, topic: str, before: Mapping[int, Place]) -> dict[int, int]:
