@@ -15,7 +15,7 @@ from foldlog.client import copying_cluster, copying_directory
 from foldlog.client.copying import Copying, Pair
 from foldlog.client.copying_check import Verdict
 from foldlog.client.copying_groups import GroupMove
-from foldlog.client.copying_targets import Copied, Route
+from foldlog.client.copying_targets import Copied, OnProgress, Route
 from foldlog.client.kafka.log import KafkaLog
 
 AnyLog: TypeAlias = foldlog.Log | KafkaLog
@@ -49,24 +49,28 @@ class Outcome:
         return sum(one.records for one in self.copied.values())
 
 
-def copy(source: AnyLog, target: AnyLog, *topics: str, on_progress: Callable[[int], object] = int) -> Outcome:
+def ignored(offsets: int, size_bytes: int) -> None:
+    """For whoever does not ask how far it is."""
+
+
+def copy(source: AnyLog, target: AnyLog, *topics: str, on_progress: OnProgress = ignored) -> Outcome:
     """Copy, check, move groups. Every verdict has to be the same."""
     pairs = [Pair(name.partition("=")[0], name.partition("=")[2] or name) for name in topics]
     with Copying(source, target, pairs) as copying:
         copying.plan()
         copying.prepare()
-        copied = {plan.span.route: copying.copy(plan, on_progress) for plan in copying.plan()}
-        verdicts = {route: copying.check(route, one, int) for route, one in copied.items()}
+        copied = copying.copy_all(on_progress)
+        verdicts = {route: copying.check(route, one, ignored) for route, one in copied.items()}
         groups = copying.move_groups({route: one.offsets for route, one in copied.items()})
     assert [verdict.difference for verdict in verdicts.values() if not verdict.is_same] == []
     return Outcome(copied, verdicts, groups)
 
 
-def stopping_after(batches: int) -> Callable[[int], None]:
+def stopping_after(batches: int) -> Callable[[int, int], None]:
     """Stops a copy once it has dealt with so many batches."""
     left = batches
 
-    def on_progress(offsets: int) -> None:
+    def on_progress(offsets: int, size_bytes: int) -> None:
         nonlocal left
         left -= 1
         if left < 0:
@@ -91,7 +95,7 @@ def note_often() -> None:
 def _main(source_path: str, place: str, topic: str, batches: int) -> None:
     """Deal with so many batches, say so, and wait."""
 
-    def wait_for_the_end(offsets: int) -> None:
+    def wait_for_the_end(offsets: int, size_bytes: int) -> None:
         nonlocal batches
         batches -= 1
         if batches == 0:

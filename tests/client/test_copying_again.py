@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import foldlog
 from client import copies
-from client.copies import OFTEN, AnyLog, Stopped, contents, copy, note_often, stopping_after
+from client.copies import OFTEN, AnyLog, Stopped, contents, copy, ignored, note_often, stopping_after
 from foldlog.client.copying import Copying, Pair
 from foldlog.client.copying_batches import as_sent
 from foldlog.client.copying_cluster import ClusterTarget
@@ -145,10 +145,10 @@ def test_a_request_of_the_killed_copy_that_arrives_late_does_not_double_its_reco
         with copying.target.side.cluster.producer(numbers[:2], sequences) as killed:
             killed.send(name, 0, late)
         if is_whole:
-            copying.copy(plan, int)
+            copying.copy(plan, ignored)
         else:
             with pytest.raises(OutOfOrderSequence):
-                copying.copy(plan, int)
+                copying.copy(plan, ignored)
     copy(source, cluster, name)
     assert values(cluster, name) == values(source, name)
 
@@ -171,7 +171,7 @@ def test_somebody_else_who_writes_to_the_copy_is_noticed(source: foldlog.Log, cl
     for name in (during, before):
         fill(source, name)
     with pytest.raises(CopyConflict, match="somebody else writes to"):
-        copy(source, cluster, during, on_progress=lambda offsets: cluster.append(during, "mine"))
+        copy(source, cluster, during, on_progress=lambda offsets, size_bytes: cluster.append(during, "mine"))
     interrupted(source, cluster, before)
     cluster.append(before, "mine")
     with pytest.raises(CopyConflict, match="has other records than the source"):
@@ -238,7 +238,7 @@ class Model:
     def copied(self, stop_after: int | None) -> None:
         """Copy, or a part of it."""
         try:
-            on_progress = int if stop_after is None else stopping_after(stop_after)
+            on_progress = ignored if stop_after is None else stopping_after(stop_after)
             copy(self.source, self.target, self.name, on_progress=on_progress)
         except Stopped:
             self.hold()

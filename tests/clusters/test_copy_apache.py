@@ -130,9 +130,7 @@ def test_batches_go_to_kafka_as_they_are(
     copy(directory, kafka, "bytes")
     with foldlog.open(tmp_path / "back") as back:
         copy(kafka, back, "bytes")
-        (ours,), (theirs,) = (
-            sorted(Path(log.path, "bytes-0").glob("*.log")) for log in (directory, back)
-        )
+        (ours,), (theirs,) = (sorted(Path(log.path, "bytes-0").glob("*.log")) for log in (directory, back))
     first, second = batches_of(ours), batches_of(theirs)
     assert max(map(len, first)) > 4 << 20
     assert [batch[61:] for batch in first] == [batch[61:] for batch in second]

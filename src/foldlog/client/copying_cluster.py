@@ -108,13 +108,13 @@ class ClusterTarget:
                     done.size_bytes += len(batch)
                     producer.send(*partition, batch)
                 done.records += count_from(data, header, at)
-                on_progress(header.next_offset - at)
+                on_progress(header.next_offset - at, header.size)
                 at = header.next_offset
                 if unsettled_bytes >= COPY_SYNC_BYTES:
                     trail.add(under_way.settled(producer, Point(at, target_offset)))
                     unsettled_bytes = 0
             trail.add(under_way.settled(producer, Point(max(at, span.stop), target_offset)))
-        on_progress(max(0, span.stop - at))
+        on_progress(max(0, span.stop - at), 0)
         done.offsets = OffsetMap(trail.points(), trail.is_kept())
         return done
 
