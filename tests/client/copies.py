@@ -5,9 +5,12 @@ Run as a program, it is a copy to be killed: it says a line after so many batche
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import foldlog
@@ -20,6 +23,8 @@ from foldlog.client.kafka.log import KafkaLog
 
 AnyLog: TypeAlias = foldlog.Log | KafkaLog
 Content = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+_TESTS = Path(__file__).resolve().parents[1]
 
 SYNC_BYTES = 300
 """For copies that are to note their progress after every few batches."""
@@ -92,7 +97,25 @@ def note_often() -> None:
         setattr(module, name, SYNC_BYTES)
 
 
-def _main(source_path: str, place: str, topic: str, batches: int) -> None:
+def kill_after(source: str, target: str, topic: str, batches: int) -> None:
+    """A copy in a process of its own, that is killed (-9) when it has dealt with so many batches."""
+    search = os.pathsep.join([str(_TESTS), str(_TESTS.parent / "src")])
+    with subprocess.Popen(
+        [sys.executable, __file__, source, target, topic, str(batches)],
+        env={**os.environ, "PYTHONPATH": search},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"so far\n"
+        process.kill()
+
+
+def _opened(place: str, mode: str) -> AnyLog:
+    return foldlog.connect(place) if place.startswith("kafka://") else foldlog.open(place, mode=mode)
+
+
+def _main(source_place: str, target_place: str, topic: str, batches: int) -> None:
     """Deal with so many batches, say so, and wait."""
 
     def wait_for_the_end(offsets: int, size_bytes: int) -> None:
@@ -103,8 +126,7 @@ def _main(source_path: str, place: str, topic: str, batches: int) -> None:
             sys.stdin.read()
 
     note_often()
-    target = foldlog.connect(place) if place.startswith("kafka://") else foldlog.open(place)
-    with foldlog.open(source_path, mode="r") as source, target:
+    with _opened(source_place, "r") as source, _opened(target_place, "w") as target:
         copy(source, target, topic, on_progress=wait_for_the_end)
 
 

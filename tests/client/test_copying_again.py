@@ -4,9 +4,6 @@ that arrive late, with a source that is written, compacted and trimmed meanwhile
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import foldlog
-from client import copies
-from client.copies import OFTEN, AnyLog, Stopped, contents, copy, ignored, note_often, stopping_after
+from client.copies import OFTEN, AnyLog, Stopped, contents, copy, ignored, kill_after, note_often, stopping_after
 from foldlog.client.copying import Copying, Pair
 from foldlog.client.copying_batches import as_sent
 from foldlog.client.copying_cluster import ClusterTarget
@@ -26,9 +22,6 @@ from foldlog.errors import CopyConflict, OutOfOrderSequence
 from foldlog.records.batch import MAX_INT32
 from foldlog.records.loops import pack
 from foldlog.testing import KafkaBroker
-
-TESTS = Path(__file__).resolve().parents[1]
-
 
 @pytest.fixture(scope="module", autouse=True)
 def often() -> Iterator[None]:
@@ -98,17 +91,8 @@ def test_a_copy_that_is_killed_goes_on_without_doubling(
     name = new_name()
     fill(source, name)
     place = str(tmp_path / "target") if where == "directory" else f"kafka://{broker}"
-    search = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
     for steps in (6, 9):
-        with subprocess.Popen(
-            [sys.executable, copies.__file__, source.path, place, name, str(steps)],
-            env={**os.environ, "PYTHONPATH": search},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"so far\n"
-            process.kill()
+        kill_after(source.path, place, name, steps)
     if where == "broker":
         done = copy(source, cluster, name)
         assert values(cluster, name) == values(source, name)

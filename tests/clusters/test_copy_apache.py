@@ -142,3 +142,203 @@ def batches_of(segment: Path) -> list[bytes]:
 
     data = segment.read_bytes()
     return [data[one.position : one.position + one.size] for one in walk(memoryview(data)).headers]
+
+
+def test_times_that_the_log_set_are_kept(directory: foldlog.Log, kafka: AnyLog, tmp_path: Path) -> None:
+    """From LogAppendTime of either side to the other, which must not put its own into them."""
+    stamping = {**FOREVER, "message.timestamp.type": "LogAppendTime"}
+    for log, name in ((directory, "stamped.here"), (kafka, "stamped.there")):
+        log.create_topic(name, config=stamping)
+        for number in range(5):
+            log.append(name, str(number), timestamp_ms=OLD_MS)
+    left = prepared(directory, kafka, "stamped.here", "stamped.here").left
+    assert left == {"message.timestamp.type": "records keep the times they have"}
+    copy(directory, kafka, "stamped.here")
+    copy(kafka, directory, "stamped.there")
+    copy(kafka, kafka, "stamped.there=stamped.again")
+    for name in ("stamped.here", "stamped.there"):
+        assert contents(directory, name) == contents(kafka, name)
+        assert min(timestamp_ms for timestamp_ms, *_ in records(kafka, name)) > OLD_MS
+    assert contents(kafka, "stamped.again") == contents(kafka, "stamped.there")
+    kafka.create_topic("stamped.target", config=stamping)
+    with pytest.raises(CopyConflict, match="would put its own time into every record"):
+        copy(kafka, kafka, "stamped.there=stamped.target")
+
+
+# --- what only Kafka has --------------------------------------------------------------------------------------------
+
+
+def test_of_transactions_only_what_was_committed_is_copied(
+    apache_kafka: ApacheKafka, kafka: AnyLog, broker: AnyLog, directory: foldlog.Log
+) -> None:
+    """Aborted ones are not, and an open one is once it has ended; what came behind it waits with it."""
+    kafka.create_topic("payments", config=FOREVER)
+    plain = Producer({"bootstrap.servers": apache_kafka.bootstrap, "compression.type": "lz4"})
+    paying = transactional(apache_kafka, "payments")
+    for step, (outcome, codec) in enumerate(zip("ccaacaca", "abcdefgh", strict=True)):
+        paying.begin_transaction()
+        for number in range(3):
+            paying.produce("payments", f"{outcome} {codec}{number}".encode())
+            paying.flush(TIMEOUT_S)
+            plain.produce("payments", f"plain {step}.{number}".encode())
+            plain.flush(TIMEOUT_S)
+        if outcome == "c":
+            paying.commit_transaction(TIMEOUT_S)
+        else:
+            paying.abort_transaction(TIMEOUT_S)
+    paying.begin_transaction()
+    paying.produce("payments", b"c open")
+    paying.flush(TIMEOUT_S)
+    plain.produce("payments", b"plain behind it")
+    plain.flush(TIMEOUT_S)
+    targets: list[tuple[AnyLog, str]] = [(directory, "payments"), (broker, "payments"), (kafka, "payments.2")]
+    for target, name in targets:
+        done = copy(kafka, target, f"payments={name}")
+        assert done.records == 24 + 12
+    paying.commit_transaction(TIMEOUT_S)
+    wanted = [value for _, _, value, _ in records(committed_only(apache_kafka), "payments")]
+    assert len(wanted) == 24 + 12 + 2
+    for target, name in targets:
+        assert copy(kafka, target, f"payments={name}").records == 2
+        assert [value for _, _, value, _ in records(target, name)] == wanted
+    kept = contents(committed_only(apache_kafka), "payments")
+    assert contents(directory, "payments") == kept, "with the places of what was aborted, and of the markers"
+    assert directory.offsets("payments") == kafka.offsets("payments")
+
+
+def transactional(apache_kafka: ApacheKafka, name: str) -> Producer:
+    producer = Producer(
+        {"bootstrap.servers": apache_kafka.bootstrap, "transactional.id": name, "compression.type": "zstd"}
+    )
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def committed_only(apache_kafka: ApacheKafka) -> AnyLog:
+    """As librdkafka reads it: the judge."""
+    return foldlog.connect(f"{apache_kafka.url}?isolation.level=read_committed")
+
+
+def test_a_topic_that_kafka_has_compacted_and_trimmed(
+    apache_kafka: ApacheKafka, kafka: AnyLog, broker: AnyLog, directory: foldlog.Log
+) -> None:
+    """Its cleaner leaves holes in batches, between them and at the log's start."""
+    hurry_cleaner(apache_kafka)
+    config = {
+        **FOREVER,
+        "cleanup.policy": "compact,delete",
+        "min.cleanable.dirty.ratio": "0.001",
+        "segment.ms": "1",
+        "delete.retention.ms": "86400000",
+    }
+    kafka.create_topic("prices", config=config)
+    for codec in ("none", "zstd"):
+        with kafka.producer(linger_ms=1000, batch_records=25, compression=codec) as producer:
+            for number in range(100):
+                value = None if number % 9 == 0 else f"{codec} {number}".encode()
+                producer.send("prices", value, f"k{number % 30}".encode(), timestamp_ms=OLD_MS + number)
+    kafka.append("prices", "the last", key="the last")
+    while len(contents(kafka, "prices")) > 60:
+        kafka.append("prices", "newer", key="the last")
+    kafka.alter_topic("prices", {"min.cleanable.dirty.ratio": "1"})  # from here on it stays as it is
+    kafka.delete_records("prices", {0: min(contents(kafka, "prices")) + 1})
+    kafka.reset_group("readers", {("prices", 0): max(contents(kafka, "prices")) - 3})
+    copy(kafka, directory, "prices")
+    assert contents(directory, "prices") == contents(kafka, "prices")
+    assert directory.offsets("prices") == kafka.offsets("prices")
+    assert directory.topic_config("prices")["cleanup.policy"].value == "compact,delete"
+    for target, name in ((broker, "prices"), (kafka, "prices.2")):
+        done = copy(kafka, target, f"prices={name}")
+        there = contents(target, name)
+        assert list(there.values()) == records(kafka, "prices")
+        assert list(there) == list(range(len(there)))
+        (move,) = done.groups
+        behind = [offset for offset in contents(kafka, "prices") if offset >= move.source_offset]
+        assert target.offsets(name)[0][1] - move.target_offset == len(behind)
+        assert target.committed("readers")[TopicPartition(name, 0)].offset == move.target_offset
+
+
+def hurry_cleaner(apache_kafka: ApacheKafka) -> None:
+    """Have it look for work every 100 ms instead of every 15 s."""
+    change = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[change])
+    admin = AdminClient({"bootstrap.servers": apache_kafka.bootstrap})
+    (asked,) = admin.incremental_alter_configs([resource]).values()
+    asked.result(TIMEOUT_S)
+
+
+def test_internal_topics_are_not_copied(kafka: AnyLog, apache_kafka: ApacheKafka) -> None:
+    transactional(apache_kafka, "makes the topic of transactions").list_topics()
+    kafka.reset_group("makes the topic of offsets", {})
+    names = kafka.topics()
+    assert [name for name in names if name.startswith("__")] == []
+    for name in ("__transaction_state", "__consumer_offsets"):
+        with pytest.raises(FoldlogError, match=name):
+            copy(kafka, kafka, f"{name}=mine")
+    assert "mine" not in kafka.topics()
+
+
+# --- what is there already ------------------------------------------------------------------------------------------
+
+
+def test_settings_are_brought_and_those_that_are_not_are_named(kafka: AnyLog, directory: foldlog.Log) -> None:
+    config = {"retention.ms": "1000000000", "cleanup.policy": "compact,delete", "segment.bytes": str(2 << 20)}
+    directory.create_topic("settings.here", config={**config, "foldlog.segment.records": 1000})
+    there = prepared(directory, kafka, "settings.here", "settings.here")
+    assert there.is_made
+    assert there.settings == config
+    assert there.left == {"foldlog.segment.records": "the target does not know it"}
+    throttled = {"leader.replication.throttled.replicas": "*", "unclean.leader.election.enable": "true"}
+    kafka.create_topic("settings.there", config={**config, **throttled})
+    back = prepared(kafka, directory, "settings.there", "settings.there")
+    assert (back.settings, back.left) == ({**config, **throttled}, {}), "a directory knows all that Kafka knows"
+
+
+def test_a_topic_that_is_there_is_used_if_it_is_empty_or_a_copy_and_else_left_alone(
+    kafka: AnyLog, directory: foldlog.Log
+) -> None:
+    directory.create_topic("there", partitions=3, config=FOREVER)
+    for number in range(30):
+        directory.append("there", str(number), partition=number % 3)
+    kafka.create_topic("fewer", partitions=2, config={"retention.ms": "5000000000"})
+    copy(directory, kafka, "there=fewer")
+    assert [records(kafka, "fewer", number) for number in range(3)] == [
+        records(directory, "there", number) for number in range(3)
+    ]
+    assert kafka.topic_config("fewer")["retention.ms"].value == "-1"
+    kafka.alter_topic("fewer", {"retention.ms": "6000000000"})
+    directory.append("there", "later", partition=1)
+    assert copy(directory, kafka, "there=fewer").records == 1
+    assert kafka.topic_config("fewer")["retention.ms"].value == "6000000000", "it is the target's own by now"
+    kafka.create_topic("more", partitions=4)
+    with pytest.raises(CopyConflict, match="has 4 partitions, and its source 3"):
+        copy(directory, kafka, "there=more")
+    kafka.create_topic("other", partitions=3)
+    kafka.append("other", "something else", partition=2)
+    with pytest.raises(CopyConflict, match="other-2 of kafka://.* has another record at offset 0 than the source"):
+        copy(directory, kafka, "there=other")
+    assert [len(records(kafka, "other", number)) for number in range(3)] == [0, 0, 1], "nothing was written"
+
+
+def test_what_kafka_would_refuse_is_one_sentence(kafka: AnyLog, directory: foldlog.Log) -> None:
+    """A record over what the target takes, and one from the future: what is before it has arrived."""
+    directory.create_topic("future", config=FOREVER)
+    directory.append("future", "now")
+    directory.append("future", "in the year 2100", timestamp_ms=4_102_444_800_000)
+    with pytest.raises(FoldlogError, match=r"message.timestamp.after.max.ms") as refused:
+        copy(directory, kafka, "future")
+    assert len(str(refused.value).splitlines()) == 1
+    kafka.alter_topic("future", {"message.timestamp.after.max.ms": str((1 << 63) - 1)})
+    copy(directory, kafka, "future")
+    assert records(kafka, "future") == records(directory, "future")
+    directory.create_topic("heavy", config={**FOREVER, "max.message.bytes": 3 << 20})
+    kafka.create_topic("heavy")
+    kafka.append("heavy", "first")
+    directory.append("heavy", "first", timestamp_ms=records(kafka, "heavy")[0][0])
+    directory.append("heavy", bytes(2 << 20))
+    with pytest.raises(FoldlogError, match=r"max.message.bytes") as refused:
+        copy(directory, kafka, "heavy")
+    assert len(str(refused.value).splitlines()) == 1
+    kafka.alter_topic("heavy", {"max.message.bytes": 3 << 20})
+    copy(directory, kafka, "heavy")
+    assert records(kafka, "heavy") == records(directory, "heavy")

@@ -24,6 +24,7 @@ from foldlog.client.copying_groups import GroupMove, committed_in, move_groups
 from foldlog.client.copying_offsets import OffsetMap
 from foldlog.client.copying_sides import ClusterSide, DirectorySide, open_cluster, open_side
 from foldlog.client.copying_targets import Copied, OnProgress, Resume, Route, Span, Target, nothing_yet
+from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict, FoldlogError, InvalidArgument, UnknownTopic
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 _TIME_KIND: Final = "message.timestamp.type"
 """Not copied: the target would put its own times into the records."""
+
+_OWN_TOPICS: Final = {"__transaction_state", "__share_group_state", "__cluster_metadata", FOLDS_TOPIC}
+"""What brokers and runners keep for themselves, beside that of committed offsets, which nobody may name at all."""
 
 
 class Pair(NamedTuple):
@@ -74,6 +78,10 @@ class Copying:
         is_one_log = source.directory_id == target.directory_id
         for pair in pairs:
             check_user_topic_name(pair.topic)
+            if pair.topic in _OWN_TOPICS:
+                raise InvalidArgument(
+                    f"topic {pair.topic!r} is what a log keeps for itself; copy the others: groups come with them"
+                )
             check_user_topic_name(pair.to_topic)
             if names.count(pair.to_topic) > 1:
                 raise InvalidArgument(f"two topics would be copied to {pair.to_topic!r}; say each name once")
