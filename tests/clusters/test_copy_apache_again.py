@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters.apache_kafka import ApacheKafka
+from clusters.apache_kafka import ApacheKafka, KafkaNode
 
 import foldlog
 from client.copies import OFTEN, AnyLog, contents, copy, kill_after, note_often
-from foldlog.client.copying_targets import OnProgress
+from foldlog.client.cluster import Cluster
 
 BATCHES = 30
 PER_BATCH = 5
@@ -27,19 +27,18 @@ def often() -> Iterator[None]:
         setattr(module, name, value)
 
 
-def fill(log: foldlog.Log, name: str, partitions: int = 1) -> None:
-    """Batches that no two are alike of, the first three records gone: offsets are mapped."""
-    log.create_topic(name, partitions=partitions, config={"retention.ms": -1})
+def fill(log: foldlog.Log, name: str) -> None:
+    """Batches of which no two are alike, the first three records gone: offsets are mapped."""
+    log.create_topic(name, config={"retention.ms": -1})
     for number in range(BATCHES):
         with log.producer(linger_ms=1000) as producer:
             for record in range(PER_BATCH):
-                for partition in range(partitions):
-                    producer.send(name, f"{number}.{record}".encode(), b"k", None, partition, number + 1)
-    log.delete_records(name, dict.fromkeys(range(partitions), 3))
+                producer.send(name, f"{number}.{record}".encode(), b"k", timestamp_ms=number + 1)
+    log.delete_records(name, {0: 3})
 
 
-def values(log: AnyLog, name: str, partition: int = 0) -> list[bytes | None]:
-    return [value for _, _, value, _ in contents(log, name, partition).values()]
+def values(log: AnyLog, name: str) -> list[bytes | None]:
+    return [value for _, _, value, _ in contents(log, name).values()]
 
 
 @pytest.fixture
@@ -68,42 +67,38 @@ def test_a_copying_process_that_is_killed_again_and_again_leaves_the_same_as_one
 
 
 def test_a_copy_rides_out_the_loss_of_a_broker(source: foldlog.Log, kafka_trio: ApacheKafka, tmp_path: Path) -> None:
-    """Each of three is killed once and comes back, under a copy to the cluster and under one from it."""
-    partitions = 3
-    fill(source, "lost", partitions)
-    kills = Kills(kafka_trio)
+    """The leader of the partition, under a copy to the cluster; it comes back, and another one goes under a copy from
+    it."""
+    fill(source, "lost")
     with foldlog.connect(kafka_trio.url) as kafka:
-        done = copy(source, kafka, "lost", on_progress=kills.at({20: 0, 50: 1}))
-        assert done.records == partitions * (BATCHES * PER_BATCH - 3)
+        first = Kill(kafka_trio, "lost")
+        assert copy(source, kafka, "lost", on_progress=first).records == BATCHES * PER_BATCH - 3
+        assert first.killed is not None
+        first.killed.start()
         kafka_trio.wait_until_whole()
+        second = Kill(kafka_trio, "lost")
         with foldlog.open(tmp_path / "back") as back:
-            copy(kafka, back, "lost", on_progress=kills.at({5: 2}))
-            for partition in range(partitions):
-                assert values(kafka, "lost", partition) == values(source, "lost", partition)
-                assert contents(back, "lost", partition) == contents(kafka, "lost", partition)
-    assert kills.killed == [0, 1, 2]
+            copy(kafka, back, "lost", on_progress=second)
+            assert values(kafka, "lost") == values(source, "lost")
+            assert contents(back, "lost") == contents(kafka, "lost")
+        assert second.killed not in (None, first.killed)
 
 
-class Kills:
-    """Kills a broker when a copy has come so far, and brings it back so many batches later."""
+class Kill:
+    """Kills the broker that leads the only partition, once, when a copy has dealt with so many batches."""
 
-    BACK_AFTER = 15
+    AFTER = 5
 
-    def __init__(self, kafka: ApacheKafka) -> None:
-        self.killed: list[int] = []
+    def __init__(self, kafka: ApacheKafka, topic: str) -> None:
+        self.killed: KafkaNode | None = None
         self._kafka = kafka
+        self._topic = topic
+        self._batches = 0
 
-    def at(self, brokers: dict[int, int]) -> OnProgress:
-        calls = 0
-
-        def on_progress(offsets: int, size_bytes: int) -> None:
-            nonlocal calls
-            calls += 1
-            if calls in brokers:
-                self._kafka.brokers[brokers[calls]].kill()
-                self.killed.append(brokers[calls])
-            if calls - self.BACK_AFTER in brokers:
-                self._kafka.brokers[brokers[calls - self.BACK_AFTER]].start()
-                self._kafka.wait_until_whole()
-
-        return on_progress
+    def __call__(self, offsets: int, size_bytes: int) -> None:
+        self._batches += 1
+        if self._batches == self.AFTER:
+            with Cluster.open(self._kafka.bootstrap) as cluster:
+                leader = cluster.topic(self._topic).leaders[0].node_id
+            self.killed = next(node for node in self._kafka.brokers if node.number == leader)
+            self.killed.kill()

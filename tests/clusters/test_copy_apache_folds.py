@@ -100,6 +100,6 @@ def test_a_pipeline_goes_on_at_kafka_where_it_stopped_and_back_again(
     with foldlog.open(back) as log:
         shop.append(log, 50)
     shop.run(back)
-    folds = loaded(shop.file)
-    verdict = fl.verify(folds["counters_sqlite"], back, spark=spark)
+    verdict = fl.verify(loaded(shop.file)["counters_sqlite"], back, spark=spark)
     assert verdict.answer == "not provable", "what was trimmed before the first copy cannot be read again"
+    assert "no longer holds 20 of partition 0, 30 of partition 1" in verdict.missing

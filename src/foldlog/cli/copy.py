@@ -158,8 +158,11 @@ def opened(arguments: argparse.Namespace) -> Iterator[tuple[AnyLog, AnyLog]]:
         with open_log(source, write=not arguments.dry_run) as log:
             yield log, log
         return
-    with open_log(source, write=False) as from_log, _open_target(arguments) as to_log:
-        yield from_log, to_log
+    with open_log(source, write=False) as from_log:
+        for pair in _pairs(arguments, from_log):
+            from_log.topic(pair.topic)  # before a directory is made for what there is not
+        with _open_target(arguments) as to_log:
+            yield from_log, to_log
 
 
 @contextmanager
