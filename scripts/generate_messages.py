@@ -35,7 +35,7 @@ SERVED = (
 )  # fmt: skip
 
 ASKED = ("sasl_handshake", "sasl_authenticate")
-"""What our client asks of other brokers, and ours does not answer: a module, and no place in the index of those served."""
+"""What our client asks of other brokers, and ours does not answer: they are not in the index of those served."""
 
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTORY = ROOT / "src" / "foldlog" / "wire" / "messages"

@@ -20,7 +20,7 @@ from foldlog import errors
 from foldlog.client import cluster_groups
 from foldlog.client.cluster_links import ClusterLinks
 from foldlog.client.cluster_properties import Address
-from foldlog.client.kafka import moving
+from foldlog.client.kafka import groups_by_wire
 from foldlog.client.kafka.consumption import KafkaConsumption
 from foldlog.client.kafka.faults import unreachable
 from foldlog.client.kafka.handles import Handles
@@ -115,6 +115,30 @@ def test_passwords_are_not_shown(broker: KafkaBroker) -> None:
         assert (log.path, log.bootstrap, log.is_remote) == (f"kafka://{broker}", str(broker), True)
         assert log.directory_id == broker.log.directory_id
         assert log.warnings() == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "kafka://ann:hunter2@127.0.0.1:1",
+        "kafka:/127.0.0.1:1?sasl.password=hunter2",
+        "kafka://127.0.0.1:1?sasl.password=a&hunter2",
+        "kafka://127.0.0.1?sasl.password=hunter2",
+        "kafka://127.0.0.1:1?sasl.mechanism=PLAIN&security.protocol=telepathy&sasl.password=hunter2",
+        "kafka://127.0.0.1:1?sasl.jaas.config=PlainLoginModule%20required%20username=ann%20password=hunter2",
+    ],
+)
+def test_passwords_are_not_shown_where_a_url_is_wrong(url: str) -> None:
+    with pytest.raises((errors.InvalidArgument, errors.InvalidConfig)) as caught:
+        foldlog.connect(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_who_one_is_may_be_said_as_java_does() -> None:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="hunter2";'
+    url = parse_url("kafka://one:9092?sasl.mechanism=PLAIN", {"sasl.jaas.config": login})
+    assert url.properties == {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "hunter2"}
+    assert repr(url) == "KafkaUrl('kafka://one:9092')"
 
 
 def test_properties_reach_the_client(broker: KafkaBroker) -> None:
@@ -315,7 +339,7 @@ def test_a_member_of_a_cluster_and_one_beside_the_writer_share_a_group(tmp_path:
 def test_with_a_login_that_only_librdkafka_has_members_are_not_evicted_and_it_is_said_why() -> None:
     url = parse_url("kafka://127.0.0.1:1?security.protocol=sasl_ssl&sasl.mechanism=OAUTHBEARER")
     with pytest.raises(errors.InvalidConfig, match="OAUTHBEARER"):
-        moving.move_evicting(url, "fraud", {})
+        groups_by_wire.move_evicting(Handles(url), "fraud", {})
 
 
 @pytest.mark.parametrize(

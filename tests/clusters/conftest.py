@@ -13,6 +13,9 @@ from client.localhost_certificate import PEM
 
 HERE = Path(__file__).parent
 
+SHORT_LOGINS = {"listener.name.sasl_ssl.scram-sha-256.connections.max.reauth.ms": 1000}
+"""Who comes with SCRAM-SHA-256 has to log in again after a second; with the other mechanisms, never."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -27,7 +30,7 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKaf
     pem = directory / "broker.pem"
     pem.write_text(PEM, encoding="utf-8")
     try:
-        with ApacheKafka.launch(directory, sasl_ssl=SaslSsl(pem)) as kafka:
+        with ApacheKafka.launch(directory, properties=SHORT_LOGINS, sasl_ssl=SaslSsl(pem)) as kafka:
             yield kafka
     except JarsUnavailable as missing:
         pytest.skip(str(missing))

@@ -14,6 +14,7 @@ from foldlog.views.bookmark import Bookmark, Position
 if TYPE_CHECKING:
     from foldlog.client.copying import Copying
     from foldlog.spark.folds.declaration import Fold
+    from foldlog.spark.origins.origin import OriginSpec
 
 MOVED: Final = "moved"
 
@@ -32,7 +33,7 @@ class FoldMove:
     after: Mapping[int, int]
 
 
-def move_folds(file: str, copying: Copying, maps: Mapping[Route, OffsetMap], source: str) -> list[FoldMove]:
+def move_folds(file: str, copying: Copying, maps: Mapping[Route, OffsetMap], source: OriginSpec) -> list[FoldMove]:
     """Give the views of a pipeline that fold copied topics the bookmarks of the copies.
 
     A view that is not moved stays with the source, and goes on there.
@@ -53,7 +54,7 @@ def move_folds(file: str, copying: Copying, maps: Mapping[Route, OffsetMap], sou
     return moves
 
 
-def _moved(fold: Fold, copying: Copying, ways: Mapping[int, tuple[Route, OffsetMap]], source: str) -> FoldMove:
+def _moved(fold: Fold, copying: Copying, ways: Mapping[int, tuple[Route, OffsetMap]], source: OriginSpec) -> FoldMove:
     bookmark = fold.view.bookmark()
     before = {} if bookmark is None else {number: at.offset for number, at in bookmark.positions.items()}
     if bookmark is None:
@@ -87,7 +88,7 @@ def _reason_to_stay(
     return None
 
 
-def _runner(fold: Fold, source: str) -> str | None:
+def _runner(fold: Fold, source: OriginSpec) -> str | None:
     """Who runs it now: what is read under the old bookmark would be refused after the move, and the runner fail."""
     from foldlog.spark.folds.commands import status
 

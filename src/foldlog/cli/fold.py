@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from foldlog.cli.client_properties import add_property_options, client_properties, refuse_properties
 from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from foldlog.cli.fold_progress import Progress, progress_for
 from foldlog.cli.fold_signals import StopOnSignals
@@ -24,6 +25,7 @@ from foldlog.errors import FoldError, InvalidArgument, MissingDependency
 
 if TYPE_CHECKING:
     from foldlog.spark.folds.declaration import Fold
+    from foldlog.spark.origins.origin import OriginSpec
 
 DEFAULT_FILE: Final = "folds.py"
 
@@ -114,6 +116,7 @@ def _verb(
         metavar="HOST:PORT",
         help="a broker of the log (or FOLDLOG_BOOTSTRAP_SERVER)",
     )
+    add_property_options(parser)
     return parser
 
 
@@ -299,13 +302,19 @@ def _running(arguments: argparse.Namespace, names: list[str]) -> Iterator[_Under
             raise KeyboardInterrupt from error
 
 
-def _source(arguments: argparse.Namespace) -> str:
+def _source(arguments: argparse.Namespace) -> OriginSpec:
+    from foldlog.spark.origins.origin import origin_spec
+
     source = arguments.source or arguments.directory or arguments.bootstrap
     if not source:
         raise InvalidArgument(
             "say where the log is: -d data/ or -b host:port, or FOLDLOG_DIR, FOLDLOG_BOOTSTRAP_SERVER or FOLDLOG_SOURCE"
         )
-    return str(source)
+    spec = origin_spec(source)
+    if spec.path is not None:
+        refuse_properties(arguments.properties)
+        return spec
+    return origin_spec(source, client_properties(arguments.properties, arguments.command_config))
 
 
 def _folds(arguments: argparse.Namespace) -> list[Fold]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import foldlog
-from foldlog.errors import InvalidArgument, LogNotFound, brief_repr
+from foldlog.cli.client_properties import add_property_options, client_properties, refuse_properties
+from foldlog.errors import InvalidArgument, LogNotFound
 
 if TYPE_CHECKING:
     from foldlog.client.kafka.log import KafkaLog
@@ -26,21 +27,14 @@ _NOWHERE: Final = "say where the log is: -d DIR or -b HOST:PORT, or set FOLDLOG_
 
 
 def add_place_options(parser: argparse.ArgumentParser) -> None:
-    """-d, -b and -X, in a group of their own in the help."""
+    """-d, -b, -X and --command-config, in a group of their own in the help."""
     group = parser.add_argument_group("where the log is")
     place = group.add_mutually_exclusive_group()
     place.add_argument("-d", "--dir", dest="directory", metavar="DIR", help="a data directory")
     place.add_argument(
         "-b", "--bootstrap-server", dest="bootstrap", metavar="HOST:PORT[,…]", help="a broker: foldlog's, or any Kafka"
     )
-    group.add_argument(
-        "-X",
-        "--property",
-        dest="properties",
-        metavar="NAME=VALUE",
-        action="append",
-        help="a property of Kafka clients, such as security.protocol=SSL; may be given again",
-    )
+    add_property_options(group)
 
 
 @contextmanager
@@ -50,9 +44,12 @@ def open_place(arguments: argparse.Namespace, *, write: bool, make: bool = False
     With `write`, this process becomes the writer of a directory that nobody serves. A directory without a log is
     LogNotFound, unless `make` is set, which makes one.
     """
-    with open_named(
-        arguments.directory, arguments.bootstrap, arguments.properties or (), write=write, make=make
-    ) as log:
+    properties: dict[str, str] = {}
+    if arguments.directory:
+        refuse_properties(arguments.properties)
+    else:
+        properties = client_properties(arguments.properties, arguments.command_config)
+    with open_named(arguments.directory, arguments.bootstrap, properties, write=write, make=make) as log:
         yield log
 
 
@@ -60,37 +57,21 @@ def open_place(arguments: argparse.Namespace, *, write: bool, make: bool = False
 def open_named(
     directory: str | None,
     bootstrap: str | None,
-    properties: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
     *,
     write: bool,
     make: bool = False,
 ) -> Iterator[AnyLog]:
     """The same for a place that is named otherwise: a directory or a broker, not both."""
     if directory:
-        if properties:
-            raise InvalidArgument(f"-X {properties[0]} is for clients of a broker; say -b HOST:PORT, or leave it out")
         log: AnyLog = _open_directory(directory, write, make)
     elif bootstrap:
         url = bootstrap if bootstrap.startswith(SCHEME) else SCHEME + bootstrap
-        log = foldlog.connect(url, properties=parse_properties(properties))
+        log = foldlog.connect(url, properties=properties)
     else:
         raise InvalidArgument(_NOWHERE)
     with log:
         yield log
-
-
-def parse_properties(assignments: Sequence[str]) -> dict[str, str]:
-    """
-    >>> parse_properties(["client.id=me & you"])
-    {'client.id': 'me & you'}
-    """
-    given: dict[str, str] = {}
-    for text in assignments:
-        name, sign, value = text.partition("=")
-        if not sign or not name.strip():
-            raise InvalidArgument(f"-X {brief_repr(text)} is not -X NAME=VALUE, such as -X security.protocol=SSL")
-        given[name.strip()] = value
-    return given
 
 
 def _open_directory(path: str, write: bool, make: bool) -> Log:

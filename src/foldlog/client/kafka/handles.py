@@ -7,14 +7,16 @@ before a fork cannot be used in the child: librdkafka's threads stay with the pa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from foldlog.client.forks import watch_forks
 from foldlog.client.kafka.faults import REFUSES_US, Where, config_fault, fault_of, passes, trouble_of, unreachable
-from foldlog.client.kafka.url import KafkaUrl
+from foldlog.client.kafka.url import CALL_PROPERTY, KafkaUrl
+from foldlog.client.kafka.wire import Wire, speaks_wire
 from foldlog.client.wire_connection import CLIENT_ID
 from foldlog.errors import (
     BrokerUnreachable,
@@ -27,10 +29,13 @@ from foldlog.errors import (
 )
 from foldlog.limits import CLUSTER_SEARCH_MS, KAFKA_CALL_MS, KAFKA_CONNECT_MS, KAFKA_LOOK_MS
 from foldlog.records.batch import MAX_INT32
+from foldlog.wire.error_codes import ErrorCode, exception_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
     from confluent_kafka.admin import AdminClient
+
+    from foldlog.client.cluster_links import ClusterLinks
 
 Done = TypeVar("Done")
 
@@ -51,10 +56,6 @@ _DEFAULTS: Final[Mapping[str, object]] = {
     # Kafka's default, and what a directory does: what is in the log is read.
     "isolation.level": "read_uncommitted",
 }
-
-
-CALL_PROPERTY: Final = "default.api.timeout.ms"
-"""Java's name for how long one call may take, which librdkafka has as an argument of each call."""
 
 
 def _call_ms(url: KafkaUrl) -> int:
@@ -131,6 +132,8 @@ class Handles:
         self._refusal: type[LogClosed | WrongProcess] | None = None
         self.kafka_exception: Final[type[Exception]] = confluent().KafkaException
         self._admin: AdminClient | None = self._new_admin()
+        self.speaks_wire: Final = speaks_wire(url)
+        self._wire = Wire(url)
         watch_forks(self)
 
     # --- handles --------------------------------------------------------------------------------------------------
@@ -155,6 +158,13 @@ class Handles:
     def consumer(self, settings: Mapping[str, object], trouble: Trouble) -> Consumer:
         made: Consumer = self._made(confluent().Consumer, settings, trouble)
         return made
+
+    @contextmanager
+    def wire(self) -> Iterator[ClusterLinks]:
+        """Our own connections, for one call. InvalidConfig where `speaks_wire` is false."""
+        self.check_usable()
+        with self._wire.lent(max(1, round(self.call_s * 1000))) as links:
+            yield links
 
     def _made(self, kind: Any, settings: Mapping[str, object], trouble: Trouble) -> Any:
         self.check_usable()
@@ -251,6 +261,12 @@ class Handles:
             return _Passing(fault, is_lost=is_lost)
         return fault
 
+    def no_leader(self, where: Where) -> Exception:
+        """What an attempt of `retried` raises where nobody leads a partition."""
+        why = "nobody leads it at the moment"
+        fault = exception_of(ErrorCode.LEADER_NOT_AVAILABLE, why, topic=where.topic, partition=where.partition)
+        return _Passing(fault, is_lost=True)
+
     def _replace(self, admin: AdminClient) -> None:
         """A new handle begins with the addresses of the URL, and with no memory of who led what. librdkafka 2.16 also
         aborts the process if a group's coordinator answers what was given up: the handle that asked does not live to
@@ -295,6 +311,7 @@ class Handles:
         if self._refusal is None:
             self._refusal = LogClosed
             self._admin = None  # and with it librdkafka's threads and connections
+            self._wire.close()
 
     def forked(self) -> None:
         """In a forked child: librdkafka's threads are the parent's."""

@@ -16,7 +16,6 @@ from foldlog.client.descriptions import ConfigEntry
 from foldlog.client.kafka import everywhere
 from foldlog.client.kafka.faults import Where, late
 from foldlog.client.kafka.handles import Attempt, Handles, confluent
-from foldlog.client.kafka.wire import speaks_wire, wired
 from foldlog.client.partitioners import checked_partition
 from foldlog.client.positions import Place, resolve_place
 from foldlog.errors import (
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from foldlog.client.cluster_links import ClusterLinks
 
 Done = TypeVar("Done")
+
+_OFFSET_INVALID: Final = -1001
 
 _LOW_64_BITS: Final = (1 << 64) - 1
 
@@ -178,10 +179,10 @@ class KafkaTopics:
     ) -> None:
         """Brokers hear of a change one after the other. librdkafka asks one of them: all are asked over our own
         connections, where these can be made."""
-        if not speaks_wire(self._handles.url):
+        if not self._handles.speaks_wire:
             self._look_again_until(is_so, what)
             return
-        with wired(self._handles.url) as links:
+        with self._handles.wire() as links:
             self._look_again_until(lambda: links.retried(lambda: is_so_everywhere(links)), what)
 
     def _look_again_until(self, is_so: Callable[[], bool], what: str) -> None:
@@ -315,7 +316,11 @@ class KafkaTopics:
             asked = now.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=now.timeout_s)
             found: dict[tuple[str, int], tuple[int, int]] = {}
             for one, future in asked.items():
-                answer = self._handles.answer(future, now, Where(one.topic, one.partition))
+                where = Where(one.topic, one.partition)
+                answer = self._handles.answer(future, now, where)
+                if answer.offset <= _OFFSET_INVALID:
+                    # What librdkafka 2.16 says, as if it were an answer, where the partition's leader is away.
+                    raise self._handles.no_leader(where)
                 epoch = -1 if answer.leader_epoch is None else answer.leader_epoch
                 found[one.topic, one.partition] = (answer.offset, epoch)
             return found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from threading import Lock
 from typing import Final
 
-from foldlog.client.cluster import Cluster
 from foldlog.client.cluster_links import ClusterLinks
 from foldlog.client.cluster_properties import ClusterProperties
-from foldlog.client.kafka.handles import CALL_PROPERTY
-from foldlog.client.kafka.url import KafkaUrl
+from foldlog.client.kafka.url import CALL_PROPERTY, KafkaUrl
 from foldlog.errors import InvalidConfig
 from foldlog.limits import KAFKA_CALL_MS, KAFKA_DELIVERY_MS
 
@@ -49,19 +49,39 @@ def speaks_wire(url: KafkaUrl) -> bool:
     return True
 
 
-@contextmanager
-def wired(url: KafkaUrl) -> Iterator[ClusterLinks]:
-    """Connections for one call; InvalidConfig if there can be none."""
-    links = ClusterLinks(url.addresses, wire_properties(url))
-    try:
-        links.open(has_answered=True)
-        yield links
-    finally:
+class Wire:
+    """Connections that are lent to one call at a time, and kept for the next. Any thread."""
+
+    def __init__(self, url: KafkaUrl) -> None:
+        self._url = url
+        self._lock = Lock()
+        self._idle: list[ClusterLinks] = []
+        self._is_closed = False
+
+    @contextmanager
+    def lent(self, call_ms: int) -> Iterator[ClusterLinks]:
+        """For the caller's thread alone; what was known of leaders is forgotten. InvalidConfig if there can be none."""
+        with self._lock:
+            links = self._idle.pop() if self._idle else None
+        try:
+            if links is None:
+                properties = replace(wire_properties(self._url), default_api_timeout_ms=call_ms)
+                links = ClusterLinks(self._url.addresses, properties)
+                links.open(has_answered=True)
+            links.forget_leaders()
+            yield links
+        except BaseException:
+            if links is not None:
+                links.close()
+            raise
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(links)
+                return
         links.close()
 
-
-@contextmanager
-def wired_cluster(url: KafkaUrl) -> Iterator[Cluster]:
-    """The same, as a cluster that records are fetched from and sent to."""
-    with wired(url) as links:
-        yield Cluster(links)
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle, self._is_closed = self._idle, [], True
+        for links in idle:
+            links.close()
