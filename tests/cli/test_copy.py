@@ -168,7 +168,11 @@ def test_a_dry_run_only_tells(copy: Command, shop: Path, served: str, target: st
         (["payments", "--from", "data", "--to", "data"], 2, "cannot be copied to itself; say payments=NAME"),
         (["nothing", "--from", "data", "--to", "copy"], 3, "no topic 'nothing'; there are payments, prices"),
         (["payments", "--from", "gone", "--to", "copy"], 3, "there is no log in gone"),
-        (["payments", "--from", "data", "--to", "data/catalog.json"], 1, "is a file; a log needs a directory of its own"),
+        (
+            ["payments", "--from", "data", "--to", "data/catalog.json"],
+            1,
+            "is a file; a log needs a directory of its own",
+        ),
         (["payments", "--from", "data", "--to", "/proc/copy"], 1, "the log in /proc/copy cannot be opened"),
         (["payments", "--from", "data", "--to", "127.0.0.1:1"], 4, "no answer from the Kafka cluster"),
         (["payments=prices", "--from", "data", "--to", "data"], 5, "has records, of which the source has none"),

@@ -23,6 +23,7 @@ from foldlog.records.batch import MAX_INT32
 from foldlog.records.loops import pack
 from foldlog.testing import KafkaBroker
 
+
 @pytest.fixture(scope="module", autouse=True)
 def often() -> Iterator[None]:
     """Copies in this module note their progress after every few batches."""

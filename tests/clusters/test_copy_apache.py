@@ -4,7 +4,8 @@ its own settings) is copied as docs/move.md says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 import foldlog
-from client.copies import AnyLog, Content, contents, copy
+from client.copies import AnyLog, Content, contents, copy, ignored
+from foldlog.client import copying_cluster
 from foldlog.client.copying import Copying, Pair, Prepared
+from foldlog.client.copying_batches import as_sent
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict, FoldlogError
+from foldlog.records.loops import BatchHeader, pack, walk
 from foldlog.testing import KafkaBroker
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -138,8 +142,6 @@ def test_batches_go_to_kafka_as_they_are(
 
 
 def batches_of(segment: Path) -> list[bytes]:
-    from foldlog.records.loops import walk
-
     data = segment.read_bytes()
     return [data[one.position : one.position + one.size] for one in walk(memoryview(data)).headers]
 
@@ -163,6 +165,35 @@ def test_times_that_the_log_set_are_kept(directory: foldlog.Log, kafka: AnyLog, 
     kafka.create_topic("stamped.target", config=stamping)
     with pytest.raises(CopyConflict, match="would put its own time into every record"):
         copy(kafka, kafka, "stamped.there=stamped.target")
+
+
+def test_the_last_check_finds_what_kafka_has_not_or_has_otherwise(
+    directory: foldlog.Log, kafka: AnyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a copy that loses a batch on the way, and one that changes a record, at kept and at mapped offsets."""
+    for name, trimmed in (("wrong.kept", 0), ("wrong.mapped", 2)):
+        directory.create_topic(name, config=FOREVER)
+        for number in range(6):
+            directory.append(name, f"value {number}", key="k", timestamp_ms=OLD_MS + number)
+        directory.delete_records(name, {0: trimmed})
+        for fault, told in (("lost", "missing"), ("changed", "other records than the source|missing")):
+            monkeypatch.setattr(copying_cluster, "as_sent", faulty(fault))
+            with Copying(directory, kafka, [Pair(name, f"{name}.{fault}")]) as copying:
+                copying.prepare()
+                ((route, copied),) = copying.copy_all(ignored).items()
+                verdict = copying.check(route, copied, ignored)
+            assert not verdict.is_same
+            assert re.search(told, verdict.difference or ""), verdict
+
+
+def faulty(fault: str) -> Callable[[memoryview, BatchHeader, int, int], list[bytearray]]:
+    def as_sent_wrongly(data: memoryview, header: BatchHeader, from_offset: int, limit_bytes: int) -> list[bytearray]:
+        batches = as_sent(data, header, from_offset, limit_bytes)
+        if header.base_offset != 4:
+            return batches
+        return [] if fault == "lost" else [pack([(OLD_MS + 4, b"k", b"value 9", ())])]
+
+    return as_sent_wrongly
 
 
 # --- what only Kafka has --------------------------------------------------------------------------------------------
@@ -315,7 +346,7 @@ def test_a_topic_that_is_there_is_used_if_it_is_empty_or_a_copy_and_else_left_al
         copy(directory, kafka, "there=more")
     kafka.create_topic("other", partitions=3)
     kafka.append("other", "something else", partition=2)
-    with pytest.raises(CopyConflict, match="other-2 of kafka://.* has another record at offset 0 than the source"):
+    with pytest.raises(CopyConflict, match=r"other-2 of kafka://.* has another record at offset 0 than the source"):
         copy(directory, kafka, "there=other")
     assert [len(records(kafka, "other", number)) for number in range(3)] == [0, 0, 1], "nothing was written"
 

@@ -1,5 +1,5 @@
-"""A pipeline that outgrows its directory: its folds stop in the middle, `foldlog copy` brings the topic and the bookmarks
-to Apache Kafka, and they go on there; and the way back. The views are those of a recompute, all the way."""
+"""A pipeline that outgrows its directory: its folds stop in the middle, `foldlog copy` brings the topic and the
+bookmarks to Apache Kafka, and they go on there; and the way back. The views are those of a recompute, all the way."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Shop:
             self.written += log.read("payments", number, start=start)
 
     def run(self, source: str) -> None:
-        """`foldlog fold run --once --source`; the views hold all that was written so far, by their engines' own means."""
+        """To the end, as `foldlog fold run --once --source`: then the views hold all that was ever written."""
         folds = loaded(self.file)
         fl.run(list(folds.values()), source, once=True, spark=self.spark, range_bytes=SMALL_RANGES)
         for name in NAMES:

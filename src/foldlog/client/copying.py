@@ -1,7 +1,7 @@
 """Copies of topics, from one log into another: a directory, a broker, a cluster, in any direction.
 
-To follow one: `Copying.plan`, then `prepare` (the topics), then `copy_all` (copying_growths.py), which is `copy` for each
-partition (copying_directory.py, copying_cluster.py), then `check` (copying_check.py), and `move_groups`.
+To follow one: `Copying.plan`, then `prepare` (the topics), then `copy_all` (copying_growths.py), which is `copy` for
+each partition (copying_directory.py, copying_cluster.py), then `check` (copying_check.py), and `move_groups`.
 
 Kept: records, their order in each partition, keys, values, headers, times and tombstones; partitions; the settings that
 the target knows; offsets in a directory, and at a broker where the source has neither lost nor compacted anything. Not
@@ -19,8 +19,8 @@ from foldlog.broker.topic_names import check_user_topic_name
 from foldlog.client.copying_check import Verdict, compare
 from foldlog.client.copying_cluster import ClusterTarget
 from foldlog.client.copying_directory import DirectoryTarget
-from foldlog.client.copying_growths import joined, stages_of
 from foldlog.client.copying_groups import GroupMove, committed_in, move_groups
+from foldlog.client.copying_growths import joined, stages_of
 from foldlog.client.copying_offsets import OffsetMap
 from foldlog.client.copying_sides import ClusterSide, DirectorySide, open_cluster, open_side
 from foldlog.client.copying_targets import Copied, OnProgress, Resume, Route, Span, Target, nothing_yet
@@ -146,7 +146,7 @@ class Copying:
         return committed_in(self.source, routes)
 
     def prepare(self) -> list[Prepared]:
-        """Make the topics that the target lacks, with the settings that it knows and the partitions that they began with.
+        """Make the topics that the target lacks, with the settings that it knows and the partitions they began with.
 
         As long as a topic is empty, its settings are brought in line with the source; later they are the target's own.
         """

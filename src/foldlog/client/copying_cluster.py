@@ -190,7 +190,7 @@ class _UnderWay:
         except RecordTooLarge as error:
             raise self._refused(offset, "it is over max.message.bytes; raise that for the topic") from error
         except InvalidTimestamp as error:
-            why = "its time lies outside of message.timestamp.before.max.ms and message.timestamp.after.max.ms; raise them"
+            why = "its time is beyond message.timestamp.before.max.ms or message.timestamp.after.max.ms; raise that"
             raise self._refused(offset, why) from error
         except RefusedBatch as error:
             raise self._refused(offset, f"{str(error).rstrip('.')}; change the topic's settings") from error

@@ -25,7 +25,7 @@ class Stage(NamedTuple):
 def stages_of(spans: Sequence[Span], count: int, growths: Sequence[Growth] | None) -> list[Stage]:
     """What to copy, one after the other, to a topic that has `count` partitions already.
 
-    A log that does not remember (None) has grown somewhere before its ends: those of now are the best that can be known.
+    A log that does not remember (None) has grown somewhere before its ends: those of now are the best one can know.
     """
     if growths is None:
         growths = [Growth(len(spans), tuple(span.stop for span in spans[:count]))] if count < len(spans) else []
