@@ -1,13 +1,23 @@
-"""Kafka's own command line tools, run as its scripts run them."""
+"""Kafka's own command line tools, run as its scripts run them, or many of them in one JVM."""
 
 from __future__ import annotations
 
+import base64
+import os
+import select
 import subprocess
-from typing import Final
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
 
 from clusters.maven import KAFKA, class_path, fetch
 
 TOOLS: Final = {
+    "kafka-acls": "kafka.admin.AclCommand",
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
+    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
@@ -16,22 +26,32 @@ TOOLS: Final = {
     "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "kafka-dump-log": "kafka.tools.DumpLogSegments",
     "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+    "kafka-streams-groups": "org.apache.kafka.tools.streams.StreamsGroupCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
 }
 """The main class behind each script of Kafka's bin directory."""
 
 TOOL_TIMEOUT_S: Final = 120
+DESK_SOURCE: Final = Path(__file__).with_name("ToolDesk.java")
+
+
+_JVM_OPTIONS: Final = ("-Dlog4j2.level=ERROR", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def tool_command(name: str, *arguments: object, jvm: tuple[str, ...] = ("-Xmx512M",)) -> list[str]:
     """What to run. JarsUnavailable without Maven."""
-    options = ["-Dlog4j2.level=ERROR", "-XX:+UseSerialGC", *jvm]
-    return ["java", *options, "-cp", class_path(fetch(KAFKA)), TOOLS[name], *map(str, arguments)]
+    return ["java", *_JVM_OPTIONS, *jvm, "-cp", class_path(fetch(KAFKA)), TOOLS[name], *map(str, arguments)]
 
 
 def run_tool(
@@ -41,3 +61,60 @@ def run_tool(
     return subprocess.run(
         tool_command(name, *arguments), input=text, capture_output=True, text=True, timeout=timeout_s, check=False
     )
+
+
+class ToolDesk:
+    """Runs tools one after the other in a JVM of its own: a tenth of a second each, where a JVM takes two to start.
+
+    For tools that ask, print and end. Those that read standard input, or keep what they count in static fields (the
+    console consumer), want `run_tool`.
+    """
+
+    def __init__(self) -> None:
+        command = ["java", *_JVM_OPTIONS, "-Xmx256M", "-cp", class_path(fetch(KAFKA)), str(DESK_SOURCE)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._questions: IO[bytes] = self._process.stdin
+        self._answers: IO[bytes] = self._process.stdout
+
+    def run(
+        self, name: str, *arguments: object, timeout_s: float = TOOL_TIMEOUT_S
+    ) -> subprocess.CompletedProcess[str]:
+        """Run it to its end. It may fail: the caller looks at returncode. TimeoutExpired ends the desk with it."""
+        words = [TOOLS[name], *map(str, arguments)]
+        self._questions.write(b" ".join(b"=" + base64.b64encode(word.encode()) for word in words) + b"\n")
+        self._questions.flush()
+        code, output, errors = self._answer(words, timeout_s).split()
+        texts = (base64.b64decode(text[1:]).decode() for text in (output, errors))
+        return subprocess.CompletedProcess(words, int(code), *texts)
+
+    def _answer(self, words: list[str], timeout_s: float) -> bytes:
+        descriptor, answer = self._answers.fileno(), b""
+        deadline_s = time.monotonic() + timeout_s
+        while not answer.endswith(b"\n"):
+            ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline_s - time.monotonic()))
+            if not ready:
+                self.close()
+                raise subprocess.TimeoutExpired(words, timeout_s)
+            if not (part := os.read(descriptor, 1 << 16)):
+                raise ToolDeskEnded(f"the JVM of Kafka's tools ended with {self._process.wait()} in {words}")
+            answer += part
+        return answer
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._questions.close()
+        self._answers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ToolDeskEnded(Exception):
+    """The JVM ended where it should have answered. The text says how, and at which tool."""
