@@ -23,6 +23,7 @@ TOOLS: Final = {
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "kafka-dump-log": "kafka.tools.DumpLogSegments",
     "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
@@ -31,8 +32,10 @@ TOOLS: Final = {
     "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-replica-verification": "org.apache.kafka.tools.ReplicaVerificationTool",
     "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
     "kafka-streams-groups": "org.apache.kafka.tools.streams.StreamsGroupCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
@@ -44,14 +47,13 @@ TOOLS: Final = {
 
 TOOL_TIMEOUT_S: Final = 120
 DESK_SOURCE: Final = Path(__file__).with_name("ToolDesk.java")
-
-
-_JVM_OPTIONS: Final = ("-Dlog4j2.level=ERROR", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+DESK_LOGGING: Final = Path(__file__).with_name("tool_desk_logging.xml")
 
 
 def tool_command(name: str, *arguments: object, jvm: tuple[str, ...] = ("-Xmx512M",)) -> list[str]:
     """What to run. JarsUnavailable without Maven."""
-    return ["java", *_JVM_OPTIONS, *jvm, "-cp", class_path(fetch(KAFKA)), TOOLS[name], *map(str, arguments)]
+    options = ["-Dlog4j2.level=ERROR", "-XX:+UseSerialGC", *jvm]
+    return ["java", *options, "-cp", class_path(fetch(KAFKA)), TOOLS[name], *map(str, arguments)]
 
 
 def run_tool(
@@ -66,22 +68,22 @@ def run_tool(
 class ToolDesk:
     """Runs tools one after the other in a JVM of its own: a tenth of a second each, where a JVM takes two to start.
 
-    For tools that ask, print and end. Those that read standard input, or keep what they count in static fields (the
-    console consumer), want `run_tool`.
+    Their own main methods run, with the same words as on a command line; only the end of the JVM is left out.
     """
 
     def __init__(self) -> None:
-        command = ["java", *_JVM_OPTIONS, "-Xmx256M", "-cp", class_path(fetch(KAFKA)), str(DESK_SOURCE)]
+        options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={DESK_LOGGING}"]
+        command = ["java", *options, "-Xmx256M", "-cp", class_path(fetch(KAFKA)), str(DESK_SOURCE)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._questions: IO[bytes] = self._process.stdin
         self._answers: IO[bytes] = self._process.stdout
 
     def run(
-        self, name: str, *arguments: object, timeout_s: float = TOOL_TIMEOUT_S
+        self, name: str, *arguments: object, text: str = "", timeout_s: float = TOOL_TIMEOUT_S
     ) -> subprocess.CompletedProcess[str]:
-        """Run it to its end. It may fail: the caller looks at returncode. TimeoutExpired ends the desk with it."""
-        words = [TOOLS[name], *map(str, arguments)]
+        """Run it to its end, with `text` for its standard input. It may fail: the caller looks at returncode. TimeoutExpired ends the desk with it."""
+        words = [TOOLS[name], text, *map(str, arguments)]
         self._questions.write(b" ".join(b"=" + base64.b64encode(word.encode()) for word in words) + b"\n")
         self._questions.flush()
         code, output, errors = self._answer(words, timeout_s).split()
