@@ -1,4 +1,4 @@
-"""Write `foldlog/wire/messages/`: one module for each API that is served, from kio's schemas.
+"""Write `foldlog/wire/messages/`: one module for each API that is served or asked, from kio's schemas.
 
 A message is one class for all versions of it, as in Kafka's own clients: it holds the fields of every version, and its
 schema says in which versions each is on the wire. Made ahead of time because a kio module takes about 10 ms to import
@@ -33,6 +33,9 @@ SERVED = (
     "alter_configs", "describe_log_dirs", "create_partitions", "delete_groups", "incremental_alter_configs",
     "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions",
 )  # fmt: skip
+
+ASKED = ("sasl_handshake", "sasl_authenticate")
+"""What our client asks of other brokers, and ours does not answer: a module, and no place in the index of those served."""
 
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTORY = ROOT / "src" / "foldlog" / "wire" / "messages"
@@ -72,7 +75,7 @@ from foldlog.wire.schema import {imports}
 
 IMPORTS = ("ZERO_UUID", "Field", "Message", "Records", "Request", "Response")
 
-INDEX = '''"""Every API with a module here, and the names of all.
+INDEX = '''"""Every API that is served, with its module here, and the names of all.
 
 Written by scripts/generate_messages.py from kio {version}, not by hand.
 """
@@ -363,7 +366,7 @@ def formatted(texts: dict[str, str]) -> dict[str, str]:
 
 def stale_modules() -> dict[str, str]:
     """The modules that are not what would be written, and what would be."""
-    texts = {f"{api}.py": module_text(api) for api in SERVED}
+    texts = {f"{api}.py": module_text(api) for api in (*SERVED, *ASKED)}
     texts["__init__.py"] = index_text()
     stale = {}
     for name, text in formatted(texts).items():
@@ -381,7 +384,7 @@ def main() -> int:
         return 1 if stale else 0
     for name, text in stale.items():
         (DIRECTORY / name).write_text(text)
-    print(f"{len(SERVED) + 1} modules, {len(stale)} written")
+    print(f"{len(SERVED) + len(ASKED) + 1} modules, {len(stale)} written")
     return 0
 
 

@@ -38,7 +38,7 @@ class Cluster:
     RefusedByBroker for codes that it has none for, and BrokerUnreachable.
 
     With `isolation.level=read_committed` the end of a partition is its last stable offset, and records of aborted
-    transactions are left out. Not served: SASL.
+    transactions are left out.
     """
 
     def __init__(self, links: ClusterLinks) -> None:
@@ -54,8 +54,9 @@ class Cluster:
         Where none does, that is told soon, as one may be mistyped; where they are known to be right, since somebody
         `has_answered` there, they are waited for as in every other call.
 
-        `properties` are Kafka client properties: security.protocol (PLAINTEXT or SSL) and ssl.*, client.id,
-        isolation.level, the timeouts and sizes of `ClusterProperties`. Others are passed over.
+        `properties` are Kafka client properties: security.protocol, ssl.* and sasl.*, client.id, isolation.level, the
+        timeouts and sizes of `ClusterProperties`. Others are passed over. AuthenticationFailed, at once, if a broker
+        does not let the user in.
         """
         links = ClusterLinks(parse_addresses(bootstrap), ClusterProperties.parse(properties or {}))
         try:

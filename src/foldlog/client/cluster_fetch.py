@@ -136,11 +136,12 @@ class PartitionFetcher:
             connection.send(self._request(place, offset), version, self._asked.correlation_id)
 
     def _connected(self, address: Address) -> WireConnection:
-        if self._connection is None or self._asked is not None or self._address != address:
+        held = self._connection
+        if held is None or self._asked is not None or self._address != address or held.is_expiring:
             self._drop()
-            self._connection = self._links.borrow(address)
+            held = self._connection = self._links.borrow(address)
             self._address = address
-        return self._connection
+        return held
 
     def _request(self, place: Place, offset: int) -> FetchRequest:
         properties = self._links.properties

@@ -191,6 +191,12 @@ class ClusterProducer:
         lane = batch.lane
         place = self._links.place(lane.topic, lane.partition)
         pipe = self._pipes.get(place.address)
+        if pipe is not None and pipe.connection.is_expiring:
+            while pipe.under_way:
+                self._settle_one(place.address, pipe)
+            del self._pipes[place.address]
+            pipe.connection.close()
+            pipe = None
         if pipe is None:
             pipe = self._pipes[place.address] = _Pipe(self._links.borrow(place.address))
         while len(pipe.under_way) >= PRODUCE_IN_FLIGHT_MAX or pipe.introduces(lane):

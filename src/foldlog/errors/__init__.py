@@ -10,6 +10,7 @@ from __future__ import annotations
 from foldlog.errors.log import (
     REPR_CHARS_MAX,
     AddressUnavailable,
+    AuthenticationFailed,
     BrokerUnreachable,
     CallerError,
     CoordinatorUnavailable,
@@ -80,6 +81,7 @@ __all__ = [
     "MISSING_CAUSES",
     "REPR_CHARS_MAX",
     "AddressUnavailable",
+    "AuthenticationFailed",
     "BrokerUnreachable",
     "CallerError",
     "CoordinatorUnavailable",

@@ -345,6 +345,22 @@ class RefusedByBroker(FoldlogError):
         self.code = code
 
 
+class AuthenticationFailed(FoldlogError):
+    """A broker does not take who we say we are, or is not who it says it is. Asking again changes nothing.
+
+    `user` is who tried, `mechanism` how, `address` where; the password is nowhere.
+    """
+
+    def __init__(self, address: str, user: str, mechanism: str, why: str) -> None:
+        super().__init__(
+            f"the broker at {address} does not let user {brief_repr(user)} in with sasl.mechanism={mechanism}: {why}"
+        )
+        self.address = address
+        self.user = user
+        self.mechanism = mechanism
+        self.why = why
+
+
 class BrokerUnreachable(FoldlogError):
     """No broker of a cluster answers, or not the one that is needed. `addresses` are those that were tried."""
 

@@ -17,7 +17,7 @@ from foldlog.errors import (
     UnknownTopic,
     WaitTimeout,
 )
-from foldlog.wire.error_codes import exception_of
+from foldlog.wire.error_codes import ErrorCode, exception_of, known_code
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -32,6 +32,11 @@ _UNREACHABLE: Final = frozenset(
 REFUSES_US: Final = frozenset({"_SSL", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM"})
 """What no second try changes."""
 
+_PASSES: Final = _UNREACHABLE - REFUSES_US | {"_DESTROY", "_IN_PROGRESS", "_PREV_IN_PROGRESS", "_OUTDATED"}
+
+_STAYS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE})
+"""Kafka's clients ask again after these, too; here they are answers, and told at once."""
+
 _NO_PROPERTY: Final = re.compile(r'No such configuration property: "(?P<name>[^"]*)"')
 _AFTER: Final = re.compile(r" \(after \d+ms in state \w+[^)]*(\(s\)[^)]*)?\)$")
 _GROUP_CODES: Final = frozenset(int(code) for code in GroupErrorCode)
@@ -43,6 +48,14 @@ class Where(NamedTuple):
     topic: str | None = None
     partition: int | None = None
     group: str | None = None
+
+
+def passes(error: KafkaError) -> bool:
+    """Whether another try may end otherwise: a broker is lost, a leader being elected, a coordinator loading."""
+    if error.code() <= 0:
+        return error.name() in _PASSES
+    code = known_code(error.code())
+    return code.is_retriable and code not in _STAYS
 
 
 def fault_of(error: KafkaError, url: KafkaUrl, where: Where, trouble: str | None) -> FoldlogError:

@@ -9,6 +9,7 @@ from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.group_messages import check_group_name
 from foldlog.client.descriptions import GroupDescription, MemberDescription, not_empty, unknown_group
 from foldlog.client.kafka.faults import Where
+from foldlog.client.kafka.handles import Attempt
 from foldlog.client.kafka.records import committed_in, place_of
 from foldlog.client.kafka.topics import KafkaTopics
 from foldlog.client.partitioners import checked_partition
@@ -44,16 +45,22 @@ class KafkaGroups(KafkaTopics):
 
     def groups(self) -> list[str]:
         """Every group that has members or committed offsets, in order."""
-        listed = self._handles.call(self._admin.list_consumer_groups(request_timeout=self._call_s))
-        if listed.errors and not listed.valid:
-            raise self._handles.fault(self._handles.kafka_exception(listed.errors[0]))
-        return sorted({one.group_id for one in listed.valid})
+
+        def attempt(now: Attempt) -> list[str]:
+            listed = self._handles.answer(now.admin.list_consumer_groups(request_timeout=now.timeout_s), now)
+            if listed.errors:  # of one broker of several: the groups that it looks after would be missing
+                raise self._handles.kafka_exception(listed.errors[0])
+            return sorted({one.group_id for one in listed.valid})
+
+        return self._handles.retried(attempt)
 
     def describe_group(self, group: str) -> GroupDescription:
         """State, protocol and members; UnknownGroup if it has neither members nor committed offsets."""
         check_group_name(group)
-        asked = self._admin.describe_consumer_groups([group], request_timeout=self._call_s)
-        found: ConsumerGroupDescription = self._handles.call(asked[group], Where(group=group))
+        found: ConsumerGroupDescription = self._handles.ask(
+            lambda now: now.admin.describe_consumer_groups([group], request_timeout=now.timeout_s)[group],
+            Where(group=group),
+        )
         state = _STATES.get(found.state.name, found.state.name.title().replace("_", ""))
         if state == "Dead":
             raise unknown_group(group)
@@ -74,11 +81,12 @@ class KafkaGroups(KafkaTopics):
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         check_group_name(group)
-        asked = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=self._call_s
-        )
+        wanted = [ConsumerGroupTopicPartitions(group)]
         try:
-            found = self._handles.call(asked[group], Where(group=group))
+            found = self._handles.ask(
+                lambda now: now.admin.list_consumer_group_offsets(wanted, request_timeout=now.timeout_s)[group],
+                Where(group=group),
+            )
         except UnknownGroup:
             return {}
         except UnicodeDecodeError:
@@ -147,21 +155,30 @@ class KafkaGroups(KafkaTopics):
 
         if not places:
             return
-        wanted = [place_of(one, place) for one, place in places.items()]
-        asked = self._admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._call_s
-        )
-        answer = self._handles.call(asked[group], Where(group=group))
-        for one in answer.topic_partitions or ():
-            if one.error is not None:
-                error = self._handles.kafka_exception(one.error)
-                raise self._handles.fault(error, Where(one.topic, one.partition, group))
+        wanted = [ConsumerGroupTopicPartitions(group, [place_of(one, place) for one, place in places.items()])]
+
+        def attempt(now: Attempt) -> None:
+            asked = now.admin.alter_consumer_group_offsets(wanted, request_timeout=now.timeout_s)
+            for one in self._handles.answer(asked[group], now, Where(group=group)).topic_partitions or ():
+                if one.error is not None:
+                    error = self._handles.kafka_exception(one.error)
+                    raise self._handles.told(error, Where(one.topic, one.partition, group))
+
+        self._handles.retried(attempt)
 
     def delete_group(self, group: str) -> None:
         """Forget a group without members, and all it committed. UnknownGroup, GroupNotEmpty."""
         check_group_name(group)
-        asked = self._admin.delete_consumer_groups([group], request_timeout=self._call_s)
-        self._handles.call(asked[group], Where(group=group))
+
+        def attempt(now: Attempt) -> None:
+            asked = now.admin.delete_consumer_groups([group], request_timeout=now.timeout_s)
+            try:
+                self._handles.answer(asked[group], now, Where(group=group))
+            except UnknownGroup:
+                if not now.is_repeated:
+                    raise
+
+        self._handles.retried(attempt)
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
         """Forget what a group committed in these partitions. GroupNotEmpty while it reads them."""

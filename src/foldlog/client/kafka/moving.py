@@ -7,24 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.client import cluster_groups as requests
-from foldlog.client.cluster_links import ClusterLinks
-from foldlog.client.cluster_properties import ClusterProperties
 from foldlog.client.descriptions import not_empty
 from foldlog.client.kafka.groups import HAS_MEMBERS
 from foldlog.client.kafka.url import KafkaUrl
+from foldlog.client.kafka.wire import wired
 from foldlog.client.positions import TopicPartition
-from foldlog.errors import InvalidConfig
 from foldlog.limits import EVICTION_TRIES_MAX
-
-
-def _links(url: KafkaUrl) -> ClusterLinks:
-    protocol = url.properties.get("security.protocol", "PLAINTEXT").upper()
-    if protocol.startswith("SASL"):
-        raise InvalidConfig(
-            "members are made to leave, and committed offsets deleted, over a connection that does not speak"
-            f" {protocol}; close the members and use reset_group(), or connect to a PLAINTEXT or SSL listener for it"
-        )
-    return ClusterLinks(url.addresses, ClusterProperties.parse(url.properties))
 
 
 def move_evicting(url: KafkaUrl, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -32,9 +20,7 @@ def move_evicting(url: KafkaUrl, group: str, places: Mapping[TopicPartition, Off
 
     They notice when they next ask the group, join it anew, and read on from what is committed here.
     """
-    links = _links(url)
-    try:
-        links.open(has_answered=True)
+    with wired(url) as links:
         for tries in range(1, EVICTION_TRIES_MAX + 1):
             requests.evict_members(links, group)
             try:
@@ -44,25 +30,15 @@ def move_evicting(url: KafkaUrl, group: str, places: Mapping[TopicPartition, Off
                     raise not_empty(group, requests.describe_group(links, group).members) from error
             else:
                 return
-    finally:
-        links.close()
 
 
 def delete_offsets(url: KafkaUrl, group: str, partitions: Sequence[TopicPartition]) -> None:
     """Forget what a group committed in these partitions."""
-    links = _links(url)
-    try:
-        links.open(has_answered=True)
+    with wired(url) as links:
         requests.delete_offsets(links, group, partitions)
-    finally:
-        links.close()
 
 
 def committed(url: KafkaUrl, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
     """What a group has committed."""
-    links = _links(url)
-    try:
-        links.open(has_answered=True)
+    with wired(url) as links:
         return requests.committed_places(links, group)
-    finally:
-        links.close()
