@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import IO, Final, Self, cast
 
 from clusters.maven import KAFKA, class_path, fetch
 
@@ -72,17 +72,25 @@ class ToolDesk:
     """
 
     def __init__(self) -> None:
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={DESK_LOGGING}"]
         command = ["java", *options, "-Xmx256M", "-cp", class_path(fetch(KAFKA)), str(DESK_SOURCE)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._questions: IO[bytes] = self._process.stdin
-        self._answers: IO[bytes] = self._process.stdout
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._questions = cast("IO[bytes]", process.stdin)
+        self._answers = cast("IO[bytes]", process.stdout)
+        return process
 
     def run(
         self, name: str, *arguments: object, text: str = "", timeout_s: float = TOOL_TIMEOUT_S
     ) -> subprocess.CompletedProcess[str]:
-        """Run it to its end, with `text` for its standard input. It may fail: the caller looks at returncode. TimeoutExpired ends the desk with it."""
+        """Run it to its end, with `text` for its standard input. It may fail: the caller looks at returncode.
+
+        TimeoutExpired and ToolDeskEnded end the JVM with it; the next tool gets another.
+        """
+        if self._process.poll() is not None:
+            self._process = self._start()
         words = [TOOLS[name], text, *map(str, arguments)]
         self._questions.write(b" ".join(b"=" + base64.b64encode(word.encode()) for word in words) + b"\n")
         self._questions.flush()
@@ -99,6 +107,7 @@ class ToolDesk:
                 self.close()
                 raise subprocess.TimeoutExpired(words, timeout_s)
             if not (part := os.read(descriptor, 1 << 16)):
+                self.close()
                 raise ToolDeskEnded(f"the JVM of Kafka's tools ended with {self._process.wait()} in {words}")
             answer += part
         return answer
