@@ -68,6 +68,9 @@ public final class ToolDesk {
         Exit.setHaltProcedure(end);
         try {
             Class.forName(tool).getMethod("main", String[].class).invoke(null, (Object) arguments);
+        } catch (ClassNotFoundException missing) {
+            missing.printStackTrace();
+            first[0] = 1;
         } catch (InvocationTargetException thrown) {
             if (!(thrown.getCause() instanceof Ended)) {
                 thrown.getCause().printStackTrace();

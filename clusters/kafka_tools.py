@@ -25,7 +25,7 @@ TOOLS: Final = {
     "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
     "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
-    "kafka-dump-log": "kafka.tools.DumpLogSegments",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
     "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
