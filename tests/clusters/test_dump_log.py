@@ -21,6 +21,7 @@ RECORD = re.compile(
     r" headerKeys: \[(.*?)\](?: key: (\S+))?(?: payload: (.*))?$",
     re.MULTILINE,
 )
+HOLE = re.compile(r"Non-consecutive offsets in \S+|  -?\d+ is followed by \d+")
 SMALL = {"segment.bytes": 4096, "index.interval.bytes": 128, "retention.ms": -1}
 
 Row = tuple[int, int, str | None, str | None, str]
@@ -42,7 +43,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, l
                     value = None if number % 11 == 5 else f"{codec}-{number}".encode() * 3
                     headers = [("trace", b"t1"), ("trace", None)] if number % 3 else []
                     producer.send("orders", value, key=None if number % 7 == 3 else b"k%d" % number, headers=headers)
-                    producer.send("states", value, key=b"k%d" % (number % 9))
+                    once = f"{codec}-{number}".encode()  # compaction keeps some of each batch
+                    producer.send("states", value or b"x", key=once if number % 4 == 0 else b"k%d" % (number % 9))
                     if number % 10 == 9:
                         producer.flush()
         broker.log.compact("states")
@@ -70,8 +72,13 @@ def files_of(directory: Path, topic: str, suffix: str) -> list[Path]:
 
 
 def dump(desk: ToolDesk, files: Iterable[Path], *arguments: str) -> str:
+    """What the tool says of them; it may complain of nothing but the holes of compaction.
+
+    Before a segment's first record it counts from -1, in Kafka's own files too.
+    """
     done = desk.run("kafka-dump-log", *arguments, "--files", ",".join(map(str, files)))
-    assert (done.returncode, done.stderr) == (0, ""), done
+    complaints = [line for line in done.stderr.splitlines() if not HOLE.fullmatch(line)]
+    assert (done.returncode, complaints) == (0, []), done
     return done.stdout
 
 
@@ -98,11 +105,8 @@ def test_every_record_is_dumped_as_it_was_written(
     text = dump(tool_desk, logs, "--deep-iteration", "--print-data-log")
     assert "isvalid: false" not in text
     assert records_in(text) == rows[topic]
-    codecs = set(re.findall(r"compresscodec: (\w+)", text))
-    assert codecs == set(CODECS) if topic == "orders" else codecs <= set(CODECS)
-    if topic == "states":
-        offsets = [row[0] for row in rows[topic]]
-        assert len(offsets) < offsets[-1] - offsets[0] + 1  # compaction left holes
+    assert set(re.findall(r"compresscodec: (\w+)", text)) == set(CODECS)
+    assert (len(rows[topic]) < 300) == (topic == "states")  # compaction left holes
     bases = [int(path.stem) for path in logs]
     assert [int(base) for base in re.findall(r"^Log starting offset: (\d+)$", text, re.MULTILINE)] == bases
 
