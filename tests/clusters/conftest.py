@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 from clusters.apache_kafka import ApacheKafka, SaslSsl
+from clusters.both_sides import BothSides
+from clusters.kafka_tools import ToolDesk
 from clusters.maven import JarsUnavailable
 
 from client.localhost_certificate import PEM
+from foldlog.testing import KafkaBroker
 
 HERE = Path(__file__).parent
 
@@ -48,3 +51,22 @@ def kafka_trio(tmp_path: Path) -> Iterator[ApacheKafka]:
             yield kafka
     except JarsUnavailable as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def tool_desk() -> Iterator[ToolDesk]:
+    """Kafka's own tools, in one JVM for all tests of a process."""
+    try:
+        with ToolDesk() as desk:
+            yield desk
+    except JarsUnavailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def both_sides(
+    tool_desk: ToolDesk, apache_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BothSides]:
+    """Our broker with its files in a directory, and Apache Kafka, for the same commands."""
+    with KafkaBroker.launch(path=tmp_path_factory.mktemp("ours")) as broker:
+        yield BothSides(tool_desk, broker, apache_kafka.bootstrap)
