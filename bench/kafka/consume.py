@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.broker_load import fetch_load, run_flat_out
 from bench.kafka import java_tools, topics
 from bench.kafka.clients import Clients, elapsed_s
+from bench.kafka.effort import Effort
 from bench.kafka.produce import JAVA, LIBRDKAFKA, RAW, VALUE_BYTES
 from bench.kafka.recorder import Figures, Recorder, settle, watched
 from bench.kafka.results import Case
@@ -40,11 +41,18 @@ def run(recorder: Recorder, directory: Path) -> None:
             settle()
             for side in (KAFKA, FOLDLOG):
                 _raw(sides[side], filled[side], {"consumers": 1, "value_bytes": value_bytes})  # warms up, not counted
-            for client, consumers, origin in product((LIBRDKAFKA, JAVA, RAW), CONSUMERS, (CACHED, COLD)):
-                # Java's tool is one consumer, and cannot be told to wait for others.
-                if client != JAVA or consumers == 1:
-                    case: Case = {"client": client, "value_bytes": value_bytes, "consumers": consumers, "from": origin}
-                    _measure(recorder, sides, filled, case)
+            for case in cases(recorder.effort, value_bytes):
+                _measure(recorder, sides, filled, case)
+
+
+def cases(effort: Effort, value_bytes: int) -> list[Case]:
+    found: list[Case] = []
+    for client in (LIBRDKAFKA, JAVA, RAW):
+        # Java's tool is one consumer, and cannot be told to wait for others.
+        every = list(product(CONSUMERS[:1] if client == JAVA else CONSUMERS, (CACHED, COLD)))
+        for consumers, origin in every if effort.every_combination else every[-1:]:
+            found.append({"client": client, "value_bytes": value_bytes, "consumers": consumers, "from": origin})
+    return found
 
 
 def _measure(recorder: Recorder, sides: dict[str, Side], filled: dict[str, Filled], case: Case) -> None:

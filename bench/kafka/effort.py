@@ -10,6 +10,8 @@ class Effort:
     """Rounds, and the size of one measurement in each section. Bytes are those of values, but for what is on disk."""
 
     name: str
+    every_combination: bool
+    """Of clients, sizes, acks, partitions and codecs; else one with most of it off, and one with all of it on."""
     rounds: int
     start_rounds: int
     warm_up_bytes: int
@@ -32,6 +34,7 @@ class Effort:
 
 FULL = Effort(
     name="full",
+    every_combination=True,
     rounds=3,
     start_rounds=5,
     warm_up_bytes=100_000_000,
@@ -54,6 +57,7 @@ FULL = Effort(
 
 QUICK = Effort(
     name="quick",
+    every_combination=False,
     rounds=1,
     start_rounds=1,
     warm_up_bytes=100_000,

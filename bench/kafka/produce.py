@@ -12,6 +12,7 @@ from bench.broker import CODECS, batch_of
 from bench.broker_load import produce_load, run_flat_out
 from bench.kafka import java_tools
 from bench.kafka.clients import Clients, elapsed_s
+from bench.kafka.effort import Effort
 from bench.kafka.recorder import Figures, Recorder, settle, watched
 from bench.kafka.results import Case
 from bench.kafka.sides import FOLDLOG, KAFKA, RELAXED, Side, both
@@ -33,13 +34,19 @@ _number = count()
 def run(recorder: Recorder, directory: Path) -> None:
     with both(directory) as sides:
         _warm_up(recorder, sides)
-        for value_bytes, acks, partitions, codec in product(VALUE_BYTES, ACKS, PARTITIONS, CODECS):
-            case: Case = {"value_bytes": value_bytes, "acks": acks, "partitions": partitions, "codec": codec}
-            for client in (LIBRDKAFKA, JAVA):
-                _measure(recorder, sides, {"client": client, **case})
-        for acks, partitions, codec in product(ACKS, PARTITIONS, CODECS):
-            raw: Case = {"client": RAW, "value_bytes": 100, "acks": acks, "partitions": partitions, "codec": codec}
-            _measure(recorder, sides, raw)
+        for case in cases(recorder.effort):
+            _measure(recorder, sides, case)
+
+
+def cases(effort: Effort) -> list[Case]:
+    found: list[Case] = []
+    for client, acks in product((LIBRDKAFKA, JAVA, RAW), ACKS):
+        sizes = VALUE_BYTES[:1] if client == RAW else VALUE_BYTES
+        every = list(product(sizes, PARTITIONS, CODECS))
+        for value_bytes, partitions, codec in every if effort.every_combination else (every[0], every[-1]):
+            case = {"client": client, "value_bytes": value_bytes, "acks": acks, "partitions": partitions}
+            found.append({**case, "codec": codec})
+    return found
 
 
 def _measure(recorder: Recorder, sides: dict[str, Side], case: Case) -> None:

@@ -22,10 +22,14 @@ class Recorder:
 
     place: Place
     effort: Effort
+    where: Mapping[str, str] = field(default_factory=dict)
+    """Only cases with these properties are measured."""
     measurements: list[Measurement] = field(default_factory=list)
 
     def in_turns(self, case: Case, runs: Mapping[str, Callable[[], Figures]], *, rounds: int | None = None) -> None:
         """Every side in every round; the next round begins with another side, so that none is always the first."""
+        if any(str(case.get(name)) != value for name, value in self.where.items()):
+            return
         names = list(runs)
         for number in range(self.effort.rounds if rounds is None else rounds):
             turn = number % len(names)

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from bench.kafka.effort import Effort
+
 Case = Mapping[str, str | int]
 
 FORMAT: Final = 1
@@ -35,7 +37,7 @@ class SectionRun:
     name: str
     command: str
     day: str
-    effort: str
+    effort: Effort
     seconds: float
     load_average: float
     versions: Mapping[str, str]
@@ -101,6 +103,14 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
+def merged(
+    before: Mapping[str, SectionRun], measured: Mapping[str, SectionRun], order: Sequence[str]
+) -> dict[str, SectionRun]:
+    """What was measured in place of what was kept under the same name; the rest stays."""
+    found = {**before, **measured}
+    return {name: found[name] for name in order if name in found}
+
+
 def load(path: Path) -> dict[str, SectionRun]:
     """The sections by name; none where there is no file yet."""
     if not path.exists():
@@ -122,5 +132,5 @@ def decoded(document: Mapping[str, Any]) -> dict[str, SectionRun]:
     found = {}
     for name, section in document["sections"].items():
         measurements = tuple(Measurement(**one) for one in section["measurements"])
-        found[name] = SectionRun(**{**section, "measurements": measurements})
+        found[name] = SectionRun(**{**section, "effort": Effort(**section["effort"]), "measurements": measurements})
     return found

@@ -116,7 +116,8 @@ def _read(recorder: Recorder, sides: dict[str, Side], readers: Sequence[Reader],
     for reader in readers:  # not counted: everybody has seen the work, and has every row
         _check_count(reader, topic, records)
         _to_nowhere(recorder, reader, topic, ALL, STREAM, records)
-    for columns, way in product((KEY_AND_VALUE, ALL), (BATCH, STREAM)):
+    every = list(product((KEY_AND_VALUE, ALL), (BATCH, STREAM)))
+    for columns, way in every if recorder.effort.every_combination else (every[0], every[-1]):
         case: Case = {"way": way, "value_bytes": value_bytes, "columns": columns}
         runs: dict[str, Callable[[], Figures]] = {
             reader.name: partial(_to_nowhere, recorder, reader, topic, columns, way, records) for reader in readers
