@@ -45,7 +45,13 @@ def until_acknowledged(address: tuple[str, int], topic: str, batch: bytes, parti
 
 def until_read(address: tuple[str, int], topic: str, partition: int, offset: int) -> float:
     """When a record at this offset was there to be read."""
-    return _until(lambda: _fetch(address, topic, partition, offset))
+    return _until(lambda: _fetch(address, topic, partition, offset, is_empty=False))
+
+
+def until_led(address: tuple[str, int], topic: str, partitions: int) -> None:
+    """Kafka answers that a topic was made before its own broker has heard of it."""
+    for number in range(partitions):
+        _until(lambda number=number: _fetch(address, topic, number, 0, is_empty=True))  # type: ignore[misc]
 
 
 def _until(attempt: Callable[[], None]) -> float:
@@ -75,7 +81,7 @@ def _produce(address: tuple[str, int], topic: str, batch: bytes, partition: int)
         _check([one.error_code for each in answer.responses for one in each.partition_responses])  # type: ignore[attr-defined]
 
 
-def _fetch(address: tuple[str, int], topic: str, partition: int, offset: int) -> None:
+def _fetch(address: tuple[str, int], topic: str, partition: int, offset: int, *, is_empty: bool) -> None:
     with connect(address) as opened:
         wanted = fetch.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
         request = fetch.FetchRequest(
@@ -85,7 +91,7 @@ def _fetch(address: tuple[str, int], topic: str, partition: int, offset: int) ->
         answer = ask(opened, request, 12, fetch.RESPONSE)
         parts = [one for each in answer.responses for one in each.partitions]  # type: ignore[attr-defined]
         _check([one.error_code for one in parts])
-        if not all(one.records for one in parts):
+        if not is_empty and not all(one.records for one in parts):
             raise NotYet("there is nothing to read")
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bench.kafka.first_ack import answers
+from bench.kafka.first_ack import answers, until_led
 from clusters.apache_kafka import SHIPPED_HEAP, ApacheKafka
 from clusters.kafka_tools import run_tool
 from clusters.processes import HOST, ClusterProcess, free_ports
@@ -85,6 +85,7 @@ class Side(ABC):
         wanted = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
         admin = self._admin()  # it must outlive its answer
         admin.create_topics([wanted])[name].result(_ADMIN_S)
+        until_led(self.address, name, partitions)
 
     def delete_topic(self, name: str) -> None:
         admin = self._admin()
