@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 KAFKA_VERSION: Final = "4.3.1"
 SPARK_KAFKA_VERSION: Final = "4.2.0"
 SPARK_KAFKA_TOKEN_VERSION: Final = "4.0.0"
-"""The newest that Maven Central has of each, in November 2026: there is neither for Spark 4.3, which runs with these."""
+"""The newest that Maven Central has, in November 2026: there is neither for Spark 4.3, which runs with these."""
 
 KAFKA: Final = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",

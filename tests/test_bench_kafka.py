@@ -371,6 +371,16 @@ def test_reasons_are_copied_below_the_section_they_are_about() -> None:
     assert all("**Why.**" not in part for title, part in parts.items() if title != "Consume")
 
 
+def test_a_connector_of_another_version_is_named_beside_the_figures() -> None:
+    one = made_up(2.0)["spark"]
+    for versions, is_told in (
+        ({"Spark": "4.3.0", "Spark's Kafka connector": "4.2.0"}, True),
+        ({"Spark": "4.3.0", "Spark's Kafka connector": "4.3.0"}, False),
+    ):
+        text, _ = page.page({"spark": replace(one, versions=versions)})
+        assert ("The connector here is 4.2.0, and Spark is 4.3.0" in text) == is_told
+
+
 def test_tiny_sizes_are_called_that() -> None:
     tiny = {"start": replace(made_up(2.0)["start"], effort=QUICK)}
     assert "the figures mean nothing" in page.page(tiny)[0]

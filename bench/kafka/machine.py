@@ -16,8 +16,11 @@ from bench.kafka.effort import Effort
 from bench.kafka.results import percentile
 from bench.kafka.sides import kafka_version
 from bench.measuring import Place
+from clusters.maven import SPARK_KAFKA_TOKEN_VERSION, SPARK_KAFKA_VERSION
 
 from foldlog.records.loops import COMPILED
+
+SPARK, CONNECTOR = "Spark", "Spark's Kafka connector"
 
 _BLOCK = bytes(1 << 20)
 _SMALL_WRITE = bytes(200)
@@ -35,7 +38,13 @@ def versions() -> dict[str, str]:
         "confluent-kafka": version("confluent-kafka"),
         "librdkafka": _librdkafka(),
     }
-    return found | ({"Spark": version("pyspark")} if find_spec("pyspark") else {})
+    if find_spec("pyspark"):
+        found |= {
+            SPARK: version("pyspark"),
+            CONNECTOR: SPARK_KAFKA_VERSION,
+            f"{CONNECTOR}, its token provider": SPARK_KAFKA_TOKEN_VERSION,
+        }
+    return found
 
 
 def java_version(text: str) -> str:

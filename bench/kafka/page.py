@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.kafka.effort import FULL, Effort
+from bench.kafka.machine import CONNECTOR, SPARK
 from bench.kafka.page_parts import Aim, SectionPage, seconds, table
 from bench.kafka.page_spark import spark_page
 from bench.kafka.page_throughput import consume_page, fan_out_page, produce_page
@@ -43,11 +44,12 @@ def page(sections: Mapping[str, SectionRun], reasons: str = "") -> tuple[str, di
     parts = [f"# Beside Apache Kafka\n\n{how['introduction']}\n"]
     if any(section.effort.name != FULL.name for section in sections.values()):
         parts.append(TINY)
+    notes = {name: connector_note(sections[name].versions) if name == "spark" else [] for name in made}
     aims = [aim for one in made.values() for aim in one.aims]
     if aims:
         parts.append("## What we aimed for\n\n" + _aims(aims) + "\n")
     for name, one in made.items():
-        parts.append(_section(one, filled_in(how[name], sections[name].effort), why.get(name, "")))
+        parts.append(_section(one, filled_in(how[name], sections[name].effort), why.get(name, ""), notes[name]))
     parts.append(_conditions(sections, how["conditions"]))
     pictures = {picture.file: picture.svg for one in made.values() for picture in one.pictures}
     return "\n".join(parts), pictures
@@ -90,11 +92,21 @@ def filled_in(text: str, effort: Effort) -> str:
     return text.format(**found)
 
 
-def _section(one: SectionPage, how: str, why: str) -> str:
+def connector_note(versions: Mapping[str, str]) -> list[str]:
+    """A connector that was made for another Spark is a condition that a reader has to know beside the figures."""
+    spark, connector = versions.get(SPARK, ""), versions.get(CONNECTOR, "")
+    if spark == connector:
+        return []
+    told = f"The connector here is {connector}, and Spark is {spark}: it was made for another version of Spark."
+    return [f"{told} One that matches may be faster or slower."]
+
+
+def _section(one: SectionPage, how: str, why: str, notes: list[str]) -> str:
     parts = [f"## {one.title}", how]
     parts += [f"![{picture.title}](images/{picture.file})" for picture in one.pictures]
     parts.append("**What this says.**")
     parts.append("\n".join(f"- {finding}" for finding in one.findings))
+    parts += notes
     if why:
         parts += ["**Why.**", why]
     parts += ["**The figures.**", *one.tables]

@@ -34,7 +34,8 @@ SPEED = "records_per_s"
 def produce_page(rounds: Rounds) -> SectionPage:
     def name(case: Case) -> str:
         partitions = "1 partition" if case["partitions"] == 1 else f"{case['partitions']} partitions"
-        return f"{written_size(int(case['value_bytes']))}, {partitions}, {case['codec']}"
+        codec = "not compressed" if case["codec"] == "none" else case["codec"]
+        return f"{written_size(int(case['value_bytes']))}, {partitions}, {codec}"
 
     tables, pictures, findings = [], [], []
     for client, title in CLIENTS.items():
@@ -48,7 +49,7 @@ def produce_page(rounds: Rounds) -> SectionPage:
             Group(name(case), [bar(rounds, case, side, SPEED, per_second) for side in (KAFKA, FOLDLOG, RELAXED)])
             for case in durable
         ]
-        heading = f"Produce with {title}, acks=all: records a second"
+        heading = f"Produce, {title}, acks=all: records a second"
         pictures.append(Picture(f"benchmarks-produce-{client.lower()}.svg", heading, _chart(heading, groups)))
         findings += [
             Comparison(rounds, durable, SPEED).sentence(f"{title}, acks=all, synced beside not synced", name),
@@ -105,7 +106,7 @@ def consume_page(rounds: Rounds) -> SectionPage:
             Group(name(case), [bar(rounds, case, side, SPEED, per_second) for side in (KAFKA, FOLDLOG)])
             for case in cases
         ]
-        heading = f"Consume with {title}: records a second"
+        heading = f"Consume, {title}: records a second"
         pictures.append(Picture(f"benchmarks-consume-{client.lower()}.svg", heading, _chart(heading, groups)))
         findings.append(Comparison(rounds, cases, SPEED).sentence(title, name))
     aim = Comparison(rounds, rounds.cases(), SPEED).aim("consume 1.5x", 1.5)

@@ -51,6 +51,7 @@ READER_LABELS: Final = {
 
 _BATCH_RECORDS = 500
 _DRIVER_MEMORY = "2g"
+_NEEDED_JARS = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,9 @@ def run(recorder: Recorder, directory: Path) -> None:
 
 
 def _jars() -> str:
-    return ",".join(str(jar) for jar in sorted(fetch(SPARK_KAFKA).glob("*.jar")))
+    """The connector and what Spark has not got; the rest of what Maven brings along is in Spark already."""
+    found = sorted(jar for jar in fetch(SPARK_KAFKA).glob("*.jar") if jar.name.startswith(_NEEDED_JARS))
+    return ",".join(map(str, found))
 
 
 def _readers(spark: SparkSession, sides: dict[str, Side]) -> list[Reader]:
