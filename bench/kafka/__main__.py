@@ -16,11 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.kafka import consume, fan_out, latency, machine, page, produce, restart, results, spark, start
+from bench.kafka import consume, fan_out, latency, machine, page, produce, restart, results, spark, start, topics
 from bench.kafka.effort import FULL, QUICK, Effort
 from bench.kafka.recorder import Recorder
 from bench.kafka.results import SectionRun
 from bench.measuring import Place
+from clusters.maven import JarsUnavailable
+from clusters.processes import StartFailed
 
 from foldlog.records.loops import COMPILED
 
@@ -41,6 +43,14 @@ SECTIONS: dict[str, Callable[[Recorder, Path], None]] = {
 
 def main(words: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(words)
+    try:
+        return _run(arguments)
+    except (JarsUnavailable, StartFailed, restart.DiskTooSmall, topics.NotCold) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _run(arguments: argparse.Namespace) -> int:
     if not COMPILED and not arguments.quick:
         print("the compiled loops are not built: the figures would say nothing; see make setup", file=sys.stderr)
         return 1

@@ -21,6 +21,7 @@ _BAR_STEP: Final = 20
 _GROUP_GAP: Final = 14
 _POINT_STEP: Final = 44
 _BOTTOM: Final = 16
+_AXIS: Final = 30
 _CHARACTER: Final = 6.4
 """About the width of a letter at 12 pixels, to keep labels apart."""
 
@@ -120,11 +121,11 @@ def point_chart(title: str, description: str, lines: Sequence[Line]) -> str:
         return LABELS_WIDTH + 10 + (math.log10(max(value, 10**least)) - least) / (most - least) * room
 
     body: list[str] = []
-    height = _TOP + len(lines) * _POINT_STEP + _BOTTOM
+    height = _TOP + len(lines) * _POINT_STEP + _AXIS
     for power in range(math.ceil(least), math.floor(most) + 1):
         x = _round(x_of(10.0**power))
-        body.append(f'<line class="grid" x1="{x}" y1="{_TOP - 8}" x2="{x}" y2="{height - _BOTTOM}"/>')
-        body.append(f'<text class="name" x="{x}" y="{height - 4}" text-anchor="middle">{_seconds(10.0**power)}</text>')
+        body.append(f'<line class="grid" x1="{x}" y1="{_TOP - 8}" x2="{x}" y2="{height - _AXIS}"/>')
+        body.append(f'<text class="name" x="{x}" y="{height - 10}" text-anchor="middle">{_seconds(10.0**power)}</text>')
     for number, line in enumerate(lines):
         y = _TOP + number * _POINT_STEP + _POINT_STEP / 2
         body.append(_text(LABELS_WIDTH - 12, y, line.label, "label", anchor="end"))
