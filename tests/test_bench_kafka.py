@@ -32,7 +32,7 @@ from bench.kafka import (
     start,
     watching,
 )
-from bench.kafka.__main__ import SECTIONS, main
+from bench.kafka.__main__ import DOCS, RESULTS, SECTIONS, main
 from bench.kafka.charts import WIDTH, Bar, Group, Line, Point, bar_chart, point_chart
 from bench.kafka.effort import FULL, QUICK, Effort
 from bench.kafka.page_parts import Comparison
@@ -399,6 +399,18 @@ def test_what_is_kept_comes_back_and_a_section_can_be_measured_again(tmp_path: P
     assert merged["start"] == again
     assert len(merged["spark"].measurements) == len(before["spark"].measurements)
     assert results.load(tmp_path / "none.json") == {}
+
+
+def test_the_page_and_its_pictures_are_what_the_rounds_that_are_kept_say(tmp_path: Path) -> None:
+    page.write(results.load(RESULTS), tmp_path)
+    made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    kept = {Path("benchmarks.md"), *(path.relative_to(DOCS) for path in DOCS.glob("images/benchmarks-*.svg"))}
+    assert made == kept
+    for path in made:
+        told = "written by hand, or not written anew: python -m bench.kafka --page"
+        assert (tmp_path / path).read_text(encoding="utf-8") == (DOCS / path).read_text(encoding="utf-8"), (
+            f"{path}: {told}"
+        )
 
 
 def test_results_of_another_format_are_refused() -> None:

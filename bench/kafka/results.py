@@ -119,7 +119,16 @@ def load(path: Path) -> dict[str, SectionRun]:
 
 
 def save(path: Path, sections: Mapping[str, SectionRun]) -> None:
-    path.write_text(json.dumps(encoded(sections), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    """A measurement a line, so that a difference between two runs can be read."""
+    document = encoded(sections)
+    lines = {name: section.pop("measurements") for name, section in document["sections"].items()}
+    for name, section in document["sections"].items():
+        section["measurements"] = f"@{name}"
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    for name, measurements in lines.items():
+        rows = ",\n".join(f"    {json.dumps(one, ensure_ascii=False)}" for one in measurements)
+        text = text.replace(f'"measurements": "@{name}"', f'"measurements": [\n{rows}\n   ]')
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def encoded(sections: Mapping[str, SectionRun]) -> dict[str, Any]:
