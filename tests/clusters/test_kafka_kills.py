@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 from clusters.apache_kafka import ApacheKafka
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import foldlog
@@ -111,17 +112,22 @@ def read_independently(kafka: ApacheKafka) -> list[Record]:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 left.discard(message.partition())
                 continue
-            kind, at_ms = message.timestamp()
-            headers = tuple(message.headers() or ())
-            place = (message.topic(), message.partition(), message.offset())
-            found.append(Record(*place, at_ms, kind, message.key(), message.value(), headers))
+            found.append(as_record(message))
     finally:
         consumer.close()
     return found
 
 
+def as_record(message: Message) -> Record:
+    partition, offset, (kind, at_ms) = message.partition(), message.offset(), message.timestamp()
+    assert partition is not None
+    assert offset is not None
+    headers = cast("list[tuple[str, bytes]]", message.headers() or [])
+    return Record(TOPIC, partition, offset, at_ms, kind, message.key(), message.value(), tuple(headers))
+
+
 def number_of(record: Record) -> int:
-    return int(dict(record.headers)[NUMBER])
+    return next(int(value or b"") for name, value in record.headers if name == NUMBER)
 
 
 def ends_of(records: list[Record]) -> dict[int, int]:

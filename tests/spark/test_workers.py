@@ -26,7 +26,8 @@ READ = "import base64, pickle, sys; print(pickle.loads(base64.b64decode(sys.stdi
 
 def worker(*python_path: Path) -> subprocess.CompletedProcess[str]:
     """A Python that is sent a function of foldlog's, and prints its name."""
-    sent = base64.b64encode(cloudpickle.dumps(packed_for_workers(lag))).decode()
+    function: bytes = cloudpickle.dumps(packed_for_workers(lag))  # type: ignore[no-untyped-call]
+    sent = base64.b64encode(function).decode()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, python_path))}
     command = [sys.executable, "-c", READ]
     return subprocess.run(command, input=sent, env=environment, capture_output=True, text=True, timeout=60, check=False)

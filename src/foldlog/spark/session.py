@@ -53,13 +53,13 @@ def fold_session(
             " give spark://host:port or another classic master, unset SPARK_REMOTE, and install pyspark, not"
             " pyspark-client"
         )
+    _need_master(given.get(_MASTER, ""))
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
     _choose_python(given.get(_PYTHON))
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         _need_java()
-        _need_master(given.get(_MASTER, ""))
         wanted = SparkConf(loadDefaults=False)
         wanted.setAll(list(given.items()))
         start_gateway(wanted, log)
@@ -72,7 +72,7 @@ def fold_session(
         raise FoldError(f"Spark did not start: {brief_spark_error(error)}") from error
     if not _is_local(found):
         await_workers(session, tell)
-        if _SHUFFLE not in found:
+        if not found.contains(_SHUFFLE):
             session.conf.set(_SHUFFLE, str(session.sparkContext.defaultParallelism))
     return session
 

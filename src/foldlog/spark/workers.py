@@ -7,9 +7,8 @@ Python, and looks first.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from concurrent.futures import Future, wait
 from threading import Thread
 from typing import Any, Final, TypeVar
 
@@ -25,14 +24,12 @@ Sent = TypeVar("Sent")
 PATIENCE_S: Final = 15.0
 """How long to wait for a cluster's first executor before saying so: Spark's own log says it as often."""
 
-_LOOK_AGAIN_S: Final = 0.2
-
 
 def packed_for_workers(value: Sent) -> Callable[[], Sent]:
     """A function that gives the value back, here or on a worker. There it raises ImportError, with a sentence of which
     `spark_errors` knows the beginning, unless this version of foldlog is installed, and what the value needs beside it.
     """
-    packed: bytes = cloudpickle.dumps(value)
+    packed: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
     version = foldlog.__version__
 
     def unpacked() -> Any:
@@ -71,27 +68,22 @@ def await_workers(spark: SparkSession, tell: Callable[[str], None], patience_s: 
         greeting()
         return numbers
 
-    ended: SimpleQueue[BaseException | None] = SimpleQueue()
+    done: Future[None] = Future()
 
     def run() -> None:
         try:
             context.parallelize([0], 1).mapPartitions(greet).collect()
-            ended.put(None)
+            done.set_result(None)
         except BaseException as error:  # noqa: BLE001 for the thread that waits
-            ended.put(error)
+            done.set_exception(error)
 
     # Not a pool's thread: Python waits for those before it ends, also when somebody has lost patience.
     Thread(target=run, name="foldlog-workers", daemon=True).start()
-    told_at_s = time.monotonic() + patience_s
-    while True:
-        try:
-            error = ended.get(timeout=_LOOK_AGAIN_S)
-            break
-        except Empty:
-            if time.monotonic() >= told_at_s:
-                tell(_no_executor(spark))
-                told_at_s = float("inf")
-    if error is not None:
+    if not wait([done], patience_s).done:
+        tell(_no_executor(spark))
+    try:
+        done.result()
+    except Exception as error:
         raise FoldError(f"Spark's workers cannot run folds: {brief_spark_error(error)}") from error
 
 
