@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from importlib import import_module
 from threading import Thread
 from typing import Any, Final, TypeVar
 
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-import foldlog
 from foldlog.errors import FoldError
 from foldlog.spark.folds.spark_errors import brief_spark_error
 
@@ -30,19 +30,19 @@ def packed_for_workers(value: Sent) -> Callable[[], Sent]:
     `spark_errors` knows the beginning, unless this version of foldlog is installed, and what the value needs beside it.
     """
     packed: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
-    version = foldlog.__version__
+    version: str = import_module("foldlog").__version__
 
     def unpacked() -> Any:
         # Spark sends this function as it is. It may use nothing of this module: that would have to be imported first.
         import pickle
         import socket
         import sys
+        from importlib import import_module
 
         where = f"the Spark worker on host {socket.gethostname()}"
         try:
-            import foldlog
-
-            if foldlog.__version__ == version:
+            found = import_module("foldlog").__version__
+            if found == version:
                 return pickle.loads(packed)
         except ImportError as error:
             raise ImportError(
@@ -50,7 +50,7 @@ def packed_for_workers(value: Sent) -> Callable[[], Sent]:
                 f" 'foldlog[spark]=={version}', or set PYSPARK_PYTHON to a Python that has it"
             ) from None
         raise ImportError(
-            f"{where} has foldlog {foldlog.__version__}, and the driver has {version}; run there: {sys.executable} -m"
+            f"{where} has foldlog {found}, and the driver has {version}; run there: {sys.executable} -m"
             f" pip install 'foldlog[spark]=={version}', or set PYSPARK_PYTHON to a Python that has it"
         )
 
