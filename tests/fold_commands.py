@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PATIENCE_S: Final = 240
 """For anything that is waited for: none of it takes long, even on a busy machine."""
 
-SOME_RECORDS: Final = 300
+SOME_RECORDS: Final = 100
 """Acknowledged, and read by every view, between one event and the next."""
 
 

@@ -13,6 +13,9 @@ from folds_model import NUMBER
 
 TOPIC: Final = "payments"
 
+_PAUSE_S: Final = 0.1
+"""Between a few and the next few: what is written has to be folded, recomputed and compared."""
+
 
 class PaymentWriter:
     """Sends payments, a few at a time, until the block ends; then all of them have been acknowledged."""
@@ -51,7 +54,7 @@ class PaymentWriter:
     def _run(self) -> None:
         try:
             with self._log.producer() as producer:  # which waits, at the end, until all are acknowledged
-                while not self._stop.wait(0.02):
+                while not self._stop.wait(_PAUSE_S):
                     for _ in range(self._rng.randrange(1, 12)):
                         number = len(self._sent)
                         key, value = self._payment(number)

@@ -29,7 +29,7 @@ def main(master: str, scratch: Path, data: str, bootstrap: str, executor_memory:
 def stream(spark: SparkSession, place: dict[str, str], scratch: Path, into: str) -> list[list[int]]:
     """Everything there is, in several micro-batches; once to look at it, once into the topic."""
     source = spark.readStream.format("foldlog").options(**place).option("subscribe", TOPIC)
-    rows = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 900).load()
+    rows = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 500).load()
     found: list[list[int]] = []
 
     def take(batch: DataFrame, number: int) -> None:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 
 import foldlog
+from foldlog.errors import FoldError
 from foldlog.spark.folds.ranges import lag
 from foldlog.spark.folds.spark_errors import brief_spark_error
-from foldlog.spark.workers import packed_for_workers
+from foldlog.spark.workers import await_workers, packed_for_workers
 
 SOURCE = Path(foldlog.__file__).parents[1]
 READ = "import base64, pickle, sys; print(pickle.loads(base64.b64decode(sys.stdin.read()))().__name__)"
@@ -88,3 +91,21 @@ def test_a_worker_without_that_python_or_with_another_version_is_one_sentence() 
         "Spark's workers have Python 3.12, and this driver has 3.11; both have to be the same: set PYSPARK_PYTHON to a"
         " Python 3.11 that every worker has"
     )
+
+
+def test_a_cluster_that_gives_no_worker_is_told_of_once_and_waited_for(spark: SparkSession) -> None:
+    told: list[str] = []
+    await_workers(spark, told.append, patience_s=0)
+    (note,) = told
+    assert note.startswith("local[2] has not given a worker yet, and it is waited for: ")
+    assert "--conf spark.driver.host=ADDRESS" in note
+
+
+def test_a_worker_that_cannot_work_is_an_error_before_anything_is_read(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foldlog, "__version__", "9.9.9")  # of the driver: what the workers have is another one
+    with pytest.raises(FoldError) as caught:
+        await_workers(spark, lambda text: None)
+    sentence = r"Spark's workers cannot run folds: the Spark worker on host \S+ has foldlog \S+, and the driver has 9\."
+    assert re.match(sentence, str(caught.value))
