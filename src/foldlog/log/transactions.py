@@ -113,7 +113,7 @@ class Aborted:
 
     def __init__(self, transactions: Iterable[AbortedTransaction] = ()) -> None:
         self._by_producer: dict[int, list[AbortedTransaction]] = {}
-        for one in sorted(set(one._replace(last_stable_offset=-1) for one in transactions), key=lambda one: one[1:]):
+        for one in sorted({one._replace(last_stable_offset=-1) for one in transactions}, key=lambda one: one[1:]):
             self._by_producer.setdefault(one.producer_id, []).append(one)
 
     def __bool__(self) -> bool:
