@@ -1,7 +1,7 @@
 """The settings of topics, as the metadata log of a KRaft cluster has them.
 
-Every broker keeps a replica of it, in `__cluster_metadata-0`: snapshots (`<end offset>-<epoch>.checkpoint`), and batches
-since then. A record's value is a frame around one message, in Kafka's flexible encoding:
+Every broker keeps a replica of it, in `__cluster_metadata-0`: snapshots (`<end offset>-<epoch>.checkpoint`), and
+batches since then. A record's value is a frame around one message, in Kafka's flexible encoding:
 
     uvarint 1 · uvarint message · uvarint version · fields
     message 2, a topic      string name · 16 bytes id

@@ -124,7 +124,7 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey:
 
 
 def is_newer_group_key(key: bytes) -> bool:
-    """Whether it is of a group of one of Kafka 4's protocols (consumer, share, streams), which are kept in other records.
+    """Whether it is of a group of Kafka 4's newer protocols (consumer, share, streams), which has records of its own.
 
     >>> is_newer_group_key(bytes([0, 3])), is_newer_group_key(encode_group_key("fraud"))
     (True, False)

@@ -55,7 +55,7 @@ def time_index_items(data: bytes, base_offset: int, wanted: Wanted) -> Items:
 def _without_room(data: bytes, width: int) -> bytes:
     whole = data[: len(data) // width * width]
     end = len(whole)
-    while end > width and not any(whole[end - width : end]):
+    while end and not any(whole[end - width : end]):
         end -= width
     return whole[:end]
 

@@ -146,11 +146,12 @@ class PartitionReader:
                     continue
                 self._listed = key
             self._grow_last(state)
-            return state, self._view_of(state, self._segments, self._epochs)
+            return state, self._view_of(state)
         raise StorageError(f"{self.path}: its writer ended in the middle of a change; {self.SETTLE}")
 
-    def _view_of(self, state: SlotState, segments: tuple[Segment, ...], epochs: Epochs) -> View:
-        return View(segments, epochs.starts, state.gaps_below, state.high_watermark)
+    def _view_of(self, state: SlotState) -> View:
+        starts = self._epochs.starts if self._epochs else ()
+        return View(self._segments, starts, state.gaps_below, state.high_watermark)
 
     def _load_epochs(self) -> Epochs:
         return Epochs.load(self._files, self.path)

@@ -1,7 +1,7 @@
 """A partition that Kafka writes, or wrote: its directory, read without a checkpoint of ours. Nothing in it is changed.
 
-Where it starts is in Kafka's own checkpoint of log starts, which the caller reads; where it ends is told by the batches.
-A last batch that is not whole is a write that is under way or was cut off, and is not read; what is damaged with sound
+Where it starts is in Kafka's own checkpoint of log starts, which the caller reads; where it ends, the batches tell. A
+last batch that is not whole is a write that is under way or was cut off, and is not read; what is damaged with sound
 batches behind it is CorruptLog.
 """
 
@@ -15,7 +15,6 @@ from typing import ClassVar, Final, NamedTuple
 
 from foldlog.errors import CorruptLog, InvalidBatch, StorageError
 from foldlog.files.base import Entry, Files, read_file
-from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.checkpoint import SlotState, StartReason
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import Epochs
@@ -25,6 +24,7 @@ from foldlog.log.producer_state import read_snapshot
 from foldlog.log.reading import View
 from foldlog.log.salvage import UNKNOWN_END, Bounds, Salvage
 from foldlog.log.segment import ANY_OFFSET, SNAPSHOT_SUFFIX, Segment, segment_stem
+from foldlog.log.segment_scan import is_room
 from foldlog.log.transactions import (
     TRANSACTION_INDEX_SUFFIX,
     Aborted,
@@ -32,7 +32,7 @@ from foldlog.log.transactions import (
     Transactions,
     read_transaction_index,
 )
-from foldlog.records.loops import BatchHeader, walk
+from foldlog.records.loops import BatchHeader
 
 ADVICE: Final = "restore it, or let Kafka fetch it from another replica"
 _SETTLE: Final = "start Kafka on it once, which finishes it"
@@ -159,7 +159,7 @@ class ForeignState:
     def _sound_behind(segment: Segment, tail: _Tail) -> _Tail | None:
         """Behind what is no batch: the last sound one, if there is any. Then it is damage, and reading it says so."""
         log = segment.log()
-        if is_room(log.read(tail.position, READ_CHUNK_BYTES)):
+        if is_room(log, tail.position, segment.size):
             return None
         bounds = Bounds(tail.position, segment.size, tail.next_offset, UNKNOWN_END, UNKNOWN_END, ())
         sound = [piece for piece in Salvage(log, bounds, exact=False).pieces if not piece.is_lost]
@@ -227,9 +227,9 @@ class ForeignPartition(PartitionReader):
         except CorruptLog as error:
             raise CorruptLog(error.path, error.position, error.reason, ADVICE) from error
 
-    def _view_of(self, state: SlotState, segments: tuple[Segment, ...], epochs: Epochs) -> View:
+    def _view_of(self, state: SlotState) -> View:
         # Kafka does not hold its epochs to what is in the batches, so neither do reads; `foldlog check` tells of it.
-        return View(segments, (), state.gaps_below, state.high_watermark, True, self._foreign.aborted)
+        return View(self._segments, (), state.gaps_below, state.high_watermark, True, self._foreign.aborted)
 
 
 def load_epochs(files: Files, directory: str) -> Epochs:
@@ -237,11 +237,6 @@ def load_epochs(files: Files, directory: str) -> Epochs:
     if not files.exists(f"{directory}/{EPOCHS_NAME}"):
         return Epochs(files, directory, ())
     return Epochs.load(files, directory)
-
-
-def is_room(data: bytes) -> bool:
-    """Whether these bytes are room that was made ahead (preallocate): nothing but zeroes."""
-    return not data.strip(b"\0")
 
 
 def _is_same(some: list[Entry], others: list[Entry]) -> bool:

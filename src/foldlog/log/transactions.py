@@ -1,7 +1,7 @@
-"""Transactions in a log that Kafka wrote: which were aborted, and up to where none is open. Pure, but for reading files.
+"""Transactions in a log that Kafka wrote: which were aborted, and up to where none is open. Pure functions of bytes.
 
-A transaction is the batches of one producer up to its next control batch, whose record says commit or abort. Kafka keeps
-the aborted ones beside each segment, in entries of 34 bytes:
+A transaction is the batches of one producer up to its next control batch, whose record says commit or abort. Kafka
+keeps the aborted ones beside each segment, in entries of 34 bytes:
 
     .txnindex    int16 0 · int64 producer id · int64 first offset · int64 offset of the abort · int64 last stable offset
 
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from foldlog.errors import InvalidBatch
 from foldlog.records import batch as fmt
 from foldlog.records.loops import BatchHeader
-from foldlog.records.pure.reading import Body, field, parse_records
+from foldlog.records.pure.reading import Body, batches_in, field, parse_records
 
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 _ENTRY: Final = struct.Struct(">hqqqq")
@@ -44,6 +44,9 @@ class Marker(NamedTuple):
     coordinator_epoch: int | None
 
 
+ENTRY_BYTES: Final = _ENTRY.size
+
+
 def read_transaction_index(data: bytes) -> tuple[list[AbortedTransaction], str]:
     """The entries as far as they can be right, and what is wrong with the rest: nothing, mostly."""
     found: list[AbortedTransaction] = []
@@ -66,13 +69,13 @@ def markers_of(batch: memoryview, header: BatchHeader) -> list[Marker]:
     """The records of a control batch. Control batches are never compressed. InvalidBatch if they are none."""
     body = Body(batch, fmt.RECORDS_AT, header.size)
     found: list[Marker] = []
-    for parsed in parse_records(body, header):
+    for parsed in parse_records(body, next(batches_in(batch))):
         key, value = (
             field(body.data, at, size) or b""
             for at, size in ((parsed.key_at, parsed.key_bytes), (parsed.value_at, parsed.value_bytes))
         )
         if len(key) < _MARKER_KEY.size:
-            raise InvalidBatch("the key of a control record is not a version and a type", header.position)
+            raise InvalidBatch("the key of a control record is not a version and a type", parsed.start)
         kind = _MARKER_KEY.unpack_from(key)[1]
         is_end = kind in (fmt.CONTROL_ABORT, fmt.CONTROL_COMMIT) and len(value) >= _MARKER_VALUE.size
         epoch = _MARKER_VALUE.unpack_from(value)[1] if is_end else None
