@@ -7,6 +7,7 @@ passed over; and not a byte of Kafka's directory is ever changed.
 
 from __future__ import annotations
 
+import base64
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,8 +91,6 @@ def test_topics_are_listed_with_their_ids_and_settings(log: foldlog.Log) -> None
 
 
 def foldlog_id(metadata: str) -> str:
-    import base64
-
     return base64.urlsafe_b64decode(metadata.rsplit(maxsplit=1)[-1] + "==").hex()
 
 
@@ -177,7 +176,7 @@ def test_not_a_byte_is_changed(tmp_path: Path) -> None:
 def test_a_writer_is_refused_before_it_writes(name: str, tmp_path: Path) -> None:
     data = copied_to(tmp_path)
     before = state_of(data)
-    with pytest.raises(ForeignDirectory, match="Apache Kafka's, which alone may write there; .*foldlog copy"):
+    with pytest.raises(ForeignDirectory, match=r"Apache Kafka's, which alone may write there; .*foldlog copy"):
         foldlog.open(data / name)
     assert state_of(data) == before
 
@@ -307,7 +306,7 @@ def test_partitions_that_another_broker_holds_are_named(tmp_path: Path) -> None:
     with foldlog.open(data, mode="r") as log:
         assert log.topic("orders.eu-west").partition_count == 2
         assert rows_of(log, "orders.eu-west") == [row for row in FACTS.records["orders.eu-west"] if row["partition"]]
-        with pytest.raises(PartitionElsewhere, match="orders.eu-west-0 is not in .*log.dirs, holds it"):
+        with pytest.raises(PartitionElsewhere, match=r"orders\.eu-west-0 is not in .*log\.dirs, holds it"):
             log.read("orders.eu-west", 0)
 
 

@@ -1,7 +1,7 @@
 """The command line on files that Apache Kafka wrote: check, dump, topic, group and copy.
 
-Sound ones are called whole, planted damage is named by file, byte and reason, every kind of file is shown for what it is,
-and nothing of Kafka's is ever changed. The files are those of tests/broker/test_kafka_directory.py.
+Sound ones are called whole, planted damage is named by file, byte and reason, every kind of file is shown for what it
+is, and nothing of Kafka's is ever changed. The files are those of tests/broker/test_kafka_directory.py.
 """
 
 from __future__ import annotations
