@@ -75,15 +75,19 @@ class KafkaFiles:
         """Returns when everything is in the files. One transaction stays open until `close`."""
         admin = AdminClient(self._servers)
         small = {"segment.index.bytes": "1200"}  # room is made ahead for so many bytes of an index
-        topics = [
-            NewTopic(name, _PARTITIONS.get(name, 1), 1, config={**small, **_SETTINGS[name]}) for name in _SETTINGS
-        ]
-        for future in admin.create_topics(topics).values():
+        topics = {
+            name: NewTopic(name, _PARTITIONS.get(name, 1), 1, config={**small, **settings})
+            for name, settings in _SETTINGS.items()
+        }
+        roomy = topics.pop("roomy")
+        for future in admin.create_topics(list(topics.values())).values():
             future.result(_TIMEOUT_S)
         self._write_codecs()
         self._write_hours("orders.eu-west", range(3))
         self._kafka.brokers[0].kill()
         self._kafka.brokers[0].start()
+        for future in admin.create_topics([roomy]).values():  # a crash takes the room away that was made before it
+            future.result(_TIMEOUT_S)
         self._write_hours("orders.eu-west", range(3, 5))
         self._write_prices()
         self._write_hours("expired", range(4))

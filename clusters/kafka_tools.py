@@ -14,7 +14,7 @@ TOOLS: Final = {
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
     "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
-    "kafka-dump-log": "kafka.tools.DumpLogSegments",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
     "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
