@@ -198,7 +198,7 @@ def open_log(place: str, properties: Mapping[str, str], *, write: bool, make: bo
             yield log
     else:
         # What is copied stands in the copy for good: of a directory that Kafka wrote, only what was committed.
-        properties = [f"{ISOLATION_LEVEL}=read_committed"] if is_kafkas(place) and not write else []
+        properties = {ISOLATION_LEVEL: "read_committed"} if is_kafkas(place) and not write else {}
         with open_named(place, None, properties, write=write, make=make and write) as log:
             yield log
 

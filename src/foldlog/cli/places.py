@@ -69,7 +69,7 @@ def open_named(
 ) -> Iterator[AnyLog]:
     """The same for a place that is named otherwise: a directory or a broker, not both."""
     if directory:
-        log: AnyLog = _open_directory(directory, write, make, properties)
+        log: AnyLog = _open_directory(directory, write, make, properties or {})
     elif bootstrap:
         url = bootstrap if bootstrap.startswith(SCHEME) else SCHEME + bootstrap
         log = foldlog.connect(url, properties=properties)
