@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidBatch
+from foldlog.files.base import Entry
 from foldlog.files.memory import MemoryFiles
+from foldlog.log import foreign
 from foldlog.log.foreign import ForeignPartition, ForeignState
 from foldlog.log.transactions import AbortedTransaction, markers_of, read_transaction_index
 from foldlog.records import batch as fmt
@@ -171,3 +173,43 @@ def test_a_control_record_without_a_type_is_an_invalid_batch() -> None:
     whole = with_right_crc(bytes(batch))
     with pytest.raises(InvalidBatch, match="not a version and a type"):
         markers_of(memoryview(whole), walk(whole).headers[0])
+
+
+class Growing(MemoryFiles):
+    """Kafka appends whenever somebody lists the directory."""
+
+    def entries(self, directory: str) -> list[Entry]:
+        log = self.open(f"{PATH}/{0:020d}.log", write=True)
+        log.write(log.size(), [at_offset(log.size() // len(at_offset(0)))])
+        log.close()
+        return super().entries(directory)
+
+
+def at_offset(offset: int) -> bytearray:
+    batch = pack([(0, b"k", b"plain", ())])
+    assign_offsets(batch, walk(batch).headers, offset, 0)
+    return batch
+
+
+def test_a_log_that_grows_all_the_time_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lists of its files are never of the same sizes."""
+    monkeypatch.setattr(foreign, "_TRIES", 3)
+    files = Growing()
+    files.make_directory(PATH)
+    files.open(f"{PATH}/{0:020d}.log", write=True, create=True).close()
+    log = ForeignPartition(files, PATH, ForeignState(files, PATH, lambda: 0), ("payments", 0))
+    ends = [log.high_watermark for _ in range(3)]
+    assert 0 < ends[0] < ends[1] < ends[2]
+
+
+def test_what_is_written_into_room_made_ahead_is_read_although_the_file_does_not_grow() -> None:
+    model = written([])
+    model.store(f"{0:020d}.log", bytes(4096))
+    log = ForeignPartition(model.files, PATH, ForeignState(model.files, PATH, lambda: 0), ("payments", 0))
+    position = 0
+    for end in range(5):
+        assert log.high_watermark == end
+        batch = at_offset(end)
+        model.files.open(f"{PATH}/{0:020d}.log", write=True).write(position, [batch])
+        position += len(batch)
+    assert log.read(0, 1 << 20).next_offset == 5

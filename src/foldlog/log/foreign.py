@@ -23,7 +23,7 @@ from foldlog.log.layout import SWAP_SUFFIX, read_layout
 from foldlog.log.producer_state import read_snapshot
 from foldlog.log.reading import View
 from foldlog.log.salvage import UNKNOWN_END, Bounds, Salvage
-from foldlog.log.segment import ANY_OFFSET, SNAPSHOT_SUFFIX, Segment, segment_stem
+from foldlog.log.segment import ANY_OFFSET, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_stem
 from foldlog.log.segment_scan import is_room
 from foldlog.log.transactions import (
     TRANSACTION_INDEX_SUFFIX,
@@ -32,6 +32,7 @@ from foldlog.log.transactions import (
     Transactions,
     read_transaction_index,
 )
+from foldlog.records.batch import RECORDS_AT
 from foldlog.records.loops import BatchHeader
 
 ADVICE: Final = "restore it, or let Kafka fetch it from another replica"
@@ -68,6 +69,7 @@ class ForeignState:
         self._listed: tuple[dict[int, int], int] | None = None
         self._generation = 0
         self._tail: _Tail | None = None
+        self._head = b""
         self._state: SlotState | None = None
         self.aborted = Aborted()
 
@@ -75,10 +77,10 @@ class ForeignState:
         with self._lock:
             for _ in range(_TRIES):
                 entries = self._entries()
-                if _is_same(entries, self._entries_seen):
+                if _sizes(entries) == _sizes(self._entries_seen) and not self._is_room_used():
                     break
                 # Listing takes a moment, and names may change in it: what two lists agree on is one that existed.
-                if not read_layout(entries).swaps and _is_same(entries, self._entries()):
+                if not read_layout(entries).swaps and _sizes(entries).keys() == _sizes(self._entries()).keys():
                     self._state = self._look(entries)
                     self._entries_seen = entries
                     break
@@ -98,6 +100,22 @@ class ForeignState:
         except FileNotFoundError:
             raise CorruptLog(self._path, 0, "the directory is missing", ADVICE) from None
         return [entry for entry in entries if entry.name.endswith(_TELLING)]
+
+    def _is_room_used(self) -> bool:
+        """Whether something was written into room made ahead, by which a file does not grow."""
+        tail = self._tail
+        return tail is not None and self._head_at(tail) != self._head
+
+    def _head_at(self, tail: _Tail) -> bytes:
+        """The beginning of what stands behind the last sound batch; mostly nothing does."""
+        try:
+            file = self._files.open(segment_stem(self._path, tail.base_offset) + LOG_SUFFIX)
+        except FileNotFoundError:
+            return b""
+        try:
+            return file.read(tail.position, RECORDS_AT)
+        finally:
+            file.close()
 
     def _look(self, entries: list[Entry]) -> SlotState | None:
         logs = read_layout(entries).logs
@@ -141,7 +159,7 @@ class ForeignState:
             tail = self._walked(segment, tail)
             if tail.position < size and (behind := self._sound_behind(segment, tail)) is not None:
                 tail = behind
-            self._tail = tail
+            self._tail, self._head = tail, segment.log().read(tail.position, RECORDS_AT)
             return tail.next_offset
         finally:
             segment.forget()
@@ -239,10 +257,9 @@ def load_epochs(files: Files, directory: str) -> Epochs:
     return Epochs.load(files, directory)
 
 
-def _is_same(some: list[Entry], others: list[Entry]) -> bool:
-    """Whether they have the same names and sizes. Times may differ: they say nothing."""
-    sizes, other_sizes = ({entry.name: entry.size_bytes for entry in entries} for entries in (some, others))
-    return sizes == other_sizes
+def _sizes(entries: list[Entry]) -> dict[str, int]:
+    """By name. Times are left out: they say nothing."""
+    return {entry.name: entry.size_bytes for entry in entries}
 
 
 def _bytes_of_marker(segment: Segment, position: int, header: BatchHeader) -> memoryview | None:
