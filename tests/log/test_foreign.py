@@ -82,9 +82,7 @@ class Model:
 
     def roll(self) -> None:
         """Also at the end: the segment gets its files."""
-        self.store(f"{self.base:020d}.log", self.data)
-        if self.index:
-            self.store(f"{self.base:020d}.txnindex", self.index)
+        self.store_last()
         if self.end == self.base:
             return
         entries = b"".join(
@@ -94,6 +92,12 @@ class Model:
         self.store(f"{self.end:020d}.snapshot", struct.pack(">hI", 1, crc32c(body)) + body)
         self.base, self.data, self.index = self.end, bytearray(), bytearray()
         self.store(f"{self.base:020d}.log", b"")
+
+    def store_last(self) -> None:
+        """The segment that is being written, and what is beside it."""
+        self.store(f"{self.base:020d}.log", self.data)
+        if self.index:
+            self.store(f"{self.base:020d}.txnindex", self.index)
 
     def store(self, name: str, data: bytes | bytearray) -> None:
         file = self.files.open(f"{PATH}/{name}", write=True, create=True)
@@ -106,9 +110,14 @@ class Model:
             if entry.name.endswith(suffix):
                 self.files.unlink(f"{PATH}/{entry.name}")
 
-    def offsets(self, *, committed_only: bool, max_bytes: int = 1 << 20) -> list[int]:
+    def reader(self, *, committed_only: bool) -> ForeignPartition:
         state = ForeignState(self.files, PATH, lambda: 0, committed_only=committed_only)
-        log = ForeignPartition(self.files, PATH, state, ("payments", 0))
+        return ForeignPartition(self.files, PATH, state, ("payments", 0))
+
+    def offsets(
+        self, *, committed_only: bool, max_bytes: int = 1 << 20, log: ForeignPartition | None = None
+    ) -> list[int]:
+        log = log or self.reader(committed_only=committed_only)
         found: list[int] = []
         offset, end = log.log_start_offset, log.high_watermark
         while offset < end:
@@ -125,9 +134,7 @@ def written(steps: list[Step]) -> Model:
     model.files.make_directory(PATH)
     for step in steps:
         model.step(*step)
-    model.store(f"{model.base:020d}.log", model.data)
-    if model.index:
-        model.store(f"{model.base:020d}.txnindex", model.index)
+    model.store_last()
     return model
 
 
@@ -141,6 +148,19 @@ def test_what_is_committed_is_read_and_nothing_else(steps: list[Step], max_bytes
     assert model.offsets(committed_only=True) == truth
     model.forget(".txnindex")
     assert model.offsets(committed_only=True) == truth
+
+
+@given(STEPS)
+def test_a_reader_beside_kafka_sees_at_each_moment_what_is_committed(steps: list[Step]) -> None:
+    model = written([])
+    readers = {committed_only: model.reader(committed_only=committed_only) for committed_only in (False, True)}
+    for step in steps:
+        model.step(*step)
+        model.store_last()
+        assert model.offsets(committed_only=False, log=readers[False]) == model.everything
+        truth = sorted(offset for offset in model.decided if offset < model.stable)
+        assert model.offsets(committed_only=True, log=readers[True]) == truth
+        assert readers[True].high_watermark == model.stable
 
 
 @given(STEPS, st.integers(1, 60))

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import ClassVar, Final, NamedTuple
 
 from foldlog.errors import CorruptLog, InvalidBatch, StorageError
@@ -53,6 +54,15 @@ class _Tail(NamedTuple):
     next_offset: int
 
 
+class _Noted(NamedTuple):
+    """The transactions since the offset `since`, as far as `position` in the last segment of that generation."""
+
+    generation: int
+    since: int
+    transactions: Transactions
+    position: int = 0
+
+
 class ForeignState:
     """What a slot of the checkpoint would say, told by the files: see `follower.Published`. Any thread.
 
@@ -70,6 +80,7 @@ class ForeignState:
         self._generation = 0
         self._tail: _Tail | None = None
         self._head = b""
+        self._noted: _Noted | None = None
         self._state: SlotState | None = None
         self.aborted = Aborted()
 
@@ -194,13 +205,17 @@ class ForeignState:
         for entry in entries:
             if entry.name.endswith(TRANSACTION_INDEX_SUFFIX):
                 aborted += read_transaction_index(read_file(self._files, f"{self._path}/{entry.name}"))[0]
-        since, still_open = self._newest_snapshot(entries, end)
-        found = Transactions(still_open)
-        for at, base in enumerate(bases):
-            if at + 1 == len(bases) or bases[at + 1] > since:
-                self._note_batches(self._segment(base, sizes[base]), since, found)
-        self.aborted = Aborted([*aborted, *found.aborted])
-        first_open = found.first_open_offset()
+        noted = self._noted
+        if noted is None or noted.generation != self._generation:
+            since, still_open = self._newest_snapshot(entries, end)
+            noted = _Noted(self._generation, since, Transactions(still_open))
+            for base, following in pairwise(bases):
+                if following > since:
+                    self._note_batches(self._segment(base, sizes[base]), 0, noted)
+        last = self._segment(bases[-1], sizes[bases[-1]])
+        self._noted = noted._replace(position=self._note_batches(last, noted.position, noted))
+        self.aborted = Aborted([*aborted, *noted.transactions.aborted])
+        first_open = noted.transactions.first_open_offset()
         return end if first_open is None else min(end, first_open)
 
     def _newest_snapshot(self, entries: list[Entry], end: int) -> tuple[int, list[tuple[int, int]]]:
@@ -215,12 +230,16 @@ class ForeignState:
         return 0, []
 
     @staticmethod
-    def _note_batches(segment: Segment, since: int, found: Transactions) -> None:
+    def _note_batches(segment: Segment, position: int, noted: _Noted) -> int:
+        """Those from a position on; the position behind them."""
+        end = position
         try:
-            for position, headers in segment.scan(0, -1, ANY_OFFSET, stop_at_tear=True):
+            for at, headers in segment.scan(position, -1, ANY_OFFSET, stop_at_tear=True):
                 for header in headers:
-                    if header.base_offset >= since:
-                        found.note(header, _bytes_of_marker(segment, position, header))
+                    if header.base_offset >= noted.since:
+                        noted.transactions.note(header, _bytes_of_marker(segment, at, header))
+                    end = at + header.position + header.size
+            return end
         except InvalidBatch as error:
             raise CorruptLog(segment.log_path, 0, error.reason, ADVICE) from error
         finally:
