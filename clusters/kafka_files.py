@@ -5,7 +5,7 @@ consumers read from it: the truth that a reader of the files is held to.
 | --- | --- |
 | `codecs` | a batch in each codec, with headers, without keys, without values |
 | `orders.eu-west` | two partitions, several segments, two leader epochs: a name with dots and dashes |
-| `prices` | compacted, with tombstones: batches without records, offsets that are gone, also at the ends of segments |
+| `prices` | compacted, with a tombstone, and with offsets that are gone |
 | `payments` | transactions: committed, aborted, interleaved with others, and one that is still open |
 | `expired` | records deleted in the middle of a segment |
 | `stamped` | append times |
@@ -137,7 +137,7 @@ class KafkaFiles:
                 self._send("prices", [(key, value, BASE_MS + hour * HOUR_MS + number)])
 
     def _is_compacted(self) -> bool:
-        rows = _read(self._kafka, "prices", "read_uncommitted")
+        rows = _read(self._kafka, ["prices"], "read_uncommitted")["prices"]
         kept = [row["key"] for row in rows if row["timestamp_ms"] < BASE_MS + 4 * HOUR_MS]
         return len(kept) == len(set(kept))
 
@@ -224,9 +224,9 @@ def _pay(producer: Producer, fate: str, hour: int) -> None:
 
 def ask_facts(kafka: ApacheKafka) -> Facts:
     """What Kafka's own consumers make of it."""
-    committed = {topic: _read(kafka, topic, "read_committed") for topic in TOPICS}
+    committed = _read(kafka, TOPICS, "read_committed")
     return Facts(
-        {topic: _read(kafka, topic, "read_uncommitted") for topic in TOPICS},
+        _read(kafka, TOPICS, "read_uncommitted"),
         {topic: [[row["partition"], row["offset"]] for row in rows] for topic, rows in committed.items()},
         _committed(kafka),
     )
@@ -240,8 +240,8 @@ def _committed(kafka: ApacheKafka) -> dict[str, dict[str, int]]:
     return found
 
 
-def _read(kafka: ApacheKafka, topic: str, isolation_level: str) -> list[Row]:
-    """A topic from its start to its end, in order of partitions."""
+def _read(kafka: ApacheKafka, topics: Iterable[str], isolation_level: str) -> dict[str, list[Row]]:
+    """These topics from their starts to their ends, each in order of partition and offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap,
@@ -253,24 +253,24 @@ def _read(kafka: ApacheKafka, topic: str, isolation_level: str) -> list[Row]:
             "auto.offset.reset": "earliest",
         }
     )
-    partitions = _PARTITIONS.get(topic, 1)
-    rows: list[Row] = []
+    places = [TopicPartition(topic, number) for topic in topics for number in range(_PARTITIONS.get(topic, 1))]
+    rows: dict[str, list[Row]] = {place.topic: [] for place in places}
     try:
-        consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
+        consumer.assign(places)
         ended = 0
         deadline_s = time.monotonic() + _TIMEOUT_S
-        while ended < partitions:
+        while ended < len(places):
             if time.monotonic() > deadline_s:
-                raise TimeoutError(f"topic {topic} has no end")
-            for message in consumer.consume(1000, 1.0):
-                error = message.error()
-                if error is None:
-                    rows.append(_row(message))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended += 1
+                raise TimeoutError(f"{ended} of {len(places)} partitions have an end")
+            message = consumer.poll(1.0)
+            error = None if message is None else message.error()
+            if message is not None and error is None:
+                rows[str(message.topic())].append(_row(message))
+            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                ended += 1
     finally:
         consumer.close()
-    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+    return {topic: sorted(found, key=lambda row: (row["partition"], row["offset"])) for topic, found in rows.items()}
 
 
 def _row(message: Message) -> Row:

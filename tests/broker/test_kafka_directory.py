@@ -317,7 +317,7 @@ def test_what_kafka_writes_is_read_as_it_comes(tmp_path: Path) -> None:
     """Batches, half of one, a new segment, a compacted one in place of another, a new topic, a deleted one."""
     data = copied_to(tmp_path)
     partition = data / "orders.eu-west-0"
-    last, second = last_segment(partition), partition / f"{4:020d}.log"
+    last, second, third = last_segment(partition), partition / f"{4:020d}.log", partition / f"{8:020d}.log"
     whole = last.read_bytes()
     last.unlink()
     with foldlog.open(data, mode="r") as log:
@@ -331,10 +331,12 @@ def test_what_kafka_writes_is_read_as_it_comes(tmp_path: Path) -> None:
         for size, end in ((100, 16), (131, 18), (200, 18), (262, 20)):
             last.write_bytes(whole[:size])
             assert (len(whole), offsets()) == (262, list(range(end)))
-        compacted = second.with_suffix(".log.cleaned")
-        compacted.write_bytes(second.read_bytes()[131:])
-        compacted.rename(second)
-        assert offsets() == [*range(4), *range(6, 20)]
+        for segment, kept in ((second, slice(131, None)), (third, slice(131))):  # the third ends before the next begins
+            compacted = segment.with_suffix(".log.cleaned")
+            compacted.write_bytes(segment.read_bytes()[kept])
+            compacted.rename(segment)
+        assert offsets() == [*range(4), *range(6, 10), *range(12, 20)]
+        assert [record.offset for record in log.read("orders.eu-west", 0, start=11, max_records=1)] == [12]
 
         shutil.copytree(data / "codecs-0", data / "made-0")
         shutil.rmtree(data / "stamped-0")

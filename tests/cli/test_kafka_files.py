@@ -140,6 +140,8 @@ def test_every_file_is_shown_for_what_it_is(capsys: pytest.CaptureFixture[str]) 
         "aborted transaction", "batch", "committed offset", "control", "index entry", "leader epoch", "metadata",
         "partition offset", "producer", "properties", "quorum", "record", "room", "summary", "time index entry",
     }  # fmt: skip
+    [roomy] = [item for item in items if item["kind"] == "room" and item["file"].endswith(".log")]
+    assert "roomy-0" in roomy["file"]
     shown = {item["file"] for item in items if item["kind"] == "summary"}
     assert shown == {str(path) for path in DATA.glob("*-?/*.log")}
 

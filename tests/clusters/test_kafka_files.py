@@ -22,6 +22,8 @@ import foldlog
 from foldlog.cli.main import main
 from kafka_truth import committed_by_groups, read_all, state_of
 
+pytestmark = pytest.mark.timeout(900)  # the first test waits for a broker that starts twice
+
 LEVELS = ("read_uncommitted", "read_committed")
 
 

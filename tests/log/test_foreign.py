@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidBatch
+from foldlog.files.base import Entry
 from foldlog.files.memory import MemoryFiles
+from foldlog.log import foreign
 from foldlog.log.foreign import ForeignPartition, ForeignState
 from foldlog.log.transactions import AbortedTransaction, markers_of, read_transaction_index
 from foldlog.records import batch as fmt
@@ -80,9 +82,7 @@ class Model:
 
     def roll(self) -> None:
         """Also at the end: the segment gets its files."""
-        self.store(f"{self.base:020d}.log", self.data)
-        if self.index:
-            self.store(f"{self.base:020d}.txnindex", self.index)
+        self.store_last()
         if self.end == self.base:
             return
         entries = b"".join(
@@ -92,6 +92,12 @@ class Model:
         self.store(f"{self.end:020d}.snapshot", struct.pack(">hI", 1, crc32c(body)) + body)
         self.base, self.data, self.index = self.end, bytearray(), bytearray()
         self.store(f"{self.base:020d}.log", b"")
+
+    def store_last(self) -> None:
+        """The segment that is being written, and what is beside it."""
+        self.store(f"{self.base:020d}.log", self.data)
+        if self.index:
+            self.store(f"{self.base:020d}.txnindex", self.index)
 
     def store(self, name: str, data: bytes | bytearray) -> None:
         file = self.files.open(f"{PATH}/{name}", write=True, create=True)
@@ -104,9 +110,14 @@ class Model:
             if entry.name.endswith(suffix):
                 self.files.unlink(f"{PATH}/{entry.name}")
 
-    def offsets(self, *, committed_only: bool, max_bytes: int = 1 << 20) -> list[int]:
+    def reader(self, *, committed_only: bool) -> ForeignPartition:
         state = ForeignState(self.files, PATH, lambda: 0, committed_only=committed_only)
-        log = ForeignPartition(self.files, PATH, state, ("payments", 0))
+        return ForeignPartition(self.files, PATH, state, ("payments", 0))
+
+    def offsets(
+        self, *, committed_only: bool, max_bytes: int = 1 << 20, log: ForeignPartition | None = None
+    ) -> list[int]:
+        log = log or self.reader(committed_only=committed_only)
         found: list[int] = []
         offset, end = log.log_start_offset, log.high_watermark
         while offset < end:
@@ -123,9 +134,7 @@ def written(steps: list[Step]) -> Model:
     model.files.make_directory(PATH)
     for step in steps:
         model.step(*step)
-    model.store(f"{model.base:020d}.log", model.data)
-    if model.index:
-        model.store(f"{model.base:020d}.txnindex", model.index)
+    model.store_last()
     return model
 
 
@@ -139,6 +148,19 @@ def test_what_is_committed_is_read_and_nothing_else(steps: list[Step], max_bytes
     assert model.offsets(committed_only=True) == truth
     model.forget(".txnindex")
     assert model.offsets(committed_only=True) == truth
+
+
+@given(STEPS)
+def test_a_reader_beside_kafka_sees_at_each_moment_what_is_committed(steps: list[Step]) -> None:
+    model = written([])
+    readers = {committed_only: model.reader(committed_only=committed_only) for committed_only in (False, True)}
+    for step in steps:
+        model.step(*step)
+        model.store_last()
+        assert model.offsets(committed_only=False, log=readers[False]) == model.everything
+        truth = sorted(offset for offset in model.decided if offset < model.stable)
+        assert model.offsets(committed_only=True, log=readers[True]) == truth
+        assert readers[True].high_watermark == model.stable
 
 
 @given(STEPS, st.integers(1, 60))
@@ -171,3 +193,43 @@ def test_a_control_record_without_a_type_is_an_invalid_batch() -> None:
     whole = with_right_crc(bytes(batch))
     with pytest.raises(InvalidBatch, match="not a version and a type"):
         markers_of(memoryview(whole), walk(whole).headers[0])
+
+
+class Growing(MemoryFiles):
+    """Kafka appends whenever somebody lists the directory."""
+
+    def entries(self, directory: str) -> list[Entry]:
+        log = self.open(f"{PATH}/{0:020d}.log", write=True)
+        log.write(log.size(), [at_offset(log.size() // len(at_offset(0)))])
+        log.close()
+        return super().entries(directory)
+
+
+def at_offset(offset: int) -> bytearray:
+    batch = pack([(0, b"k", b"plain", ())])
+    assign_offsets(batch, walk(batch).headers, offset, 0)
+    return batch
+
+
+def test_a_log_that_grows_all_the_time_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lists of its files are never of the same sizes."""
+    monkeypatch.setattr(foreign, "_TRIES", 3)
+    files = Growing()
+    files.make_directory(PATH)
+    files.open(f"{PATH}/{0:020d}.log", write=True, create=True).close()
+    log = ForeignPartition(files, PATH, ForeignState(files, PATH, lambda: 0), ("payments", 0))
+    ends = [log.high_watermark for _ in range(3)]
+    assert 0 < ends[0] < ends[1] < ends[2]
+
+
+def test_what_is_written_into_room_made_ahead_is_read_although_the_file_does_not_grow() -> None:
+    model = written([])
+    model.store(f"{0:020d}.log", bytes(4096))
+    log = ForeignPartition(model.files, PATH, ForeignState(model.files, PATH, lambda: 0), ("payments", 0))
+    position = 0
+    for end in range(5):
+        assert log.high_watermark == end
+        batch = at_offset(end)
+        model.files.open(f"{PATH}/{0:020d}.log", write=True).write(position, [batch])
+        position += len(batch)
+    assert log.read(0, 1 << 20).next_offset == 5

@@ -12,6 +12,7 @@ from foldlog.errors import FoldlogError
 from foldlog.files.base import File
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.salvage import UNKNOWN_END, Bounds, Piece, Salvage
+from foldlog.log.segment_scan import is_room
 from foldlog.log.transactions import markers_of
 from foldlog.records.batch import Compression, TimestampType
 from foldlog.records.loops import BatchHeader, Record, decode, walk
@@ -56,6 +57,10 @@ class SegmentDump:
                 expected = found.headers[-1].next_offset
             elif not found.problem and chunk_bytes < found.needed_bytes <= end - position:
                 chunk_bytes = found.needed_bytes
+            elif is_room(self.log, position, end):
+                room = end - position
+                yield Item("room", f"  @{position}  {counted(room, 'byte')} of room for more", {"size_bytes": room})
+                return
             else:
                 reason = found.problem or "it is cut off by the end of the file"
                 piece = self._piece_at(position, end, expected, reason)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import ClassVar, Final, NamedTuple
 
 from foldlog.errors import CorruptLog, InvalidBatch, StorageError
@@ -23,7 +24,7 @@ from foldlog.log.layout import SWAP_SUFFIX, read_layout
 from foldlog.log.producer_state import read_snapshot
 from foldlog.log.reading import View
 from foldlog.log.salvage import UNKNOWN_END, Bounds, Salvage
-from foldlog.log.segment import ANY_OFFSET, SNAPSHOT_SUFFIX, Segment, segment_stem
+from foldlog.log.segment import ANY_OFFSET, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_stem
 from foldlog.log.segment_scan import is_room
 from foldlog.log.transactions import (
     TRANSACTION_INDEX_SUFFIX,
@@ -32,6 +33,7 @@ from foldlog.log.transactions import (
     Transactions,
     read_transaction_index,
 )
+from foldlog.records.batch import RECORDS_AT
 from foldlog.records.loops import BatchHeader
 
 ADVICE: Final = "restore it, or let Kafka fetch it from another replica"
@@ -52,6 +54,15 @@ class _Tail(NamedTuple):
     next_offset: int
 
 
+class _Noted(NamedTuple):
+    """The transactions since the offset `since`, as far as `position` in the last segment of that generation."""
+
+    generation: int
+    since: int
+    transactions: Transactions
+    position: int = 0
+
+
 class ForeignState:
     """What a slot of the checkpoint would say, told by the files: see `follower.Published`. Any thread.
 
@@ -68,6 +79,8 @@ class ForeignState:
         self._listed: tuple[dict[int, int], int] | None = None
         self._generation = 0
         self._tail: _Tail | None = None
+        self._head = b""
+        self._noted: _Noted | None = None
         self._state: SlotState | None = None
         self.aborted = Aborted()
 
@@ -75,10 +88,10 @@ class ForeignState:
         with self._lock:
             for _ in range(_TRIES):
                 entries = self._entries()
-                if _is_same(entries, self._entries_seen):
+                if _sizes(entries) == _sizes(self._entries_seen) and not self._is_room_used():
                     break
                 # Listing takes a moment, and names may change in it: what two lists agree on is one that existed.
-                if not read_layout(entries).swaps and _is_same(entries, self._entries()):
+                if not read_layout(entries).swaps and _sizes(entries).keys() == _sizes(self._entries()).keys():
                     self._state = self._look(entries)
                     self._entries_seen = entries
                     break
@@ -98,6 +111,22 @@ class ForeignState:
         except FileNotFoundError:
             raise CorruptLog(self._path, 0, "the directory is missing", ADVICE) from None
         return [entry for entry in entries if entry.name.endswith(_TELLING)]
+
+    def _is_room_used(self) -> bool:
+        """Whether something was written into room made ahead, by which a file does not grow."""
+        tail = self._tail
+        return tail is not None and self._head_at(tail) != self._head
+
+    def _head_at(self, tail: _Tail) -> bytes:
+        """The beginning of what stands behind the last sound batch; mostly nothing does."""
+        try:
+            file = self._files.open(segment_stem(self._path, tail.base_offset) + LOG_SUFFIX)
+        except FileNotFoundError:
+            return b""
+        try:
+            return file.read(tail.position, RECORDS_AT)
+        finally:
+            file.close()
 
     def _look(self, entries: list[Entry]) -> SlotState | None:
         logs = read_layout(entries).logs
@@ -141,7 +170,7 @@ class ForeignState:
             tail = self._walked(segment, tail)
             if tail.position < size and (behind := self._sound_behind(segment, tail)) is not None:
                 tail = behind
-            self._tail = tail
+            self._tail, self._head = tail, segment.log().read(tail.position, RECORDS_AT)
             return tail.next_offset
         finally:
             segment.forget()
@@ -176,13 +205,17 @@ class ForeignState:
         for entry in entries:
             if entry.name.endswith(TRANSACTION_INDEX_SUFFIX):
                 aborted += read_transaction_index(read_file(self._files, f"{self._path}/{entry.name}"))[0]
-        since, still_open = self._newest_snapshot(entries, end)
-        found = Transactions(still_open)
-        for at, base in enumerate(bases):
-            if at + 1 == len(bases) or bases[at + 1] > since:
-                self._note_batches(self._segment(base, sizes[base]), since, found)
-        self.aborted = Aborted([*aborted, *found.aborted])
-        first_open = found.first_open_offset()
+        noted = self._noted
+        if noted is None or noted.generation != self._generation:
+            since, still_open = self._newest_snapshot(entries, end)
+            noted = _Noted(self._generation, since, Transactions(still_open))
+            for base, following in pairwise(bases):
+                if following > since:
+                    self._note_batches(self._segment(base, sizes[base]), 0, noted)
+        last = self._segment(bases[-1], sizes[bases[-1]])
+        self._noted = noted._replace(position=self._note_batches(last, noted.position, noted))
+        self.aborted = Aborted([*aborted, *noted.transactions.aborted])
+        first_open = noted.transactions.first_open_offset()
         return end if first_open is None else min(end, first_open)
 
     def _newest_snapshot(self, entries: list[Entry], end: int) -> tuple[int, list[tuple[int, int]]]:
@@ -197,12 +230,16 @@ class ForeignState:
         return 0, []
 
     @staticmethod
-    def _note_batches(segment: Segment, since: int, found: Transactions) -> None:
+    def _note_batches(segment: Segment, position: int, noted: _Noted) -> int:
+        """Those from a position on; the position behind them."""
+        end = position
         try:
-            for position, headers in segment.scan(0, -1, ANY_OFFSET, stop_at_tear=True):
+            for at, headers in segment.scan(position, -1, ANY_OFFSET, stop_at_tear=True):
                 for header in headers:
-                    if header.base_offset >= since:
-                        found.note(header, _bytes_of_marker(segment, position, header))
+                    if header.base_offset >= noted.since:
+                        noted.transactions.note(header, _bytes_of_marker(segment, at, header))
+                    end = at + header.position + header.size
+            return end
         except InvalidBatch as error:
             raise CorruptLog(segment.log_path, 0, error.reason, ADVICE) from error
         finally:
@@ -239,10 +276,9 @@ def load_epochs(files: Files, directory: str) -> Epochs:
     return Epochs.load(files, directory)
 
 
-def _is_same(some: list[Entry], others: list[Entry]) -> bool:
-    """Whether they have the same names and sizes. Times may differ: they say nothing."""
-    sizes, other_sizes = ({entry.name: entry.size_bytes for entry in entries} for entries in (some, others))
-    return sizes == other_sizes
+def _sizes(entries: list[Entry]) -> dict[str, int]:
+    """By name. Times are left out: they say nothing."""
+    return {entry.name: entry.size_bytes for entry in entries}
 
 
 def _bytes_of_marker(segment: Segment, position: int, header: BatchHeader) -> memoryview | None:
