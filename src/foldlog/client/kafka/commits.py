@@ -95,7 +95,7 @@ class KafkaCommits:
 
     @property
     def _is_shared_out_by_brokers(self) -> bool:
-        """Whether the group has the protocol of KIP-848, and not the older one in which members share out partitions."""
+        """Whether the group has the protocol of KIP-848, not the older one in which members share partitions."""
         return self._handles.url.properties.get("group.protocol", "classic").lower() == "consumer"
 
     # --- committing -----------------------------------------------------------------------------------------------
