@@ -281,6 +281,9 @@ SCRAM_MESSAGE_BYTES_MAX = 16 << 10
 SESSION_SHARE_PERCENT = 85
 """When a connection whose login expires is replaced: as early in its life as Kafka's own clients log in again."""
 
+CLUSTER_RANGES_MAX = 16
+"""Partitions that one reader fetches at the same time: each has a connection, and an answer of about a megabyte."""
+
 CLUSTER_EMPTY_ANSWERS_MAX = 3
 """Fetches of a compacted topic that bring nothing below its end, before the rest is taken for a compacted gap."""
 

@@ -117,6 +117,30 @@ def test_passwords_are_not_shown(broker: KafkaBroker) -> None:
         assert log.warnings() == []
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "kafka://ann:hunter2@127.0.0.1:1",
+        "kafka:/127.0.0.1:1?sasl.password=hunter2",
+        "kafka://127.0.0.1:1?sasl.password=a&hunter2",
+        "kafka://127.0.0.1?sasl.password=hunter2",
+        "kafka://127.0.0.1:1?sasl.mechanism=PLAIN&security.protocol=telepathy&sasl.password=hunter2",
+        "kafka://127.0.0.1:1?sasl.jaas.config=PlainLoginModule%20required%20username=ann%20password=hunter2",
+    ],
+)
+def test_passwords_are_not_shown_where_a_url_is_wrong(url: str) -> None:
+    with pytest.raises((errors.InvalidArgument, errors.InvalidConfig)) as caught:
+        foldlog.connect(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_who_one_is_may_be_said_as_java_does() -> None:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="hunter2";'
+    url = parse_url("kafka://one:9092?sasl.mechanism=PLAIN", {"sasl.jaas.config": login})
+    assert url.properties == {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "hunter2"}
+    assert repr(url) == "KafkaUrl('kafka://one:9092')"
+
+
 def test_properties_reach_the_client(broker: KafkaBroker) -> None:
     with foldlog.connect(f"kafka://{broker}", properties={"client.id": "ingest-7"}) as log:
         log.create_topic("orders")

@@ -69,7 +69,10 @@ def parse_addresses(bootstrap: str) -> tuple[Address, ...]:
     for text in filter(None, (part.strip() for part in bootstrap.split(","))):
         match = _ADDRESS.fullmatch(text)
         if match is None or not 0 < int(match["port"]) < 1 << 16:
-            raise InvalidArgument(f"bootstrap.servers names {brief_repr(text)}, which is not HOST:PORT")
+            # What stands before an @ is taken for a user and a password, and not shown.
+            raise InvalidArgument(
+                f"bootstrap.servers names {brief_repr(text.rpartition('@')[2])}, which is not HOST:PORT"
+            )
         found.append(Address(match["v6"] or match["host"], int(match["port"])))
     if not found:
         raise InvalidArgument("bootstrap.servers names no broker; give one or more as HOST:PORT, with commas between")
@@ -116,11 +119,12 @@ class ClusterProperties:
             raise InvalidConfig(
                 f"isolation.level={brief_repr(isolation)} is not known; it is one of {', '.join(_ISOLATION_LEVELS)}"
             )
+        credentials = Credentials.parse(properties, protocol) if protocol.startswith("SASL") else None
         return cls(
             client_id=str(properties.get("client.id") or CLIENT_ID),
             security_protocol=protocol,
             tls=_tls_context(properties, protocol) if protocol.endswith("SSL") else None,
-            credentials=Credentials.parse(properties, protocol) if protocol.startswith("SASL") else None,
+            credentials=credentials,
             isolation_level=_ISOLATION_LEVELS[isolation],
             **{name.replace(".", "_"): _number(properties, name) for name in _NUMBERS},
         )
@@ -159,7 +163,9 @@ def _tls_context(properties: Mapping[str, str], protocol: str) -> ssl.SSLContext
     except OSError as error:  # ssl.SSLError is one
         files = [str(path) for path in (authorities, certificate, key) if path is not None]
         given = ", ".join(files) or "ssl.truststore.certificates"
-        raise InvalidConfig(f"the certificates for security.protocol={protocol} cannot be used ({given}): {error}") from error
+        raise InvalidConfig(
+            f"the certificates for security.protocol={protocol} cannot be used ({given}): {error}"
+        ) from error
     if properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower() in ("", "none"):
         context.check_hostname = False
     return context

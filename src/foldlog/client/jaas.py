@@ -64,7 +64,9 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         if found is None:
             if not text[position:].strip():
                 return
-            raise InvalidConfig(f"{PROPERTY} has a quote that does not end, or a '/' outside quotes; it is like {_FORM}")
+            raise InvalidConfig(
+                f"{PROPERTY} has a quote that does not end, or a '/' outside quotes; it is like {_FORM}"
+            )
         position = found.end()
         kind = found.lastgroup or ""
         if kind == "quoted":

@@ -27,7 +27,7 @@ _FRAMED: Final = 1
 
 _SAID_CHARS_MAX: Final = 200
 
-_CHECK: Final = "check sasl.username and sasl.password, and that the user has one for this mechanism"
+CHECK: Final = "check sasl.username and sasl.password, and that the user has one for this mechanism"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def authenticate(connection: WireConnection, credentials: Credentials, timeout_s
         answer = exchange.say(proof)
         client.finish(answer.auth_bytes)
     except ScramRefused as refusal:
-        raise exchange.failed(f"{refusal}; {_CHECK}") from None
+        raise exchange.failed(f"{refusal}; {CHECK}") from None
     return answer.session_lifetime_ms
 
 
@@ -142,7 +142,7 @@ class _Exchange:
         if answer.error_code:
             name = known_code(answer.error_code).name
             said = self._shown(answer.error_message) if answer.error_message else f"it answered {name}"
-            raise self.failed(f"{said.rstrip('.')}; {_CHECK}")
+            raise self.failed(f"{said.rstrip('.')}; {CHECK}")
         return answer
 
     def _shown(self, text: str) -> str:

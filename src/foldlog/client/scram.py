@@ -82,7 +82,9 @@ class ScramClient:
         if found is None:
             raise _refused(text) or _odd("its last message is no signature")
         if not self._signature or not hmac.compare_digest(_decoded(found["signature"]), self._signature):
-            raise ScramRefused("it does not know the user itself, as its signature shows; it is not the broker it claims")
+            raise ScramRefused(
+                "it does not know the user itself, as its signature shows; it is not the broker it claims"
+            )
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._hash)

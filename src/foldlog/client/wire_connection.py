@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from foldlog.errors import MalformedBytes, RefusedByBroker
 from foldlog.limits import ANSWER_BYTES_MAX, SESSION_SHARE_PERCENT, WRITER_ANSWER_MS
@@ -213,9 +213,7 @@ class WireConnection:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         return self._exchange(request, answer, self.version_of(type(request)), timeout_s)
 
-    def call_in(
-        self, request: Request, answer: type[Answer], version: int, timeout_s: float | None = None
-    ) -> Answer:
+    def call_in(self, request: Request, answer: type[Answer], version: int, timeout_s: float | None = None) -> Answer:
         """The same in a version that the caller has chosen with `version_of`."""
         return self._exchange(request, answer, version, self._timeout_s if timeout_s is None else timeout_s)
 
@@ -236,6 +234,15 @@ class WireConnection:
         if response_correlation_id(frame) != correlation_id:
             raise MalformedBytes("response", "it answers another request", 0)
         return decode_response(answer, version, frame)[1]
+
+    def fileno(self) -> int:
+        """For whoever waits for several connections at once; see `has_received`."""
+        return self._socket.fileno()
+
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes have come that the system does not tell of any more: TLS has them."""
+        return self._is_tls and cast("ssl.SSLSocket", self._socket).pending() > 0
 
     def is_closed_there(self) -> bool:
         """Whether the other end has closed it while nothing was under way, as it does after a long silence."""

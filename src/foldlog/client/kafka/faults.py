@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.group_errors import GroupErrorCode
 from foldlog.client.remote_calls import group_error, topic_error
+from foldlog.client.sasl import CHECK
 from foldlog.errors import (
+    AuthenticationFailed,
     BrokerUnreachable,
     FencedMember,
     FoldlogError,
@@ -38,6 +40,7 @@ _STAYS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNO
 """Kafka's clients ask again after these, too; here they are answers, and told at once."""
 
 _NO_PROPERTY: Final = re.compile(r'No such configuration property: "(?P<name>[^"]*)"')
+_REFUSED: Final = re.compile(r"(?:\w+://)?(?P<address>\S+): SASL (?:authentication error: )?(?P<why>.+)", re.DOTALL)
 _AFTER: Final = re.compile(r" \(after \d+ms in state \w+[^)]*(\(s\)[^)]*)?\)$")
 _GROUP_CODES: Final = frozenset(int(code) for code in GroupErrorCode)
 
@@ -76,8 +79,15 @@ def fault_of(error: KafkaError, url: KafkaUrl, where: Where, trouble: str | None
     return RefusedByBroker(code, f"the Kafka client answered {name}: {text}")
 
 
-def unreachable(url: KafkaUrl, why: str) -> BrokerUnreachable:
+def unreachable(url: KafkaUrl, why: str) -> BrokerUnreachable | AuthenticationFailed:
+    """Nobody answers; or one does, and says that we are not who we say we are."""
     protocol = url.properties.get("security.protocol", "PLAINTEXT").upper()
+    refused = _REFUSED.fullmatch(why)
+    if refused is not None and protocol.startswith("SASL"):
+        given = url.properties
+        mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms") or "GSSAPI"
+        said = f"{refused['why'].rstrip('.')}; {CHECK}"
+        return AuthenticationFailed(refused["address"], given.get("sasl.username", ""), mechanism, said)
     return BrokerUnreachable([str(address) for address in url.addresses], why, protocol)
 
 

@@ -13,8 +13,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from foldlog.client.bulk import check_table, chunks_of, one_ahead, pyarrow_for, read_threads
-from foldlog.client.cluster_fetch import fetch_range
 from foldlog.client.cluster_produce import ClusterProducer
+from foldlog.client.cluster_ranges import fetch_range
 from foldlog.client.cluster_requests import LATEST, list_offsets
 from foldlog.client.kafka.handles import Handles
 from foldlog.client.kafka.topics import KafkaTopic
