@@ -240,6 +240,8 @@ def test_a_group_of_the_newer_protocol_is_shared_described_and_goes_on(newer_log
             with pytest.raises(errors.GroupNotEmpty) as caught:
                 log.reset_group(group, {(topic, 0): "start"})
             assert sorted(caught.value.members) == sorted(member.name for member in described.members)
+            with pytest.raises(errors.GroupNotEmpty):
+                log.move_group(group, {(topic, 0): "start"}, evict=True)
     assert group in log.groups()
     assert log.lag(group) == {(topic, 0): 0, (topic, 1): 0}
     assert log.describe_group(group).state == "Empty"

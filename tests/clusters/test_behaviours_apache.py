@@ -1,7 +1,7 @@
 """What the texts promise of a log holds on a cluster, too: the behaviour tests that ask nothing of a directory.
 
 They are the tests of tests/behaviours that take a log and nothing else, run against our own broker and against Apache
-Kafka, each over `foldlog.connect`. What a cluster cannot do is named with its reason, and has its row in
+Kafka, each over `foldlog.connect`. What Apache Kafka cannot do is in NOT_HERE with its reason, and has its row in
 docs/clusters.md.
 """
 
@@ -38,7 +38,10 @@ MODULES = (
     test_replay,
 )
 
-NOT_OF_A_CLUSTER: dict[str, str] = {}
+NOT_HERE = {
+    "test_a_paused_reader_does_not_hold_up_the_producer": "foldlog.segment.records is a setting of ours",
+    "test_readers_in_threads_see_a_growing_log_without_a_gap": "Kafka takes no segment.bytes below 1 MiB",
+}
 
 
 @pytest.fixture(scope="module", params=["our broker", "Apache Kafka"])
@@ -78,12 +81,15 @@ def shared_tests(module: ModuleType) -> dict[str, object]:
     return {
         name: test
         for name, test in vars(module).items()
-        if name.startswith("test_")
-        and inspect.isfunction(test)
-        and takes_only_a_log(test)
-        and name not in NOT_OF_A_CLUSTER
+        if name.startswith("test_") and inspect.isfunction(test) and takes_only_a_log(test) and name not in NOT_HERE
     }
 
 
 for _module in MODULES:
     globals().update(shared_tests(_module))
+
+
+def test_there_are_behaviours_to_share() -> None:
+    """A change of their arguments would take them away from here without a word."""
+    assert all(len(shared_tests(module)) > 2 for module in MODULES)
+    assert all(any(hasattr(module, name) for module in MODULES) for name in NOT_HERE)

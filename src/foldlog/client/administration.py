@@ -13,7 +13,6 @@ from foldlog.client.descriptions import ConfigEntry, GroupDescription, config_en
 from foldlog.client.lanes import writable_partition
 from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
 from foldlog.errors import IllegalGeneration, InvalidArgument, UnknownMember, brief_repr
-from foldlog.limits import EVICTION_TRIES_MAX
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.recompression import RecompressionReport
 from foldlog.records.batch import MAX_INT64
@@ -335,15 +334,10 @@ class Administration:
         [b'1', b'2']
         """
         places = self._resolved(group, offsets)
-        for tries in range(EVICTION_TRIES_MAX + 1):
-            try:
-                self._broker.commit_offsets(group, places)
-            except (UnknownMember, IllegalGeneration) as error:
-                if not evict or tries == EVICTION_TRIES_MAX:
-                    raise not_empty(group, self.describe_group(group).members) from error
-                self._broker.evict_members(group)
-            else:
-                return
+        try:
+            self._broker.move_offsets(group, places, evict=evict)
+        except (UnknownMember, IllegalGeneration) as error:
+            raise not_empty(group, self.describe_group(group).members) from error
 
     def _resolved(
         self, group: str, offsets: Mapping[tuple[str, int], Place]
