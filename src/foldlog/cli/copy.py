@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ from foldlog.cli.output import remark
 from foldlog.cli.places import SCHEME, open_named
 from foldlog.cli.progress_bar import ProgressBar
 from foldlog.cli.tables import add_format_option
-from foldlog.client.copying import Copying, Pair, Plan
+from foldlog.client.copying import Copying, Pair
 from foldlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -75,7 +75,14 @@ def run(arguments: argparse.Namespace) -> int:
     if report is None:
         return DONE
     show_report(arguments, report)
-    return DONE if report.is_same else FAILED
+    if report.is_same:
+        return DONE
+    names = ", ".join(str(route) for route, verdict in report.verdicts.items() if not verdict.is_same)
+    remark(
+        f"foldlog: the copy is not the same as its source in {names}; groups and folds were left where they are:"
+        " look who else writes there, then copy to a topic of another name"
+    )
+    return FAILED
 
 
 def _report(arguments: argparse.Namespace) -> Report | None:
@@ -89,38 +96,35 @@ def _report(arguments: argparse.Namespace) -> Report | None:
         for prepared in report.prepared:
             for name, reason in prepared.left.items():
                 remark(f"{prepared.pair.to_topic}: {name} is not copied: {reason}")
-        plans = copying.plan()
-        _copy(copying, plans, report)
+        _copy(copying, sum(plan.remaining for plan in plans), report)
         if not arguments.no_check:
-            _check(copying, plans, report)
+            _check(copying, report)
         # A copy that differs is nothing to go on with.
         if report.is_same:
             _move_readers(arguments, copying, report)
         return report
 
 
-def _copy(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
-    bar = _bar("copying offsets", sum(plan.remaining for plan in plans))
+def _copy(copying: Copying, offsets: int, report: Report) -> None:
+    bar = _bar("copying", offsets)
     try:
-        for plan in plans:
-            report.copied[plan.span.route] = copying.copy(plan, bar.advance)
+        report.copied = copying.copy_all(bar.advance)
     finally:
         bar.hide()
 
 
-def _check(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
+def _check(copying: Copying, report: Report) -> None:
     offsets = [one.offsets for one in report.copied.values()]
-    bar = _bar("checking offsets", sum(one.end.source - one.points[0].source for one in offsets))
+    bar = _bar("checking", sum(one.end.source - one.points[0].source for one in offsets))
     try:
-        for plan in plans:
-            route = plan.span.route
-            report.verdicts[route] = copying.check(route, report.copied[route], bar.advance)
+        for route, copied in report.copied.items():
+            report.verdicts[route] = copying.check(route, copied, bar.advance)
     finally:
         bar.hide()
 
 
 def _bar(doing: str, total: int) -> ProgressBar:
-    return ProgressBar(sys.stderr, doing, total, amount=lambda count: f"{count:,}")
+    return ProgressBar(sys.stderr, doing, total, amount=lambda count: f"{count:,}", unit="offsets")
 
 
 def _move_readers(arguments: argparse.Namespace, copying: Copying, report: Report) -> None:
@@ -161,8 +165,11 @@ def opened(arguments: argparse.Namespace) -> Iterator[tuple[AnyLog, AnyLog]]:
         with open_log(source, {}, write=not arguments.dry_run) as log:
             yield log, log
         return
-    with open_log(source, _from_properties(arguments), write=False) as from_log, _open_target(arguments) as to_log:
-        yield from_log, to_log
+    with open_log(source, _from_properties(arguments), write=False) as from_log:
+        for pair in _pairs(arguments, from_log):
+            from_log.topic(pair.topic)  # before a directory is made for what there is not
+        with _open_target(arguments) as to_log:
+            yield from_log, to_log
 
 
 @contextmanager

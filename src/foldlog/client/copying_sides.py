@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from foldlog.broker.catalog import GROWTHS_SETTING, Growth
 from foldlog.client.copying_batches import count_below
 from foldlog.errors import OffsetOutOfRange
 from foldlog.limits import READ_CHUNK_BYTES
@@ -34,6 +35,10 @@ class Side(Protocol):
 
         Each is good until the next is taken. Whoever stops early closes it.
         """
+        ...
+
+    def growths(self, topic: str) -> tuple[Growth, ...] | None:
+        """When it gained partitions; None if the log does not remember."""
         ...
 
     def close(self) -> None: ...
@@ -79,6 +84,9 @@ class DirectorySide:
             yield found.data
             offset = found.next_offset
 
+    def growths(self, topic: str) -> tuple[Growth, ...]:
+        return self._log.topic(topic).growths
+
     def close(self) -> None:
         """The log is its opener's."""
 
@@ -103,6 +111,9 @@ class ClusterSide:
         with closing(self.cluster.fetch_range(topic, partition, start, stop)) as answers:
             for fetched in answers:
                 yield from fetched.pieces
+
+    def growths(self, topic: str) -> tuple[Growth, ...] | None:
+        return self.cluster.growths(self.cluster.topic_config(topic, [GROWTHS_SETTING]))
 
     def close(self) -> None:
         self.cluster.close()
