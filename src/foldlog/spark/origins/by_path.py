@@ -33,6 +33,7 @@ _CAUSES = {
     StartReason.DELETED: "deleted",
     StartReason.MISSING: "deleted",
     StartReason.WRITTEN: "deleted",
+    StartReason.UNKNOWN: "expired",
 }
 
 
