@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,8 @@ def test_folds_on_a_cluster_whose_workers_are_killed_equal_local_mode_and_the_re
         with PaymentWriter(broker.log, seed=7) as writer:
             for worker in spark_cluster.workers:
                 wait_for_more(runner, writer, file, f"before worker {worker.number} was killed")
-                assert len(worker.family) > 2, "it has an executor, and that one has a Python process"
+                has_executor = partial(lambda one: len(one.family) > 1, worker)
+                wait_until(has_executor, lambda: f"an executor on every worker: {runner.said()[-2000:]}")
                 worker.kill()
                 wait_for_more(runner, writer, file, f"without worker {worker.number}")
                 worker.start()
