@@ -35,7 +35,6 @@ TOOLS: Final = {
     "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
-    "kafka-replica-verification": "org.apache.kafka.tools.ReplicaVerificationTool",
     "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
     "kafka-streams-groups": "org.apache.kafka.tools.streams.StreamsGroupCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
@@ -96,7 +95,7 @@ class ToolDesk:
         self._questions.flush()
         code, output, errors = self._answer(words, timeout_s).split()
         texts = (base64.b64decode(text[1:]).decode() for text in (output, errors))
-        return subprocess.CompletedProcess(words, int(code), *texts)
+        return subprocess.CompletedProcess([name, *map(str, arguments)], int(code), *texts)
 
     def _answer(self, words: list[str], timeout_s: float) -> bytes:
         descriptor, answer = self._answers.fileno(), b""

@@ -72,14 +72,14 @@ def test_what_is_wrong_with_a_topic_is_said_in_one_sentence(both_sides: BothSide
     ):
         [sentence] = both_sides.same("kafka-topics", *wrong)[:1]
         assert sentence.startswith("Error while executing topic command : ")
-    for sentence, *wrong in (
+    for sentence, *command in (
         (f"topic '{orders}' exists; it was left as it is", "--create", "--topic", orders),
         ("holds a character that is not allowed", "--create", "--topic", "tool/odd"),
         ("use a replication factor of 1 or -1", "--create", "--topic", "tool-odd", "--replication-factor", "3"),
         ("2 partitions, so 1 would not be more", "--alter", "--topic", orders, "--partitions", "1"),
         ("2 partitions, so 2 would not be more", "--alter", "--topic", orders, "--partitions", "2"),
     ):
-        both_sides.both_refuse(sentence, "kafka-topics", *wrong)
+        both_sides.both_refuse(sentence, "kafka-topics", *command)
     assert both_sides.same("kafka-topics", "--describe", "--topic", "tool-none", "--if-exists") == []
     assert both_sides.same("kafka-topics", "--delete", "--topic", "tool-none", "--if-exists") == []
 

@@ -14,11 +14,13 @@ import pytest
 from clusters.apache_kafka import ApacheKafka
 from clusters.maven import SPARK_KAFKA, JarsUnavailable, fetch
 from confluent_kafka import Producer
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import lit
 
 import foldlog
+from foldlog.log.partition import Partition
 from foldlog.testing import KafkaBroker
 from spark_session import ensure_archive, missing_java, start_session
 
@@ -26,6 +28,8 @@ FIRST_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ORDERS, STATES, PAYMENTS = "connector-orders", "connector-states", "connector-payments"
 SETTLING_POLLS = 2000
+
+pytestmark = pytest.mark.timeout(900)  # a Spark, a Kafka and a broker of ours start before the first test
 
 
 @pytest.fixture(scope="module")
@@ -56,23 +60,23 @@ def ours() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="module")
-def apache(apache_kafka: ApacheKafka) -> str:
+def apache(apache_kafka: ApacheKafka) -> Iterator[str]:
     """Apache Kafka, with ORDERS, a STATES that its cleaner compacted, and PAYMENTS with transactions."""
-    write_orders(apache_kafka.bootstrap)
-    write_payments(apache_kafka.bootstrap)
     with foldlog.connect(apache_kafka.url) as log:
         settings = {"cleanup.policy": "compact", "segment.ms": 1, "min.cleanable.dirty.ratio": 0}
         log.create_topic(STATES, config=settings)
-    write_states(apache_kafka.bootstrap)
-    with foldlog.connect(apache_kafka.url) as log:
+        write_states(apache_kafka.bootstrap)
+        write_orders(apache_kafka.bootstrap)
+        open_transaction = write_payments(apache_kafka.bootstrap)
         for _ in range(SETTLING_POLLS):
             if len(list(log.read(STATES, 0))) < 60:
                 break
         else:
             pytest.fail("Kafka's cleaner did not compact the topic")
-        # Its cleaner may go on; what was deleted for good is not to change between two readings.
+        # Its cleaner would go on, and both readers have to find the same.
         log.alter_topic(STATES, {"cleanup.policy": "delete", "retention.ms": -1})
-    return apache_kafka.bootstrap
+    yield apache_kafka.bootstrap
+    open_transaction.abort_transaction()
 
 
 def write_orders(address: str) -> None:
@@ -99,8 +103,8 @@ def write_states(address: str) -> None:
             log.append(STATES, None if number % 13 == 12 else f"v{number}", key=f"k{number % 5}")
 
 
-def write_payments(address: str) -> None:
-    """Two transactions that were committed around one that was aborted, and one that is still open."""
+def write_payments(address: str) -> Producer:
+    """Two transactions that were committed around one that was aborted, and the producer of one that is still open."""
     with foldlog.connect(f"kafka://{address}") as log:
         log.create_topic(PAYMENTS, partitions=2)
     producer = Producer({"bootstrap.servers": address, "transactional.id": "connector-payments"})
@@ -109,15 +113,17 @@ def write_payments(address: str) -> None:
         producer.begin_transaction()
         _pay(producer, end.__name__)
         end()
-    stays_open = Producer({"bootstrap.servers": address, "transactional.id": "connector-payments-open"})
+    stays_open = Producer(
+        {
+            "bootstrap.servers": address,
+            "transactional.id": "connector-payments-open",
+            "transaction.timeout.ms": 900_000,  # the most that Kafka allows unless told: nobody ends it before the test
+        }
+    )
     stays_open.init_transactions()
     stays_open.begin_transaction()
     _pay(stays_open, "open")
-    _left_open.append(stays_open)
-
-
-_left_open: list[Producer] = []
-"""Producers that are kept, so that nobody ends their transactions."""
+    return stays_open
 
 
 def _pay(producer: Producer, value: str) -> None:
@@ -169,7 +175,11 @@ FORMS: list[tuple[dict[str, str], dict[int, list[int]]]] = [
         {0: [5, 6, 7], 1: list(range(30))},
     ),
     (
-        {"subscribe": ORDERS, "startingTimestamp": str(FIRST_MS + 9_500), "endingTimestamp": str(FIRST_MS + 13_000)},
+        {
+            "assign": json.dumps({ORDERS: [0, 1]}),
+            "startingTimestamp": str(FIRST_MS + 9_500),
+            "endingTimestamp": str(FIRST_MS + 13_000),
+        },
         {0: [5, 6], 1: [5]},
     ),
     (
@@ -246,8 +256,9 @@ def test_our_broker_has_no_transactions_to_hide(spark: SparkSession, ours: Kafka
     ids=["no topic", "from the end", "not all partitions", "no such time", "two choices", "a setting of its own"],
 )
 def test_both_refuse_the_same(spark: SparkSession, ours: KafkaBroker, options: dict[str, str]) -> None:
+    """Spark's connector with the JVM's exceptions, where it has none of Spark's."""
     for name in ("foldlog", "kafka"):
-        with pytest.raises(PySparkException):
+        with pytest.raises((PySparkException, Py4JJavaError) if name == "kafka" else PySparkException):
             spark.read.format(name).options(**{"kafka.bootstrap.servers": ours, **options}).load().collect()
 
 
@@ -264,7 +275,7 @@ def read_now(spark: SparkSession, name: str, checkpoint: Path, **options: str) -
 
     query = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
     query.trigger(availableNow=True).start().awaitTermination()
-    return sorted(found, key=lambda row: row[2:5])  # type: ignore[type-var]
+    return sorted(found, key=lambda row: row[2:5])
 
 
 @pytest.mark.parametrize("place", ["ours", "apache"])
@@ -315,8 +326,9 @@ def test_sparks_sink_writes_batches_and_streams_to_our_broker(
     rows.write.format("kafka").options(**to_us, includeHeaders="true").save()
     batch = [(b"k%d" % number, b"v%d" % number, [("h", b"x")]) for number in range(40)]
     assert written(ours, "connector-sink") == sorted(batch)
-    producers = ours.log.broker.partition("connector-sink", 0).producers_info()
-    assert producers
+    sink = ours.log.broker.partition("connector-sink", 0)
+    assert isinstance(sink, Partition)
+    assert sink.producers_info()
     stream = spark.readStream.format("kafka").options(
         **{"kafka.bootstrap.servers": str(ours), "subscribe": ORDERS, "startingOffsets": "earliest"}
     )
