@@ -1,4 +1,4 @@
-"""Write `foldlog/wire/messages/`: one module for each API that is served, from kio's schemas.
+"""Write `foldlog/wire/messages/`: one module for each API that is served or asked, from kio's schemas.
 
 A message is one class for all versions of it, as in Kafka's own clients: it holds the fields of every version, and its
 schema says in which versions each is on the wire. Made ahead of time because a kio module takes about 10 ms to import
@@ -33,6 +33,9 @@ SERVED = (
     "alter_configs", "describe_log_dirs", "create_partitions", "delete_groups", "incremental_alter_configs",
     "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions",
 )  # fmt: skip
+
+ASKED = ("sasl_handshake", "sasl_authenticate", "consumer_group_describe")
+"""What our client asks of other brokers, and ours does not answer: a module, but no place in the index."""
 
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTORY = ROOT / "src" / "foldlog" / "wire" / "messages"
@@ -72,7 +75,7 @@ from foldlog.wire.schema import {imports}
 
 IMPORTS = ("ZERO_UUID", "Field", "Message", "Records", "Request", "Response")
 
-INDEX = '''"""Every API with a module here, and the names of all.
+INDEX = '''"""Every API that is served, with its module here, and the names of all.
 
 Written by scripts/generate_messages.py from kio {version}, not by hand.
 """
@@ -125,6 +128,8 @@ class FieldPlan:
     python_type: str
     struct: StructPlan | None
     shapes: dict[int, Shape]
+    is_always_there: bool
+    """A struct that is on the wire whether it was given or not."""
 
 
 @dataclasses.dataclass
@@ -180,15 +185,15 @@ def plan_field(name: str, by_version: dict[int, dataclasses.Field[Any]]) -> Fiel
     is_array = shapes[max(shapes)].is_array
     python_type = f"Sequence[{item_type}]" if is_array else item_type
     can_be_null = any(shape.is_nullable for shape in shapes.values())
+    is_always_there = False
     if struct and not is_array:
         # A tagged struct that is None has only defaults, so it is not on the wire: one object less for most responses.
-        if not all(shape.is_nullable or shape.tag is not None for shape in shapes.values()):
-            raise SystemExit(f"{name} is a struct that is always on the wire: give it a default of its own")
         can_be_null = True
+        is_always_there = not all(shape.is_nullable or shape.tag is not None for shape in shapes.values())
     default = default_text(newest, is_struct=struct is not None, kafka_type=kafka_type, is_array=is_array)
     if can_be_null:
         python_type += " | None"
-    return FieldPlan(name, default, python_type, struct, shapes)
+    return FieldPlan(name, default, python_type, struct, shapes, is_always_there)
 
 
 def unwrap(annotation: Any) -> tuple[Any, bool, bool]:
@@ -263,7 +268,13 @@ def write_members(plan: StructPlan, lines: list[str], constants: list[str]) -> N
     if plan.fields:
         parameters = ", ".join(f"{field.name}: {field.python_type} = {field.default}" for field in plan.fields)
         lines += ["", f"    def __init__(self, *, {parameters}) -> None:"]
-        lines += [f"        self.{field.name} = {field.name}" for field in plan.fields]
+        lines += [f"        self.{field.name} = {value_text(field)}" for field in plan.fields]
+
+
+def value_text(field: FieldPlan) -> str:
+    if field.is_always_there and field.struct:
+        return f"{field.struct.name}() if {field.name} is None else {field.name}"
+    return field.name
 
 
 def schema_text(field: FieldPlan, first: int, last: int, shape: Shape) -> str:
@@ -363,7 +374,7 @@ def formatted(texts: dict[str, str]) -> dict[str, str]:
 
 def stale_modules() -> dict[str, str]:
     """The modules that are not what would be written, and what would be."""
-    texts = {f"{api}.py": module_text(api) for api in SERVED}
+    texts = {f"{api}.py": module_text(api) for api in (*SERVED, *ASKED)}
     texts["__init__.py"] = index_text()
     stale = {}
     for name, text in formatted(texts).items():
@@ -381,7 +392,7 @@ def main() -> int:
         return 1 if stale else 0
     for name, text in stale.items():
         (DIRECTORY / name).write_text(text)
-    print(f"{len(SERVED) + 1} modules, {len(stale)} written")
+    print(f"{len(SERVED) + len(ASKED) + 1} modules, {len(stale)} written")
     return 0
 
 

@@ -269,6 +269,21 @@ fast as with 8 MiB on one machine; where a broker is far away, more is better.""
 CLUSTER_ODD_ANSWERS_MAX = 3
 """Answers in a row that cannot be understood, before asking again is given up: garbage does not pass with time."""
 
+SCRAM_ITERATIONS_MIN = 4096
+"""What RFC 7677 asks for, and Kafka's least: with fewer, whoever listens finds the password sooner."""
+
+SCRAM_ITERATIONS_MAX = 1_000_000
+"""How often a broker may have a password hashed: about a second of work. Kafka has at most 16,384."""
+
+SCRAM_MESSAGE_BYTES_MAX = 16 << 10
+"""A message of a SCRAM exchange has some hundred bytes: two nonces, a salt and a number."""
+
+SESSION_SHARE_PERCENT = 85
+"""When a connection whose login expires is replaced: as early in its life as Kafka's own clients log in again."""
+
+CLUSTER_RANGES_MAX = 16
+"""Partitions that one reader fetches at the same time: each has a connection, and an answer of about a megabyte."""
+
 CLUSTER_EMPTY_ANSWERS_MAX = 3
 """Fetches of a compacted topic that bring nothing below its end, before the rest is taken for a compacted gap."""
 

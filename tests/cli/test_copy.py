@@ -39,6 +39,9 @@ def elsewhere(rows): return rows
 @fl.fold(payments, into=fl.table("shop.db", "ahead"))
 def ahead(rows): return rows
 
+@fl.fold(payments, into=fl.table("shop.db", "behind"))
+def behind(rows): return rows
+
 @fl.fold(payments, into=fl.table("shop.db", "unborn"))
 def unborn(rows): return rows
 """
@@ -165,6 +168,12 @@ def test_a_dry_run_only_tells(copy: Command, shop: Path, served: str, target: st
         (["payments", "--from", "data", "--to", "data"], 2, "cannot be copied to itself; say payments=NAME"),
         (["nothing", "--from", "data", "--to", "copy"], 3, "no topic 'nothing'; there are payments, prices"),
         (["payments", "--from", "gone", "--to", "copy"], 3, "there is no log in gone"),
+        (
+            ["payments", "--from", "data", "--to", "data/catalog.json"],
+            1,
+            "is a file; a log needs a directory of its own",
+        ),
+        (["payments", "--from", "data", "--to", "/proc/copy"], 1, "the log in /proc/copy cannot be opened"),
         (["payments", "--from", "data", "--to", "127.0.0.1:1"], 4, "no answer from the Kafka cluster"),
         (["payments=prices", "--from", "data", "--to", "data"], 5, "has records, of which the source has none"),
     ],
@@ -177,8 +186,25 @@ def test_what_cannot_be_is_one_sentence(copy: Command, shop: Path, words: list[s
     assert sentence in err
     assert err.startswith("foldlog: ")
     assert err.count("\n") == 1
+    assert not Path("copy").exists(), "nothing is made for what cannot be"
     with foldlog.open("data") as log:
         assert {topic: log.offsets(topic) for topic in log.topics()} == before
+
+
+def test_a_disk_that_is_full_is_one_sentence_and_the_copy_goes_on_when_there_is_room(copy: Command, shop: Path) -> None:
+    with foldlog.open("data") as log, log.producer() as producer:
+        for number in range(300):
+            producer.send("prices", bytes(1000), key=f"{number}")
+    words = ["copy", "prices", "--from", "data", "--to", "copy"]
+    limited = subprocess.run(
+        ["prlimit", "--fsize=200000:", *COMMAND, *words], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert (limited.returncode, limited.stdout) == (1, "")
+    assert limited.stderr.startswith("foldlog: no space to write copy/prices-0/")
+    assert limited.stderr.count("\n") == 1
+    told = done(copy, *words[1:])
+    assert told["partitions"][0]["result"] == "same"
+    assert told["partitions"][0]["checked"] == 301
 
 
 def test_a_difference_is_told_and_nobody_is_moved(copy: Command, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,8 +212,10 @@ def test_a_difference_is_told_and_nobody_is_moved(copy: Command, shop: Path, mon
         return [] if header.base_offset == 4 else as_stored(data, header, from_offset)
 
     monkeypatch.setattr("foldlog.client.copying_directory.as_stored", forgetful)
-    code, out, _ = copy("payments", "--from", "data", "--to", "copy")
+    code, out, err = copy("payments", "--from", "data", "--to", "copy")
     assert code == 1
+    assert err.startswith("foldlog: the copy is not the same as its source in payments-0, payments-1; groups and folds")
+    assert err.count("\n") == 1
     assert "DIFFERENT: 1 of the records at offsets 0 to 10 of the source are missing" in out
     with foldlog.open("copy", mode="r") as log:
         assert log.committed("fraud") == {}
@@ -220,9 +248,9 @@ def test_the_views_of_a_pipeline_go_on_in_the_copy(copy: Command, shop: Path, se
     with foldlog.open("data", mode="r") as log:
         topic_id = log.topic("payments").topic_id
     shape = Shape(pa.schema([("tx_id", pa.string()), ("amount_paise", pa.int64())]), "tx_id", ("tx_id",))
-    for fold in load_folds("folds.py")[:3]:
+    for fold in load_folds("folds.py")[:4]:
         known = "elsewhere" if fold.name == "elsewhere" else topic_id
-        at = 11 if fold.name == "ahead" else 8
+        at = {"ahead": 11, "behind": 2}.get(fold.name, 8)
         fold.view.prepare(shape, Bookmark("payments", known, {0: Position(at, 0), 1: Position(4, 0)}, {0: 0, 1: 0}))
         fold.view.close()
     told = done(copy, "payments=folded", "--from", "data", "--to", served, "--folds", "folds.py")
@@ -231,6 +259,7 @@ def test_the_views_of_a_pipeline_go_on_in_the_copy(copy: Command, shop: Path, se
         "mirror": "moved",
         "elsewhere": "it reads another topic of this name",
         "ahead": "it has read further than the copy goes in partition 0: copy again once it has stopped",
+        "behind": "what it reads next in partition 0 was gone before it could be copied: rebuild it there",
         "unborn": "it has not begun: it begins with the copy",
     }
     with foldlog.connect(f"kafka://{served}") as log:
@@ -238,7 +267,7 @@ def test_the_views_of_a_pipeline_go_on_in_the_copy(copy: Command, shop: Path, se
             "folded",
             log.topic("folded").topic_id,
             {0: Position(5), 1: Position(4)},
-            {0: 0, 1: 0},
+            {0: -3, 1: 0},  # the view holds three that are not in the copy
             epoch=1,
         )
     assert bookmark_of("mirror") == moved

@@ -5,9 +5,12 @@ Run as a program, it is a copy to be killed: it says a line after so many batche
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import foldlog
@@ -15,11 +18,13 @@ from foldlog.client import copying_cluster, copying_directory
 from foldlog.client.copying import Copying, Pair
 from foldlog.client.copying_check import Verdict
 from foldlog.client.copying_groups import GroupMove
-from foldlog.client.copying_targets import Copied, Route
+from foldlog.client.copying_targets import Copied, OnProgress, Route
 from foldlog.client.kafka.log import KafkaLog
 
 AnyLog: TypeAlias = foldlog.Log | KafkaLog
 Content = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+_TESTS = Path(__file__).resolve().parents[1]
 
 SYNC_BYTES = 300
 """For copies that are to note their progress after every few batches."""
@@ -49,24 +54,28 @@ class Outcome:
         return sum(one.records for one in self.copied.values())
 
 
-def copy(source: AnyLog, target: AnyLog, *topics: str, on_progress: Callable[[int], object] = int) -> Outcome:
+def ignored(offsets: int, size_bytes: int) -> None:
+    """For whoever does not ask how far it is."""
+
+
+def copy(source: AnyLog, target: AnyLog, *topics: str, on_progress: OnProgress = ignored) -> Outcome:
     """Copy, check, move groups. Every verdict has to be the same."""
     pairs = [Pair(name.partition("=")[0], name.partition("=")[2] or name) for name in topics]
     with Copying(source, target, pairs) as copying:
         copying.plan()
         copying.prepare()
-        copied = {plan.span.route: copying.copy(plan, on_progress) for plan in copying.plan()}
-        verdicts = {route: copying.check(route, one, int) for route, one in copied.items()}
+        copied = copying.copy_all(on_progress)
+        verdicts = {route: copying.check(route, one, ignored) for route, one in copied.items()}
         groups = copying.move_groups({route: one.offsets for route, one in copied.items()})
     assert [verdict.difference for verdict in verdicts.values() if not verdict.is_same] == []
     return Outcome(copied, verdicts, groups)
 
 
-def stopping_after(batches: int) -> Callable[[int], None]:
+def stopping_after(batches: int) -> Callable[[int, int], None]:
     """Stops a copy once it has dealt with so many batches."""
     left = batches
 
-    def on_progress(offsets: int) -> None:
+    def on_progress(offsets: int, size_bytes: int) -> None:
         nonlocal left
         left -= 1
         if left < 0:
@@ -88,10 +97,28 @@ def note_often() -> None:
         setattr(module, name, SYNC_BYTES)
 
 
-def _main(source_path: str, place: str, topic: str, batches: int) -> None:
+def kill_after(source: str, target: str, topic: str, batches: int) -> None:
+    """A copy in a process of its own, that is killed (-9) when it has dealt with so many batches."""
+    search = os.pathsep.join([str(_TESTS), str(_TESTS.parent / "src")])
+    with subprocess.Popen(
+        [sys.executable, __file__, source, target, topic, str(batches)],
+        env={**os.environ, "PYTHONPATH": search},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"so far\n"
+        process.kill()
+
+
+def _opened(place: str, mode: str) -> AnyLog:
+    return foldlog.connect(place) if place.startswith("kafka://") else foldlog.open(place, mode=mode)
+
+
+def _main(source_place: str, target_place: str, topic: str, batches: int) -> None:
     """Deal with so many batches, say so, and wait."""
 
-    def wait_for_the_end(offsets: int) -> None:
+    def wait_for_the_end(offsets: int, size_bytes: int) -> None:
         nonlocal batches
         batches -= 1
         if batches == 0:
@@ -99,8 +126,7 @@ def _main(source_path: str, place: str, topic: str, batches: int) -> None:
             sys.stdin.read()
 
     note_often()
-    target = foldlog.connect(place) if place.startswith("kafka://") else foldlog.open(place)
-    with foldlog.open(source_path, mode="r") as source, target:
+    with _opened(source_place, "r") as source, _opened(target_place, "w") as target:
         copy(source, target, topic, on_progress=wait_for_the_end)
 
 

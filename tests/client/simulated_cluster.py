@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from foldlog.records.loops import assign_offsets, walk
 from foldlog.wire.codec import decoder
@@ -34,6 +34,14 @@ from foldlog.wire.messages import offset_commit as oc
 from foldlog.wire.messages import offset_for_leader_epoch as oe
 from foldlog.wire.messages import produce as pr
 from foldlog.wire.schema import ZERO_UUID, Request, Response
+
+
+class Door(Protocol):
+    """What a connection comes through before requests are looked at."""
+
+    def admit(self, frame: bytes) -> bytes | bool:
+        """An answer to send, or whether the request is let in; one that is not ends the connection."""
+        ...
 
 
 class Mishap(Enum):
@@ -118,6 +126,8 @@ class SimulatedCluster:
         self.coordinator = 1
         self.committed: dict[tuple[str, str, int], int] = {}
         self.versions = versions or {}
+        self.door: Callable[[], Door] | None = None
+        self.connections_made = 0
         self._changing = threading.RLock()
         self._next_producer_id = 1000
         self._connections: list[socket.socket] = []
@@ -164,17 +174,24 @@ class SimulatedCluster:
         with suppress(OSError):
             while True:
                 connection, _ = listener.accept()
+                self.connections_made += 1
                 self._connections.append(connection)
                 threading.Thread(target=self._serve, args=(node, connection), daemon=True).start()
 
     def _serve(self, node: int, connection: socket.socket) -> None:
+        door = None if self.door is None else self.door()
         with suppress(OSError, ConnectionError):
-            while self._answer(node, connection):
+            while self._answer(node, connection, door):
                 pass
         connection.close()
 
-    def _answer(self, node: int, connection: socket.socket) -> bool:
+    def _answer(self, node: int, connection: socket.socket, door: Door | None) -> bool:
         frame = _exactly(connection, struct.unpack(">i", _exactly(connection, 4))[0])
+        admitted = True if door is None else door.admit(frame)
+        if isinstance(admitted, bytes):
+            connection.sendall(admitted)
+        if admitted is not True:
+            return admitted is not False
         header, position = parse_request_header(frame, 0, len(frame))
         cls = request_class(header.api_key)
         request = decoder(cls, header.api_version)(frame, position, len(frame))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import foldlog
-from client.copies import AnyLog, contents, copy
+from client.copies import AnyLog, contents, copy, ignored
 from foldlog.cli.main import main
 from foldlog.client.copying import Copying, Pair
 from foldlog.client.copying_check import compare
@@ -249,7 +249,7 @@ def test_a_setting_that_the_target_does_not_know_is_told(source: foldlog.Log, cl
 def compared(source: foldlog.Log, target: foldlog.Log, start: int, stop: int, *, is_kept: bool = True) -> str | None:
     points = Point(start, start), Point(stop, stop)
     copied = Copied(OffsetMap(points, is_kept=is_kept), points[0])
-    verdict = compare(open_side(source), open_side(target), Route("t", "t", 0), copied, int)
+    verdict = compare(open_side(source), open_side(target), Route("t", "t", 0), copied, ignored)
     assert verdict.is_same == (verdict.difference is None)
     return verdict.difference
 
@@ -282,6 +282,6 @@ def test_the_check_lets_each_side_compact_and_expire_by_itself(source: foldlog.L
     end = source.offsets("prices")[0][1]
     points = Point(0, 0), Point(end, end)
     copied = Copied(OffsetMap(points, is_kept=True), points[0])
-    verdict = compare(open_side(source), open_side(target), Route("prices", "prices", 0), copied, int)
+    verdict = compare(open_side(source), open_side(target), Route("prices", "prices", 0), copied, ignored)
     assert verdict.is_same
     assert verdict.removed > 0

@@ -4,9 +4,6 @@ that arrive late, with a source that is written, compacted and trimmed meanwhile
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import foldlog
-from client import copies
-from client.copies import OFTEN, AnyLog, Stopped, contents, copy, note_often, stopping_after
+from client.copies import OFTEN, AnyLog, Stopped, contents, copy, ignored, kill_after, note_often, stopping_after
 from foldlog.client.copying import Copying, Pair
 from foldlog.client.copying_batches import as_sent
 from foldlog.client.copying_cluster import ClusterTarget
@@ -26,8 +22,6 @@ from foldlog.errors import CopyConflict, OutOfOrderSequence
 from foldlog.records.batch import MAX_INT32
 from foldlog.records.loops import pack
 from foldlog.testing import KafkaBroker
-
-TESTS = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,17 +92,8 @@ def test_a_copy_that_is_killed_goes_on_without_doubling(
     name = new_name()
     fill(source, name)
     place = str(tmp_path / "target") if where == "directory" else f"kafka://{broker}"
-    search = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
     for steps in (6, 9):
-        with subprocess.Popen(
-            [sys.executable, copies.__file__, source.path, place, name, str(steps)],
-            env={**os.environ, "PYTHONPATH": search},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"so far\n"
-            process.kill()
+        kill_after(source.path, place, name, steps)
     if where == "broker":
         done = copy(source, cluster, name)
         assert values(cluster, name) == values(source, name)
@@ -145,10 +130,10 @@ def test_a_request_of_the_killed_copy_that_arrives_late_does_not_double_its_reco
         with copying.target.side.cluster.producer(numbers[:2], sequences) as killed:
             killed.send(name, 0, late)
         if is_whole:
-            copying.copy(plan, int)
+            copying.copy(plan, ignored)
         else:
             with pytest.raises(OutOfOrderSequence):
-                copying.copy(plan, int)
+                copying.copy(plan, ignored)
     copy(source, cluster, name)
     assert values(cluster, name) == values(source, name)
 
@@ -171,7 +156,7 @@ def test_somebody_else_who_writes_to_the_copy_is_noticed(source: foldlog.Log, cl
     for name in (during, before):
         fill(source, name)
     with pytest.raises(CopyConflict, match="somebody else writes to"):
-        copy(source, cluster, during, on_progress=lambda offsets: cluster.append(during, "mine"))
+        copy(source, cluster, during, on_progress=lambda offsets, size_bytes: cluster.append(during, "mine"))
     interrupted(source, cluster, before)
     cluster.append(before, "mine")
     with pytest.raises(CopyConflict, match="has other records than the source"):
@@ -238,7 +223,7 @@ class Model:
     def copied(self, stop_after: int | None) -> None:
         """Copy, or a part of it."""
         try:
-            on_progress = int if stop_after is None else stopping_after(stop_after)
+            on_progress = ignored if stop_after is None else stopping_after(stop_after)
             copy(self.source, self.target, self.name, on_progress=on_progress)
         except Stopped:
             self.hold()

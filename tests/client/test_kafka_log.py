@@ -20,13 +20,14 @@ from foldlog import errors
 from foldlog.client import cluster_groups
 from foldlog.client.cluster_links import ClusterLinks
 from foldlog.client.cluster_properties import Address
-from foldlog.client.kafka import moving
+from foldlog.client.kafka import groups_by_wire
 from foldlog.client.kafka.consumption import KafkaConsumption
 from foldlog.client.kafka.faults import unreachable
 from foldlog.client.kafka.handles import Handles
 from foldlog.client.kafka.producer import KafkaProducer
 from foldlog.client.kafka.url import parse_url
-from foldlog.limits import EVICTION_TRIES_MAX
+from foldlog.client.kafka.wire import speaks_wire, wire_properties
+from foldlog.limits import EVICTION_TRIES_MAX, KAFKA_CALL_MS
 from foldlog.testing import KafkaBroker
 
 
@@ -114,6 +115,30 @@ def test_passwords_are_not_shown(broker: KafkaBroker) -> None:
         assert (log.path, log.bootstrap, log.is_remote) == (f"kafka://{broker}", str(broker), True)
         assert log.directory_id == broker.log.directory_id
         assert log.warnings() == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "kafka://ann:hunter2@127.0.0.1:1",
+        "kafka:/127.0.0.1:1?sasl.password=hunter2",
+        "kafka://127.0.0.1:1?sasl.password=a&hunter2",
+        "kafka://127.0.0.1?sasl.password=hunter2",
+        "kafka://127.0.0.1:1?sasl.mechanism=PLAIN&security.protocol=telepathy&sasl.password=hunter2",
+        "kafka://127.0.0.1:1?sasl.jaas.config=PlainLoginModule%20required%20username=ann%20password=hunter2",
+    ],
+)
+def test_passwords_are_not_shown_where_a_url_is_wrong(url: str) -> None:
+    with pytest.raises((errors.InvalidArgument, errors.InvalidConfig)) as caught:
+        foldlog.connect(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_who_one_is_may_be_said_as_java_does() -> None:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="hunter2";'
+    url = parse_url("kafka://one:9092?sasl.mechanism=PLAIN", {"sasl.jaas.config": login})
+    assert url.properties == {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "hunter2"}
+    assert repr(url) == "KafkaUrl('kafka://one:9092')"
 
 
 def test_properties_reach_the_client(broker: KafkaBroker) -> None:
@@ -311,10 +336,33 @@ def test_a_member_of_a_cluster_and_one_beside_the_writer_share_a_group(tmp_path:
             assert [record.value for record in polled(second, 1)] == [b"x"]
 
 
-def test_over_sasl_members_are_not_evicted_and_it_is_said_why() -> None:
-    url = parse_url("kafka://127.0.0.1:1?security.protocol=sasl_ssl")
-    with pytest.raises(errors.InvalidConfig, match="does not speak SASL_SSL; close the members"):
-        moving.move_evicting(url, "fraud", {})
+def test_with_a_login_that_only_librdkafka_has_members_are_not_evicted_and_it_is_said_why() -> None:
+    url = parse_url("kafka://127.0.0.1:1?security.protocol=sasl_ssl&sasl.mechanism=OAUTHBEARER")
+    with pytest.raises(errors.InvalidConfig, match="OAUTHBEARER"):
+        groups_by_wire.move_evicting(Handles(url), "fraud", {})
+
+
+@pytest.mark.parametrize(
+    ("properties", "is_spoken"),
+    [
+        ("security.protocol=SSL", True),
+        ("security.protocol=sasl_plaintext&sasl.mechanism=PLAIN&sasl.username=u&sasl.password=p", True),
+        ("security.protocol=sasl_ssl&sasl.mechanism=OAUTHBEARER", False),
+        ("security.protocol=sasl_ssl", False),
+        ("security.protocol=SSL&ssl.key.pem=x", False),
+        ("security.protocol=SSL&enable.ssl.certificate.verification=false", False),
+    ],
+)
+def test_our_own_connections_are_made_where_they_can_be_made_as_librdkafkas_are(
+    properties: str, is_spoken: bool
+) -> None:
+    assert speaks_wire(parse_url(f"kafka://127.0.0.1:1?{properties}")) is is_spoken
+
+
+def test_librdkafkas_names_of_times_are_heard_by_our_own_connections() -> None:
+    properties = wire_properties(parse_url("kafka://127.0.0.1:1?message.timeout.ms=5000&fetch.wait.max.ms=7"))
+    assert (properties.delivery_timeout_ms, properties.fetch_max_wait_ms) == (5000, 7)
+    assert properties.default_api_timeout_ms == KAFKA_CALL_MS
 
 
 def test_where_to_begin_is_asked_again_if_the_cluster_could_not_say(

@@ -24,6 +24,9 @@ from foldlog.client.log import DEFAULT_COLUMNS
 
 _numbers = itertools.count()
 
+FOR_EVER = {"retention.ms": -1}
+"""For records of 1970, which a broker may find expired at any moment."""
+
 
 @pytest.fixture(scope="module", params=PLACES)
 def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnyLog]:
@@ -48,8 +51,8 @@ def committed(log: AnyLog, group: str, topic: str) -> int:
 
 
 def filled(log: AnyLog, topic: str, count: int, partitions: int = 1) -> None:
-    """A topic with `count` records "0", "1", … in partition 0, a second apart."""
-    log.create_topic(topic, partitions)
+    """A topic with `count` records "0", "1", … in partition 0, a second apart, and long ago."""
+    log.create_topic(topic, partitions, config=FOR_EVER)
     with log.producer() as producer:
         for number in range(count):
             producer.send(topic, str(number), partition=0, timestamp_ms=1000 * (number + 1))
@@ -153,7 +156,7 @@ def test_settings_that_cannot_be_are_refused_and_nothing_is_made(log: AnyLog, to
 
 
 def test_what_is_appended_is_read_back_whole(log: AnyLog, topic: str) -> None:
-    log.create_topic(topic)
+    log.create_topic(topic, config=FOR_EVER)
     sent = log.append(topic, {"n": 1}, key="k", headers=[("a", b"1"), ("a", None), ("b", "x")], timestamp_ms=5)
     assert sent == foldlog.RecordMetadata(topic, 0, 0, 5)
     log.append(topic, None, key=b"k", timestamp_ms=6)
@@ -304,7 +307,7 @@ def test_deleting_records_moves_the_start_for_good(log: AnyLog, topic: str) -> N
 
 
 def test_a_table_goes_in_and_comes_out_the_same(log: AnyLog, topic: str) -> None:
-    log.create_topic(topic, partitions=2)
+    log.create_topic(topic, partitions=2, config=FOR_EVER)
     table = pa.table(
         {
             "key": ["a", None, "c"],

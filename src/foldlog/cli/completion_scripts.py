@@ -23,7 +23,8 @@ _foldlog() {
     read -ra words <<<"${COMP_LINE:0:COMP_POINT}"
     for word in "${words[@]:1}"; do
         case "$last" in
-            -d | --dir | -b | --bootstrap-server | -X | --property) _foldlog_place+=("$last" "$word") ;;
+            -d | --dir | -b | --bootstrap-server | -X | --property | --command-config)
+                _foldlog_place+=("$last" "$word") ;;
         esac
         last="$word"
     done
@@ -65,7 +66,7 @@ _foldlog() {
     local -a _foldlog_place offered
     for word in "${(@)words[2,CURRENT-1]}"; do
         case "$last" in
-            (-d|--dir|-b|--bootstrap-server|-X|--property) _foldlog_place+=("$last" "$word") ;;
+            (-d|--dir|-b|--bootstrap-server|-X|--property|--command-config) _foldlog_place+=("$last" "$word") ;;
         esac
         case "$at $word" in
             (@PATHS@) at="$at $word" ;;
@@ -114,7 +115,7 @@ function __foldlog_names
     set -l last ""
     for word in (commandline -opc)
         switch "$last"
-            case -d --dir -b --bootstrap-server -X --property
+            case -d --dir -b --bootstrap-server -X --property --command-config
                 set place $place $last $word
         end
         set last $word

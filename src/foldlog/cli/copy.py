@@ -6,19 +6,20 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import foldlog
+from foldlog.cli.client_properties import add_property_options, client_properties
 from foldlog.cli.confirmation import add_dry_run_option
 from foldlog.cli.copy_report import Report, report_plan, show_report
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.output import remark
-from foldlog.cli.places import SCHEME, open_named
+from foldlog.cli.places import ISOLATION_LEVEL, SCHEME, is_kafkas, open_named
 from foldlog.cli.progress_bar import ProgressBar
 from foldlog.cli.tables import add_format_option
-from foldlog.client.copying import Copying, Pair, Plan
+from foldlog.client.copying import Copying, Pair
 from foldlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ headers, times, tombstones and partitions are kept; so are the settings that the
 allows that: always in a directory, and at a broker where the source has neither expired nor compacted anything.
 Elsewhere offsets are mapped.
 
-A log is a directory, HOST:PORT, or kafka://HOST:PORT?property=value with properties of Kafka clients.
+A log is a directory, HOST:PORT, or kafka://HOST:PORT?property=value with properties of Kafka clients. A password is
+best kept in a file: --from-config and --to-config.
 
   foldlog copy orders payments --from data/ --to kafka://broker:9092
   foldlog copy orders=orders-2025 --from data/ --to archive/
@@ -51,6 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--from", dest="source", metavar="LOG", required=True, help="the log to copy from")
     parser.add_argument("--to", dest="target", metavar="LOG", required=True, help="the log to copy to")
+    add_property_options(parser, prefix="from", of=" for the log to copy from")
+    add_property_options(parser, prefix="to", of=" for the log to copy to")
     parser.add_argument("--all", action="store_true", help="all topics of the source")
     parser.add_argument(
         "--folds", metavar="FILE", help="the pipeline whose views are to go on in the copy; its runner must not run"
@@ -71,7 +75,14 @@ def run(arguments: argparse.Namespace) -> int:
     if report is None:
         return DONE
     show_report(arguments, report)
-    return DONE if report.is_same else FAILED
+    if report.is_same:
+        return DONE
+    names = ", ".join(str(route) for route, verdict in report.verdicts.items() if not verdict.is_same)
+    remark(
+        f"foldlog: the copy is not the same as its source in {names}; groups and folds were left where they are:"
+        " look who else writes there, then copy to a topic of another name"
+    )
+    return FAILED
 
 
 def _report(arguments: argparse.Namespace) -> Report | None:
@@ -85,38 +96,35 @@ def _report(arguments: argparse.Namespace) -> Report | None:
         for prepared in report.prepared:
             for name, reason in prepared.left.items():
                 remark(f"{prepared.pair.to_topic}: {name} is not copied: {reason}")
-        plans = copying.plan()
-        _copy(copying, plans, report)
+        _copy(copying, sum(plan.remaining for plan in plans), report)
         if not arguments.no_check:
-            _check(copying, plans, report)
+            _check(copying, report)
         # A copy that differs is nothing to go on with.
         if report.is_same:
             _move_readers(arguments, copying, report)
         return report
 
 
-def _copy(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
-    bar = _bar("copying offsets", sum(plan.remaining for plan in plans))
+def _copy(copying: Copying, offsets: int, report: Report) -> None:
+    bar = _bar("copying", offsets)
     try:
-        for plan in plans:
-            report.copied[plan.span.route] = copying.copy(plan, bar.advance)
+        report.copied = copying.copy_all(bar.advance)
     finally:
         bar.hide()
 
 
-def _check(copying: Copying, plans: Sequence[Plan], report: Report) -> None:
+def _check(copying: Copying, report: Report) -> None:
     offsets = [one.offsets for one in report.copied.values()]
-    bar = _bar("checking offsets", sum(one.end.source - one.points[0].source for one in offsets))
+    bar = _bar("checking", sum(one.end.source - one.points[0].source for one in offsets))
     try:
-        for plan in plans:
-            route = plan.span.route
-            report.verdicts[route] = copying.check(route, report.copied[route], bar.advance)
+        for route, copied in report.copied.items():
+            report.verdicts[route] = copying.check(route, copied, bar.advance)
     finally:
         bar.hide()
 
 
 def _bar(doing: str, total: int) -> ProgressBar:
-    return ProgressBar(sys.stderr, doing, total, amount=lambda count: f"{count:,}")
+    return ProgressBar(sys.stderr, doing, total, amount=lambda count: f"{count:,}", unit="offsets")
 
 
 def _move_readers(arguments: argparse.Namespace, copying: Copying, report: Report) -> None:
@@ -125,8 +133,11 @@ def _move_readers(arguments: argparse.Namespace, copying: Copying, report: Repor
         report.groups = copying.move_groups(maps)
     if arguments.folds:
         from foldlog.cli.copy_folds import move_folds
+        from foldlog.spark.origins.origin import origin_spec
 
-        report.folds = move_folds(arguments.folds, copying, maps, arguments.source)
+        source = arguments.source
+        properties = _from_properties(arguments) if is_broker(source) else {}
+        report.folds = move_folds(arguments.folds, copying, maps, origin_spec(source, properties))
 
 
 # --- what is copied, and where --------------------------------------------------------------------------------------
@@ -151,11 +162,14 @@ def opened(arguments: argparse.Namespace) -> Iterator[tuple[AnyLog, AnyLog]]:
     source, target = arguments.source, arguments.target
     is_one = not is_broker(source) and not is_broker(target) and os.path.realpath(source) == os.path.realpath(target)
     if is_one:
-        with open_log(source, write=not arguments.dry_run) as log:
+        with open_log(source, {}, write=not arguments.dry_run) as log:
             yield log, log
         return
-    with open_log(source, write=False) as from_log, _open_target(arguments) as to_log:
-        yield from_log, to_log
+    with open_log(source, _from_properties(arguments), write=False) as from_log:
+        for pair in _pairs(arguments, from_log):
+            from_log.topic(pair.topic)  # before a directory is made for what there is not
+        with _open_target(arguments) as to_log:
+            yield from_log, to_log
 
 
 @contextmanager
@@ -167,17 +181,25 @@ def _open_target(arguments: argparse.Namespace) -> Iterator[AnyLog]:
         with foldlog.open(":memory:") as nothing_there:  # the directory is not made for a look
             yield nothing_there
         return
-    with open_log(target, write=not arguments.dry_run, make=True) as log:
+    properties = client_properties(arguments.to_properties, arguments.to_config)
+    with open_log(target, properties, write=not arguments.dry_run, make=True) as log:
         yield log
 
 
+def _from_properties(arguments: argparse.Namespace) -> dict[str, str]:
+    return client_properties(arguments.from_properties, arguments.from_config)
+
+
 @contextmanager
-def open_log(place: str, *, write: bool, make: bool = False) -> Iterator[AnyLog]:
+def open_log(place: str, properties: Mapping[str, str], *, write: bool, make: bool = False) -> Iterator[AnyLog]:
+    """`properties` are those that a broker's clients have; a directory has no use for them."""
     if is_broker(place):
-        with open_named(None, place, write=write) as log:
+        with open_named(None, place, properties, write=write) as log:
             yield log
     else:
-        with open_named(place, None, write=write, make=make and write) as log:
+        # What is copied stands in the copy for good: of a directory that Kafka wrote, only what was committed.
+        properties = {ISOLATION_LEVEL: "read_committed"} if is_kafkas(place) and not write else {}
+        with open_named(place, None, properties, write=write, make=make and write) as log:
             yield log
 
 
@@ -186,4 +208,7 @@ def is_broker(place: str) -> bool:
     >>> is_broker("kafka://one:9092"), is_broker("127.0.0.1:9092,[::1]:9093"), is_broker("data/")
     (True, True, False)
     """
-    return place.startswith(SCHEME) or (_ADDRESSES.fullmatch(place) is not None and not os.path.exists(place))
+    # Who forgets a slash means no directory, whose name would be shown with the password in it.
+    return place.startswith(SCHEME.rstrip("/")) or (
+        _ADDRESSES.fullmatch(place) is not None and not os.path.exists(place)
+    )

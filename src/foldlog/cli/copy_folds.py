@@ -14,8 +14,12 @@ from foldlog.views.bookmark import Bookmark, Position
 if TYPE_CHECKING:
     from foldlog.client.copying import Copying
     from foldlog.spark.folds.declaration import Fold
+    from foldlog.spark.origins.origin import OriginSpec
 
 MOVED: Final = "moved"
+
+_BELOW_ANY: Final = -2
+"""-1 says that there is none, in a view that keeps its bookmark as numbers (delta_bookmark.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class FoldMove:
     after: Mapping[int, int]
 
 
-def move_folds(file: str, copying: Copying, maps: Mapping[Route, OffsetMap], source: str) -> list[FoldMove]:
+def move_folds(file: str, copying: Copying, maps: Mapping[Route, OffsetMap], source: OriginSpec) -> list[FoldMove]:
     """Give the views of a pipeline that fold copied topics the bookmarks of the copies.
 
     A view that is not moved stays with the source, and goes on there.
@@ -50,7 +54,7 @@ def move_folds(file: str, copying: Copying, maps: Mapping[Route, OffsetMap], sou
     return moves
 
 
-def _moved(fold: Fold, copying: Copying, ways: Mapping[int, tuple[Route, OffsetMap]], source: str) -> FoldMove:
+def _moved(fold: Fold, copying: Copying, ways: Mapping[int, tuple[Route, OffsetMap]], source: OriginSpec) -> FoldMove:
     bookmark = fold.view.bookmark()
     before = {} if bookmark is None else {number: at.offset for number, at in bookmark.positions.items()}
     if bookmark is None:
@@ -76,12 +80,15 @@ def _reason_to_stay(
     for number, position in sorted(bookmark.positions.items()):
         if number not in ways or not ways[number][1].holds(position.offset):
             return f"it has read further than the copy goes in partition {number}: copy again once it has stopped"
+        _, offsets = ways[number]
+        if not offsets.is_kept and position.offset < offsets.points[0].source:
+            return f"what it reads next in partition {number} was gone before it could be copied: rebuild it there"
     if not fold.view.is_transactional and not all(offsets.is_kept for _, offsets in ways.values()):
         return "its engine goes by offsets, and those of the copy are others: rebuild it there"
     return None
 
 
-def _runner(fold: Fold, source: str) -> str | None:
+def _runner(fold: Fold, source: OriginSpec) -> str | None:
     """Who runs it now: what is read under the old bookmark would be refused after the move, and the runner fail."""
     from foldlog.spark.folds.commands import status
 
@@ -104,12 +111,21 @@ def translated(
         route, offsets = ways[number]
         return offset if offsets.is_kept else translate(copying.source, route, offsets, offset)
 
+    def origin(number: int, offset: int) -> int:
+        """Before the beginning of the copy, which may be 0, where the view holds what was gone before it could be
+        copied: so that nobody takes a replay of the copy for everything that the view has read."""
+        first = ways[number][1].points[0]
+        if offset >= first.source:
+            return place(number, offset)
+        before = first.target - (first.source - offset)
+        return before if before >= 0 else min(before, _BELOW_ANY)
+
     return replace(
         bookmark,
         topic=to_topic,
         topic_id=topic_id,
         positions={number: Position(place(number, at.offset)) for number, at in bookmark.positions.items()},
-        origins={number: place(number, at) for number, at in bookmark.origins.items()},
+        origins={number: origin(number, at) for number, at in bookmark.origins.items()},
         reached={number: place(number, at) for number, at in bookmark.reached.items()},
         epoch=bookmark.epoch + 1,
     )

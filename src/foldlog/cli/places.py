@@ -1,19 +1,21 @@
 """Where the log is: -d DIR for a directory, -b HOST:PORT for a broker, and what opens either.
 
 A directory that a broker serves is reached through that broker, and one that nobody writes is opened here: nobody has
-to know which it is. Reading takes no lock, so it works beside a process that writes and does not listen, too.
+to know which it is. Reading takes no lock, so it works beside a process that writes and does not listen, too. One that
+Apache Kafka wrote is only read.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import foldlog
-from foldlog.errors import InvalidArgument, LogNotFound, brief_repr
+from foldlog.cli.client_properties import add_property_options, client_properties, refuse_properties
+from foldlog.errors import InvalidArgument, LogNotFound
 
 if TYPE_CHECKING:
     from foldlog.client.kafka.log import KafkaLog
@@ -22,25 +24,22 @@ if TYPE_CHECKING:
     AnyLog: TypeAlias = Log | KafkaLog
 
 SCHEME: Final = "kafka://"
+ISOLATION_LEVEL: Final = "isolation.level"
+READ_UNCOMMITTED: Final = "read_uncommitted"
+"""Kafka's default, for a cluster and for a directory that Kafka wrote alike."""
+
 _NOWHERE: Final = "say where the log is: -d DIR or -b HOST:PORT, or set FOLDLOG_DIR or FOLDLOG_BOOTSTRAP_SERVER"
 
 
 def add_place_options(parser: argparse.ArgumentParser) -> None:
-    """-d, -b and -X, in a group of their own in the help."""
+    """-d, -b, -X and --command-config, in a group of their own in the help."""
     group = parser.add_argument_group("where the log is")
     place = group.add_mutually_exclusive_group()
     place.add_argument("-d", "--dir", dest="directory", metavar="DIR", help="a data directory")
     place.add_argument(
         "-b", "--bootstrap-server", dest="bootstrap", metavar="HOST:PORT[,…]", help="a broker: foldlog's, or any Kafka"
     )
-    group.add_argument(
-        "-X",
-        "--property",
-        dest="properties",
-        metavar="NAME=VALUE",
-        action="append",
-        help="a property of Kafka clients, such as security.protocol=SSL; may be given again",
-    )
+    add_property_options(group)
 
 
 @contextmanager
@@ -50,9 +49,12 @@ def open_place(arguments: argparse.Namespace, *, write: bool, make: bool = False
     With `write`, this process becomes the writer of a directory that nobody serves. A directory without a log is
     LogNotFound, unless `make` is set, which makes one.
     """
-    with open_named(
-        arguments.directory, arguments.bootstrap, arguments.properties or (), write=write, make=make
-    ) as log:
+    properties: dict[str, str] = {}
+    if arguments.directory:
+        refuse_properties(arguments.properties)
+    else:
+        properties = client_properties(arguments.properties, arguments.command_config)
+    with open_named(arguments.directory, arguments.bootstrap, properties, write=write, make=make) as log:
         yield log
 
 
@@ -60,45 +62,46 @@ def open_place(arguments: argparse.Namespace, *, write: bool, make: bool = False
 def open_named(
     directory: str | None,
     bootstrap: str | None,
-    properties: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
     *,
     write: bool,
     make: bool = False,
 ) -> Iterator[AnyLog]:
     """The same for a place that is named otherwise: a directory or a broker, not both."""
     if directory:
-        if properties:
-            raise InvalidArgument(f"-X {properties[0]} is for clients of a broker; say -b HOST:PORT, or leave it out")
-        log: AnyLog = _open_directory(directory, write, make)
+        log: AnyLog = _open_directory(directory, write, make, properties or {})
     elif bootstrap:
         url = bootstrap if bootstrap.startswith(SCHEME) else SCHEME + bootstrap
-        log = foldlog.connect(url, properties=parse_properties(properties))
+        log = foldlog.connect(url, properties=properties)
     else:
         raise InvalidArgument(_NOWHERE)
     with log:
         yield log
 
 
-def parse_properties(assignments: Sequence[str]) -> dict[str, str]:
-    """
-    >>> parse_properties(["client.id=me & you"])
-    {'client.id': 'me & you'}
-    """
-    given: dict[str, str] = {}
-    for text in assignments:
-        name, sign, value = text.partition("=")
-        if not sign or not name.strip():
-            raise InvalidArgument(f"-X {brief_repr(text)} is not -X NAME=VALUE, such as -X security.protocol=SSL")
-        given[name.strip()] = value
-    return given
+def is_kafkas(path: str) -> bool:
+    """Whether Apache Kafka wrote the directory."""
+    from foldlog.broker.kafka_directory import find_kafka
+    from foldlog.files.posix import PosixFiles
+
+    return find_kafka(PosixFiles(), path.rstrip("/") or "/") is not None
 
 
-def _open_directory(path: str, write: bool, make: bool) -> Log:
+def _open_directory(path: str, write: bool, make: bool, properties: Mapping[str, str]) -> Log:
     from foldlog.broker.catalog import CATALOG_NAME
     from foldlog.broker.data_directory import writer_of
+    from foldlog.broker.kafka_directory import find_kafka, refuse_kafka
     from foldlog.files.posix import PosixFiles
 
     plain = path.rstrip("/") or "/"
+    kafka = find_kafka(PosixFiles(), plain)
+    for name, value in properties.items():
+        if kafka is None or name != ISOLATION_LEVEL:
+            raise InvalidArgument(f"-X {name}={value} is for clients of a broker; say -b HOST:PORT, or leave it out")
+    if kafka is not None:
+        if write:
+            refuse_kafka(PosixFiles(), plain)
+        return foldlog.open(plain, mode="r", isolation_level=properties.get(ISOLATION_LEVEL, READ_UNCOMMITTED))
     if not make and not os.path.exists(os.path.join(plain, CATALOG_NAME)):
         raise LogNotFound(
             f"there is no log in {plain}; name the directory that holds its catalog.json, or make one there with"

@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from foldlog.cli.units import size_text
 from foldlog.clock import Clock, SystemClock
@@ -20,7 +20,7 @@ _SETTLED_MS: Final = 1000
 class ProgressBar:
     """Told of bytes by any thread; whoever comes when it is time draws. It writes only to a terminal.
 
-    What else it may be told of, `amount` has words for.
+    What else it may be told of, `amount` has words for, with the `unit`; the bytes that go with it are told beside.
     """
 
     def __init__(
@@ -31,26 +31,33 @@ class ProgressBar:
         clock: Clock | None = None,
         *,
         amount: Callable[[int], str] = size_text,
+        unit: str = "",
     ) -> None:
         self._stream = stream if stream is not None and _redraws(stream) else None
         self._doing = doing
         self._total_bytes = total_bytes
         self._amount = amount
+        self._unit = unit
+        self._carried_bytes = 0
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._done_bytes = 0
         self._began_ms = self._drawn_ms = self._clock.monotonic_ms()
         self._is_drawn = False
 
-    def advance(self, count_bytes: int) -> None:
+    def advance(self, count_bytes: int, carried_bytes: int = 0) -> None:
+        """`carried_bytes` go with a count of something else."""
         with self._lock:
             self._done_bytes += count_bytes
+            self._carried_bytes += carried_bytes
             now_ms = self._clock.monotonic_ms()
             if self._stream is not None and now_ms - self._drawn_ms >= _REDRAW_MS:
                 self._drawn_ms = now_ms
                 columns = shutil.get_terminal_size().columns
+                elapsed_ms = now_ms - self._began_ms
+                carried = Carried(self._carried_bytes, self._unit) if self._unit else None
                 line = progress_text(
-                    self._doing, self._done_bytes, self._total_bytes, now_ms - self._began_ms, self._amount
+                    self._doing, self._done_bytes, self._total_bytes, elapsed_ms, self._amount, carried
                 )
                 self._write(f"\r\x1b[K{line[: columns - 1]}")
                 self._is_drawn = True
@@ -73,12 +80,26 @@ def _redraws(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+class Carried(NamedTuple):
+    """Bytes that go with a count of something else, and what that is."""
+
+    size_bytes: int
+    unit: str
+
+
 def progress_text(
-    doing: str, done_bytes: int, total_bytes: int, elapsed_ms: float, amount: Callable[[int], str] = size_text
+    doing: str,
+    done_bytes: int,
+    total_bytes: int,
+    elapsed_ms: float,
+    amount: Callable[[int], str] = size_text,
+    carried: Carried | None = None,
 ) -> str:
     """
     >>> progress_text("checking", 1 << 30, 4 << 30, 2000.0)
     'checking [######------------------] 25%  1.0 GiB of 4.0 GiB  512.0 MiB/s  6s left'
+    >>> progress_text("copying", 50, 200, 2000.0, str, Carried(1 << 20, "offsets"))
+    'copying [######------------------] 25%  50 of 200 offsets, 1.0 MiB  512.0 KiB/s  6s left'
     """
     share = min(1.0, done_bytes / total_bytes) if total_bytes else 1.0
     filled = int(share * _BAR_CELLS)
@@ -86,9 +107,12 @@ def progress_text(
         f"{doing} [{'#' * filled}{'-' * (_BAR_CELLS - filled)}] {int(share * 100)}%"
         f"  {amount(min(done_bytes, total_bytes))} of {amount(total_bytes)}"
     )
+    if carried is not None:
+        text += f" {carried.unit}, {size_text(carried.size_bytes)}"
     if elapsed_ms < _SETTLED_MS or not done_bytes:
         return text
     per_s = done_bytes * 1000 / elapsed_ms
     left_s = max(0, total_bytes - done_bytes) / per_s
     left = f"{left_s:.0f}s" if left_s < 120 else f"{left_s / 60:.0f}min"
-    return f"{text}  {amount(int(per_s))}/s  {left} left"
+    speed = amount(int(per_s)) if carried is None else size_text(int(carried.size_bytes * 1000 / elapsed_ms))
+    return f"{text}  {speed}/s  {left} left"

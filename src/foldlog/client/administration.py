@@ -147,7 +147,7 @@ class Administration:
         {0: (0, 0), 1: (0, 1)}
         """
         found: dict[int, tuple[int, int]] = {}
-        for number in range(self._broker.topic(topic).partition_count):
+        for number in self._broker.topic(topic).held_partitions:
             log = self._broker.partition(topic, number)
             end = log.high_watermark
             found[number] = (min(log.log_start_offset, end), end)
@@ -168,7 +168,7 @@ class Administration:
                 f"timestamp_ms {brief_repr(timestamp_ms)} is not a time: an int, milliseconds since 1970, below 2**63"
             )
         found: dict[int, int | None] = {}
-        for number in range(self._broker.topic(topic).partition_count):
+        for number in self._broker.topic(topic).held_partitions:
             hit = self._broker.partition(topic, number).offset_at_time(timestamp_ms)
             found[number] = None if hit is None else hit[0]
         return found

@@ -62,13 +62,14 @@ def plan_ranges(
         start = resolve_place(log, starts.get(number, "start"), "start")
         held = max(1, log.high_watermark - log.log_start_offset)
         estimated_bytes = log.size_bytes * max(0, stop - start) // held
-        pieces = max(1, min(_read_threads(), estimated_bytes // _RANGE_BYTES_MIN))
+        pieces = max(1, min(read_threads(), estimated_bytes // _RANGE_BYTES_MIN))
         edges = [start + (stop - start) * piece // pieces for piece in range(pieces + 1)]
         ranges.extend(Range(log, low, high) for low, high in pairwise(edges) if low < high)
     return ranges
 
 
-def _read_threads() -> int:
+def read_threads() -> int:
+    """How many threads one bulk read has."""
     return min(ARROW_READ_THREADS, os.cpu_count() or 1)
 
 
@@ -81,7 +82,7 @@ def read_table(ranges: Sequence[Range], columns: Sequence[str]) -> pa.Table:
     if len(ranges) <= 1:
         batches = [batch for piece in ranges for batch in _read_range(piece, columns)]
     else:
-        with ThreadPoolExecutor(_read_threads(), thread_name_prefix="foldlog-arrow") as pool:
+        with ThreadPoolExecutor(read_threads(), thread_name_prefix="foldlog-arrow") as pool:
             found = pool.map(lambda piece: list(_read_range(piece, columns)), ranges)
             batches = [batch for batches_of_one in found for batch in batches_of_one]
     if not wanted.names:
@@ -166,7 +167,7 @@ class TableAppender:
         """Durable on return: per partition the first offset, and one past the last."""
         check_table(table, self._topic.name, is_compacted=self._topic.config.log.compact)
         with ThreadPoolExecutor(1, thread_name_prefix="foldlog-pack") as packer:
-            for number, groups in _one_ahead(packer, self._packed(table)):
+            for number, groups in one_ahead(packer, self._packed(table)):
                 log = self._partition(number)
                 for group in groups:
                     self._append(number, log, group)
@@ -180,7 +181,7 @@ class TableAppender:
 
         count = self._topic.partition_count
         routes_itself = count == 1 and "partition" not in table.schema.names
-        for chunk in _chunks(table):
+        for chunk in chunks_of(table):
             for number, rows in [(0, chunk)] if routes_itself else route(chunk, count):
                 chosen = self._next_keyless() if number < 0 else checked_partition(self._topic.name, number, count)
                 packed = pack_arrow(
@@ -255,7 +256,7 @@ def _grouped(batches: Iterable[bytearray], limit_bytes: int) -> Iterator[list[by
         yield group
 
 
-def _one_ahead(pool: ThreadPoolExecutor, items: Iterator[Item]) -> Iterator[Item]:
+def one_ahead(pool: ThreadPoolExecutor, items: Iterator[Item]) -> Iterator[Item]:
     """The items, each made on the pool's thread while the one before it is being used."""
     coming = pool.submit(next, items, None)
     while (item := coming.result()) is not None:
@@ -263,7 +264,7 @@ def _one_ahead(pool: ThreadPoolExecutor, items: Iterator[Item]) -> Iterator[Item
         yield item
 
 
-def _chunks(table: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def chunks_of(table: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The table's rows in pieces of about ARROW_PACK_BYTES."""
     per_chunk = max(1024, table.num_rows * ARROW_PACK_BYTES // max(1, table.nbytes))
     for start in range(0, table.num_rows, per_chunk):

@@ -1,8 +1,8 @@
 """A Kafka cluster as a client sees it: ours of one broker, or any other.
 
-Synchronous, without threads. To follow a read: `Cluster.fetch_range`, cluster_fetch.py, then `ClusterLinks.place` for
-who leads the partition. To follow a write: cluster_produce.py. What else can be asked is in cluster_requests.py; how
-long it is asked again in cluster_patience.py.
+Synchronous, without threads. To follow a read: `Cluster.fetch_range`, cluster_ranges.py, cluster_fetch.py, then
+`ClusterLinks.place` for who leads the partition. To follow a write: cluster_produce.py. Who we are is told in sasl.py.
+What else can be asked is in cluster_requests.py; how long it is asked again in cluster_patience.py.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from foldlog.broker.catalog import GROWTHS_SETTING as GROWTHS_SETTING
 from foldlog.broker.catalog import Growth, parse_growths
 from foldlog.client import cluster_groups
 from foldlog.client import cluster_requests as requests
-from foldlog.client.cluster_fetch import Fetched, PartitionFetcher, fetch_range
+from foldlog.client.cluster_fetch import Fetched, PartitionFetcher
 from foldlog.client.cluster_links import ClusterLinks, ClusterTopic
 from foldlog.client.cluster_produce import ClusterProducer
 from foldlog.client.cluster_properties import ClusterProperties, parse_addresses
+from foldlog.client.cluster_ranges import WantedRange, fetch_range, fetch_ranges
 from foldlog.client.cluster_requests import EARLIEST, LATEST
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import MalformedBytes
@@ -38,7 +39,7 @@ class Cluster:
     RefusedByBroker for codes that it has none for, and BrokerUnreachable.
 
     With `isolation.level=read_committed` the end of a partition is its last stable offset, and records of aborted
-    transactions are left out. Not served: SASL.
+    transactions are left out.
     """
 
     def __init__(self, links: ClusterLinks) -> None:
@@ -54,8 +55,9 @@ class Cluster:
         Where none does, that is told soon, as one may be mistyped; where they are known to be right, since somebody
         `has_answered` there, they are waited for as in every other call.
 
-        `properties` are Kafka client properties: security.protocol (PLAINTEXT or SSL) and ssl.*, client.id,
-        isolation.level, the timeouts and sizes of `ClusterProperties`. Others are passed over.
+        `properties` are Kafka client properties: security.protocol, ssl.* and sasl.*, client.id, isolation.level, the
+        timeouts and sizes of `ClusterProperties`. Others are passed over. AuthenticationFailed, at once, if a broker
+        does not let the user in.
         """
         links = ClusterLinks(parse_addresses(bootstrap), ClusterProperties.parse(properties or {}))
         try:
@@ -161,9 +163,13 @@ class Cluster:
     ) -> Generator[Fetched, None, None]:
         """All batches with offsets from `start` to before `stop`, one answer at a time, the next one always under way.
 
-        See `cluster_fetch.fetch_range`. Read it to its end, or close it.
+        See `cluster_ranges.fetch_range`. Read it to its end, or close it.
         """
         return fetch_range(self._links, name, partition, start, stop, topic_id=topic_id)
+
+    def fetch_ranges(self, wanted: Iterable[WantedRange]) -> Generator[tuple[WantedRange, Fetched], None, None]:
+        """The same for ranges of different partitions, from their leaders at the same time: as answers come."""
+        return fetch_ranges(self._links, wanted)
 
     def producer(
         self, numbers: tuple[int, int] | None = None, sequences: Mapping[tuple[str, int], int] | None = None

@@ -6,16 +6,17 @@ received into memory that is used again and again, and its records are looked at
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from foldlog.client.cluster_links import ClusterLinks, Place
 from foldlog.client.cluster_patience import Passing, check_code
 from foldlog.client.cluster_properties import Address
-from foldlog.client.cluster_requests import EARLIEST, LATEST, list_offsets, topic_config
+from foldlog.client.cluster_requests import EARLIEST, LATEST, list_offsets
 from foldlog.client.wire_connection import FrameMemory, WireConnection
-from foldlog.errors import BrokerUnreachable, MalformedBytes, OffsetOutOfRange, UnknownTopic
-from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX, CLUSTER_EMPTY_ANSWERS_MAX
+from foldlog.errors import MalformedBytes, OffsetOutOfRange, UnknownTopic
+from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX
 from foldlog.records.batch import MAX_INT64
 from foldlog.records.loops import BatchHeader, walk
 from foldlog.wire.error_codes import ErrorCode, exception_of
@@ -75,6 +76,8 @@ class PartitionFetcher:
         max_bytes: int | None = None,
     ) -> None:
         self.offset = offset
+        self.asked_s = 0.0
+        """When the answer that is to come was asked for, by the monotonic clock."""
         self._links = links
         self._topic = topic
         self._partition = partition
@@ -92,15 +95,36 @@ class PartitionFetcher:
         If they end before the offset `before`, what follows is asked for at once. OffsetOutOfRange if the log does not
         hold the offset.
         """
-        offset = self.offset
-        fetched = self._links.retried(self._attempt)
-        self.offset = fetched.next_offset
+        return self._gone_on(self._links.retried(self._attempt), before)
+
+    def try_next(self, *, before: int = 0, is_late: bool = False) -> Fetched:
+        """The same once: what may pass is raised, as Passing, OSError or MalformedBytes, and can be tried again.
+
+        `is_late`: the answer has been waited for long enough.
+        """
+        return self._gone_on(self._attempt(is_late=is_late), before)
+
+    def _gone_on(self, fetched: Fetched, before: int) -> Fetched:
+        offset, self.offset = self.offset, fetched.next_offset
         if offset < fetched.next_offset < before:
             try:
                 self._ask(fetched.next_offset)
             except (OSError, Passing):
                 self._drop()  # the next call tries it again, and says what is wrong
         return fetched
+
+    def ask_ahead(self) -> None:
+        """Put the question on its way, and leave it to `next` to say what is wrong where that cannot be."""
+        if self._asked is None:
+            try:
+                self._ask(self.offset)
+            except (OSError, Passing, MalformedBytes):
+                self._drop()
+
+    @property
+    def awaited(self) -> WireConnection | None:
+        """The connection that an answer is to come on; None if nothing was asked."""
+        return None if self._asked is None else self._connection
 
     def close(self) -> None:
         """A connection on which an answer is still to come is of no use to anybody else."""
@@ -112,11 +136,11 @@ class PartitionFetcher:
         else:
             connection.close()
 
-    def _attempt(self) -> Fetched:
+    def _attempt(self, *, is_late: bool = False) -> Fetched:
         try:
             if self._asked is None or self._asked.offset != self.offset:
                 self._ask(self.offset)
-            return self._answered()
+            return self._answered(is_late=is_late)
         except BaseException:
             self._drop()
             raise
@@ -133,14 +157,16 @@ class PartitionFetcher:
         with self._links.blaming(place.address, connection):
             version = connection.version_of(FetchRequest, place.topic.version_limit(_BY_NAME))
             self._asked = _Asked(connection.next_id(), version, offset)
+            self.asked_s = time.monotonic()
             connection.send(self._request(place, offset), version, self._asked.correlation_id)
 
     def _connected(self, address: Address) -> WireConnection:
-        if self._connection is None or self._asked is not None or self._address != address:
+        held = self._connection
+        if held is None or self._asked is not None or self._address != address or held.is_expiring:
             self._drop()
-            self._connection = self._links.borrow(address)
+            held = self._connection = self._links.borrow(address)
             self._address = address
-        return self._connection
+        return held
 
     def _request(self, place: Place, offset: int) -> FetchRequest:
         properties = self._links.properties
@@ -165,13 +191,13 @@ class PartitionFetcher:
 
     # --- the answer -----------------------------------------------------------------------------------------------
 
-    def _answered(self) -> Fetched:
+    def _answered(self, *, is_late: bool) -> Fetched:
         asked, connection, address = self._asked, self._connection, self._address
         if asked is None or connection is None or address is None:
             raise MalformedBytes("Fetch", "nothing was asked", 0)
         properties = self._links.properties
         with self._links.blaming(address, connection):
-            timeout_ms = properties.request_timeout_ms + properties.fetch_max_wait_ms
+            timeout_ms = 0 if is_late else properties.request_timeout_ms + properties.fetch_max_wait_ms
             frame = connection.receive(timeout_ms / 1000, self._memory)
             if response_correlation_id(frame) != asked.correlation_id:
                 raise MalformedBytes("Fetch response", "it answers another request", 0)
@@ -252,70 +278,3 @@ def committed_spans(headers: Sequence[BatchHeader], aborted: Sequence[AbortedTra
         else:
             spans.append((header.position, stop))
     return spans
-
-
-def fetch_range(
-    links: ClusterLinks, topic: str, partition: int, start: int, stop: int, *, topic_id: bytes | None = None
-) -> Generator[Fetched, None, None]:
-    """Everything from `start` to before `stop`: each answer is good until the next is taken. Gaps are legal.
-
-    OffsetOutOfRange if the log does not hold them all; UnknownTopic if the topic is not (any more) the one with that
-    id. A broker that is lost on the way is gone on from, or from whoever leads then, exactly where it was.
-    """
-    fetcher = PartitionFetcher(links, topic, partition, start, topic_id=topic_id)
-    is_end_checked = False
-    drought: _Drought | None = None
-    try:
-        while (offset := fetcher.offset) < stop:
-            fetched = fetcher.next(before=stop)
-            if fetched.end < stop and not is_end_checked:
-                _check_end(links, topic, partition, stop)
-                is_end_checked = True
-            if fetched.next_offset > offset:
-                drought = None
-                yield fetched
-            else:
-                drought = drought or _Drought(links, topic, partition, offset)
-                if drought.is_gap(is_sure=fetched.end >= stop and not fetched.throttle_ms):
-                    return
-    finally:
-        fetcher.close()
-
-
-def _check_end(links: ClusterLinks, topic: str, partition: int, stop: int) -> None:
-    """A new leader may answer a fetch with an end that lags; asked for it, it says so and is asked again."""
-    end = list_offsets(links, topic, {partition: LATEST})[partition].offset
-    if stop > end:
-        start = list_offsets(links, topic, {partition: EARLIEST})[partition].offset
-        raise OffsetOutOfRange(topic, partition, stop - 1, start, end, "it was never written, or cut off")
-
-
-class _Drought:
-    """Answers without records below the end. A quota or a slow store may be behind it, and it passes; but what is left
-    of a compacted topic may also just end before its end.
-    """
-
-    def __init__(self, links: ClusterLinks, topic: str, partition: int, offset: int) -> None:
-        self._links = links
-        self._topic = topic
-        self._patience = links.patience()
-        self._answers = 0
-        self._error = BrokerUnreachable(
-            [str(address) for address in links.addresses],
-            f"the log goes on at offset {offset} of {topic}-{partition}, and no records come",
-            links.properties.security_protocol,
-        )
-
-    def is_gap(self, *, is_sure: bool) -> bool:
-        """Whether there is nothing to wait for. Else waits; raises if it has taken too long.
-
-        `is_sure`: who gave nothing knows the end, as a new leader may not, and is not holding back.
-        """
-        if is_sure:
-            self._answers += 1
-            if self._answers == CLUSTER_EMPTY_ANSWERS_MAX:
-                policy = topic_config(self._links, self._topic, ["cleanup.policy"]).get("cleanup.policy", "")
-                if "compact" in policy:
-                    return True
-        self._patience.wait(Passing(self._error))
-        return False

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from foldlog.client.cluster_patience import LinkLost, Passing, Patience, check_code
 from foldlog.client.cluster_properties import Address, ClusterProperties
 from foldlog.client.forks import watch_forks
+from foldlog.client.sasl import authenticate
 from foldlog.client.wire_connection import Answer, WireConnection
 from foldlog.errors import LogClosed, MalformedBytes, UnknownPartition, UnknownTopic
 from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX, CLUSTER_SEARCH_MS
@@ -122,7 +123,7 @@ class ClusterLinks:
         idle = self._idle.get(address)
         while idle:
             connection = idle.pop()
-            if not connection.is_closed_there():
+            if not connection.is_expiring and not connection.is_closed_there():
                 return connection
             connection.close()
         return self._connect(address)
@@ -152,7 +153,10 @@ class ClusterLinks:
             is_tls=properties.tls is not None,
         )
         with self.blaming(address, connection):
-            connection.negotiate(properties.request_timeout_ms / 1000)
+            timeout_s = properties.request_timeout_ms / 1000
+            connection.negotiate(timeout_s)
+            if properties.credentials is not None:
+                connection.expire_after(authenticate(connection, properties.credentials, timeout_s))
         return connection
 
     @contextmanager
@@ -191,6 +195,20 @@ class ClusterLinks:
         if len(problems) == 1:
             raise problems[0]
         raise ConnectionError("; ".join(str(problem) for problem in problems))
+
+    def call_each(self, request: Request, answer: type[Answer]) -> list[Answer]:
+        """Ask all brokers that the cluster has now, each once: what those say that are there."""
+        self._refresh([])
+        found: list[Answer] = []
+        problems: list[LinkLost] = []
+        for address in self._brokers.values():
+            try:
+                found.append(self.call(address, request, answer))
+            except LinkLost as error:
+                problems.append(error)
+        if not found:
+            raise ConnectionError("; ".join(str(problem) for problem in problems))
+        return found
 
     # --- asking again ---------------------------------------------------------------------------------------------
 

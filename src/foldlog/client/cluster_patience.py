@@ -66,12 +66,16 @@ class Patience:
 
     def wait(self, error: Exception) -> None:
         """Before the next try. Raises what the caller is told, if there shall be none."""
+        time.sleep(self.pause_s(error))
+
+    def pause_s(self, error: Exception) -> float:
+        """The same for who has something else to do meanwhile: how long to leave it alone."""
         self._odd_answers += isinstance(error, MalformedBytes) or (isinstance(error, LinkLost) and error.is_odd)
         pause_s = self._pause_ms / 1000
         if self._odd_answers >= CLUSTER_ODD_ANSWERS_MAX or time.monotonic() + pause_s >= self._until_s:
             raise self._told(error) from error
-        time.sleep(pause_s)
         self._pause_ms = min(2 * self._pause_ms, self._properties.retry_backoff_max_ms)
+        return pause_s
 
     def _told(self, error: Exception) -> FoldlogError:
         if isinstance(error, Passing):

@@ -94,6 +94,9 @@ class ClusterProducer:
         self._unsettled: dict[_Batch, None] = {}  # in the order in which they were given
         self._unsent: deque[_Batch] = deque()
         self._failure: FoldlogError | None = None
+        self.appended: dict[tuple[str, int], tuple[int, int]] = {}
+        """Of each partition the first offset that was acknowledged, and one past the last: others' records may stand
+        among them."""
 
     def send(self, topic: str, partition: int, batch: bytes | bytearray | memoryview) -> None:
         """Put one whole batch on its way; returns before it is acknowledged.
@@ -191,6 +194,12 @@ class ClusterProducer:
         lane = batch.lane
         place = self._links.place(lane.topic, lane.partition)
         pipe = self._pipes.get(place.address)
+        if pipe is not None and pipe.connection.is_expiring:
+            while pipe.under_way:
+                self._settle_one(place.address, pipe)
+            del self._pipes[place.address]
+            pipe.connection.close()
+            pipe = None
         if pipe is None:
             pipe = self._pipes[place.address] = _Pipe(self._links.borrow(place.address))
         while len(pipe.under_way) >= PRODUCE_IN_FLIGHT_MAX or pipe.introduces(lane):
@@ -224,10 +233,16 @@ class ClusterProducer:
             if response_correlation_id(frame) != correlation_id:
                 raise MalformedBytes("Produce response", "it answers another request", 0)
             answer = decode_response(ProduceResponse, version, frame)[1]
-        _check(_only_partition(answer), batch.lane)
+        result = _only_partition(answer)
+        _check(result, batch.lane)
         pipe.under_way.popleft()
         batch.lane.is_known = True
         del self._unsettled[batch]
+        if result.base_offset >= 0:
+            place = batch.lane.topic, batch.lane.partition
+            first, stop = result.base_offset, result.base_offset + offset_span(batch.data)
+            known = self.appended.get(place, (first, stop))
+            self.appended[place] = min(known[0], first), max(known[1], stop)
 
 
 def _only_partition(answer: ProduceResponse) -> PartitionProduceResponse:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from foldlog.client import sasl
+from foldlog.client.sasl import Credentials
 from foldlog.client.wire_connection import CLIENT_ID
 from foldlog.errors import InvalidArgument, InvalidConfig, brief_repr
 from foldlog.limits import CLUSTER_FETCH_BYTES
@@ -21,7 +23,7 @@ _ADDRESS: Final = re.compile(
 )
 """As Java's clients read it: a protocol in front says nothing, since security.protocol does."""
 
-_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
 _NUMBERS: Final = {
@@ -42,7 +44,7 @@ _WORDS: Final = frozenset({
     "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password",
     "ssl.truststore.location", "ssl.truststore.type", "ssl.keystore.location", "ssl.keystore.type",
     "ssl.truststore.certificates", "ssl.endpoint.identification.algorithm",
-})  # fmt: skip
+}) | sasl.PROPERTIES  # fmt: skip
 
 
 class Address(NamedTuple):
@@ -67,7 +69,10 @@ def parse_addresses(bootstrap: str) -> tuple[Address, ...]:
     for text in filter(None, (part.strip() for part in bootstrap.split(","))):
         match = _ADDRESS.fullmatch(text)
         if match is None or not 0 < int(match["port"]) < 1 << 16:
-            raise InvalidArgument(f"bootstrap.servers names {brief_repr(text)}, which is not HOST:PORT")
+            # What stands before an @ is taken for a user and a password, and not shown.
+            raise InvalidArgument(
+                f"bootstrap.servers names {brief_repr(text.rpartition('@')[2])}, which is not HOST:PORT"
+            )
         found.append(Address(match["v6"] or match["host"], int(match["port"])))
     if not found:
         raise InvalidArgument("bootstrap.servers names no broker; give one or more as HOST:PORT, with commas between")
@@ -76,11 +81,14 @@ def parse_addresses(bootstrap: str) -> tuple[Address, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterProperties:
-    """What was asked for, checked. `tls` is None for PLAINTEXT; `isolation_level` is Kafka's number."""
+    """What was asked for, checked. `tls` is None without TLS, `credentials` where nobody logs in; `isolation_level` is
+    Kafka's number.
+    """
 
     client_id: str
     security_protocol: str
     tls: ssl.SSLContext | None
+    credentials: Credentials | None
     isolation_level: int
     request_timeout_ms: int
     default_api_timeout_ms: int
@@ -103,19 +111,20 @@ class ClusterProperties:
         protocol = str(properties.get("security.protocol", "PLAINTEXT")).upper()
         if protocol not in _PROTOCOLS:
             raise InvalidConfig(
-                f"security.protocol={brief_repr(properties['security.protocol'])} is not supported; this client speaks"
-                " PLAINTEXT, and SSL (ssl.ca.location, and ssl.certificate.location with ssl.key.location if the"
-                " broker asks who you are)"
+                f"security.protocol={brief_repr(properties['security.protocol'])} is not known; it is one of"
+                f" {', '.join(_PROTOCOLS)}"
             )
         isolation = str(properties.get("isolation.level", "read_uncommitted"))
         if isolation not in _ISOLATION_LEVELS:
             raise InvalidConfig(
                 f"isolation.level={brief_repr(isolation)} is not known; it is one of {', '.join(_ISOLATION_LEVELS)}"
             )
+        credentials = Credentials.parse(properties, protocol) if protocol.startswith("SASL") else None
         return cls(
             client_id=str(properties.get("client.id") or CLIENT_ID),
             security_protocol=protocol,
-            tls=_tls_context(properties) if protocol == "SSL" else None,
+            tls=_tls_context(properties, protocol) if protocol.endswith("SSL") else None,
+            credentials=credentials,
             isolation_level=_ISOLATION_LEVELS[isolation],
             **{name.replace(".", "_"): _number(properties, name) for name in _NUMBERS},
         )
@@ -135,7 +144,7 @@ def _number(properties: Mapping[str, str], name: str) -> int:
     return value
 
 
-def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+def _tls_context(properties: Mapping[str, str], protocol: str) -> ssl.SSLContext:
     """librdkafka's names of PEM files; Java's stores where they are of type PEM, and the authorities as text."""
     for name in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
         if properties.get(name):
@@ -154,7 +163,9 @@ def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     except OSError as error:  # ssl.SSLError is one
         files = [str(path) for path in (authorities, certificate, key) if path is not None]
         given = ", ".join(files) or "ssl.truststore.certificates"
-        raise InvalidConfig(f"the certificates for security.protocol=SSL cannot be used ({given}): {error}") from error
+        raise InvalidConfig(
+            f"the certificates for security.protocol={protocol} cannot be used ({given}): {error}"
+        ) from error
     if properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower() in ("", "none"):
         context.check_hostname = False
     return context

@@ -236,11 +236,20 @@ def _commit_request(group: str, topic: ClusterTopic, offsets: Mapping[int, int])
 
 def delete_group(links: ClusterLinks, group: str) -> None:
     """UnknownGroup if there is none; GroupNotEmpty if it has members."""
+    is_unsure = False
 
     def attempt() -> None:
-        request = DeleteGroupsRequest(groups_names=[group])
-        answer = links.call(coordinator(links, group), request, DeleteGroupsResponse)
-        _check_group(_only(answer.results, "DeleteGroups").error_code, group)
+        nonlocal is_unsure
+        address = coordinator(links, group)
+        try:
+            answer = links.call(address, DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
+        except LinkLost:
+            is_unsure = True
+            raise
+        code = _only(answer.results, "DeleteGroups").error_code
+        if code == ErrorCode.GROUP_ID_NOT_FOUND and is_unsure:
+            return  # by the try whose answer was lost
+        _check_group(code, group)
 
     links.retried(attempt)
 

@@ -1,7 +1,7 @@
 """Copies of topics, from one log into another: a directory, a broker, a cluster, in any direction.
 
-To follow one: `Copying.plan`, then `prepare` (the topics), then `copy` for each partition (copying_directory.py,
-copying_cluster.py), `check` (copying_check.py), and `move_groups`.
+To follow one: `Copying.plan`, then `prepare` (the topics), then `copy_all` (copying_growths.py), which is `copy` for
+each partition (copying_directory.py, copying_cluster.py), then `check` (copying_check.py), and `move_groups`.
 
 Kept: records, their order in each partition, keys, values, headers, times and tombstones; partitions; the settings that
 the target knows; offsets in a directory, and at a broker where the source has neither lost nor compacted anything. Not
@@ -20,9 +20,11 @@ from foldlog.client.copying_check import Verdict, compare
 from foldlog.client.copying_cluster import ClusterTarget
 from foldlog.client.copying_directory import DirectoryTarget
 from foldlog.client.copying_groups import GroupMove, committed_in, move_groups
+from foldlog.client.copying_growths import joined, stages_of
 from foldlog.client.copying_offsets import OffsetMap
 from foldlog.client.copying_sides import ClusterSide, DirectorySide, open_cluster, open_side
 from foldlog.client.copying_targets import Copied, OnProgress, Resume, Route, Span, Target, nothing_yet
+from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict, FoldlogError, InvalidArgument, UnknownTopic
 
@@ -30,9 +32,10 @@ if TYPE_CHECKING:
     from foldlog.client.copying_sides import AnyLog
 
 _TIME_KIND: Final = "message.timestamp.type"
-_LEFT: Final = {_TIME_KIND, "foldlog.growths"}
-"""Settings that are not copied: with the first the target would put its own times into the records that are copied, and
-the second is history, not a setting."""
+"""Not copied: the target would put its own times into the records."""
+
+_OWN_TOPICS: Final = {"__transaction_state", "__share_group_state", "__cluster_metadata", FOLDS_TOPIC}
+"""What brokers and runners keep for themselves, beside that of committed offsets, which nobody may name at all."""
 
 
 class Pair(NamedTuple):
@@ -75,6 +78,10 @@ class Copying:
         is_one_log = source.directory_id == target.directory_id
         for pair in pairs:
             check_user_topic_name(pair.topic)
+            if pair.topic in _OWN_TOPICS:
+                raise InvalidArgument(
+                    f"topic {pair.topic!r} is what a log keeps for itself; copy the others: groups come with them"
+                )
             check_user_topic_name(pair.to_topic)
             if names.count(pair.to_topic) > 1:
                 raise InvalidArgument(f"two topics would be copied to {pair.to_topic!r}; say each name once")
@@ -139,19 +146,18 @@ class Copying:
         return committed_in(self.source, routes)
 
     def prepare(self) -> list[Prepared]:
-        """Make the topics that the target lacks, with the settings that it knows; add partitions to one that has fewer.
+        """Make the topics that the target lacks, with the settings that it knows and the partitions they began with.
 
         As long as a topic is empty, its settings are brought in line with the source; later they are the target's own.
         """
         return [self._prepared(pair) for pair in self.pairs]
 
     def _prepared(self, pair: Pair) -> Prepared:
-        wanted = len(self.source.bounds(pair.topic))
         count = self._target_partitions(pair.to_topic)
         if count is None:
-            self._target_log.create_topic(pair.to_topic, partitions=wanted)
-        elif count < wanted:
-            self._target_log.grow_topic(pair.to_topic, wanted)
+            growths = self.source.growths(pair.topic)
+            first = len(growths[0].ends) if growths else len(self.source.bounds(pair.topic))
+            self._target_log.create_topic(pair.to_topic, partitions=first)
         settings: dict[str, str] = {}
         left: dict[str, str] = {}
         if all(start == end for start, end in self.target.side.bounds(pair.to_topic).values()):
@@ -171,8 +177,8 @@ class Copying:
         for name, entry in sorted(self.source.log.topic_config(pair.topic).items()):
             if entry.is_default:
                 continue
-            if name in _LEFT:
-                left[name] = "records keep the times they have" if name == _TIME_KIND else "it is not a setting"
+            if name == _TIME_KIND:
+                left[name] = "records keep the times they have"
             elif name not in known:
                 left[name] = "the target does not know it"
             elif known[name].value == entry.value:
@@ -186,6 +192,25 @@ class Copying:
         return settings, left
 
     # --- the copy, and what comes after it ------------------------------------------------------------------------
+
+    def copy_all(self, on_progress: OnProgress) -> dict[Route, Copied]:
+        """Everything that is not in the target yet; acknowledged on return. After `prepare`.
+
+        A topic that has gained partitions gains them in the copy at the same places, since folds and whoever else goes
+        by keys have to have read the older partitions up to there before the new ones.
+        """
+        done: dict[Route, Copied] = {}
+        for pair in self.pairs:
+            count = self._target_log.topic(pair.to_topic).partition_count
+            spans = self._spans(pair)
+            for stage in stages_of(spans, count, self.source.growths(pair.topic)):
+                if stage.partitions > self._target_log.topic(pair.to_topic).partition_count:
+                    self._target_log.grow_topic(pair.to_topic, stage.partitions)
+                for span in stage.spans:
+                    plan = Plan(span, self.target.find(self.source, span), is_new=False)
+                    copied = self.copy(plan, on_progress)
+                    done[span.route] = joined(done.get(span.route), copied)
+        return done
 
     def copy(self, plan: Plan, on_progress: OnProgress) -> Copied:
         """The rest of one partition; acknowledged on return."""

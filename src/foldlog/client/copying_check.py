@@ -99,7 +99,7 @@ def compare(source: Side, target: Side, route: Route, copied: Copied, on_progres
             for digest, shared in zip(digests, _shared_records(both, window, found), strict=True):
                 for one in shared:
                     digest.update(repr(one).encode())
-        on_progress(window.stop.source - window.start.source)
+        on_progress(window.stop.source - window.start.source, sum(len(batch.data) for batch in window.batches))
         if verdict.difference is not None:
             break
     verdict.source_digest, verdict.target_digest = (digest.hexdigest() for digest in digests)

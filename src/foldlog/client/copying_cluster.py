@@ -9,7 +9,8 @@ the repetition is not appended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
@@ -32,7 +33,7 @@ from foldlog.client.copying_targets import (
     nothing_yet,
 )
 from foldlog.client.positions import TopicPartition
-from foldlog.errors import CopyConflict
+from foldlog.errors import CopyConflict, InvalidTimestamp, RecordTooLarge, RefusedBatch
 from foldlog.limits import BATCH_HEADER_BYTES, COPY_SYNC_BYTES
 from foldlog.records.batch import MAX_INT32
 from foldlog.records.stamping import offset_span
@@ -106,15 +107,16 @@ class ClusterTarget:
                     target_offset += offset_span(batch)
                     unsettled_bytes += len(batch)
                     done.size_bytes += len(batch)
-                    producer.send(*partition, batch)
+                    with under_way.explaining(at):
+                        producer.send(*partition, batch)
                 done.records += count_from(data, header, at)
-                on_progress(header.next_offset - at)
+                on_progress(header.next_offset - at, header.size)
                 at = header.next_offset
                 if unsettled_bytes >= COPY_SYNC_BYTES:
                     trail.add(under_way.settled(producer, Point(at, target_offset)))
                     unsettled_bytes = 0
             trail.add(under_way.settled(producer, Point(max(at, span.stop), target_offset)))
-        on_progress(max(0, span.stop - at))
+        on_progress(max(0, span.stop - at), 0)
         done.offsets = OffsetMap(trail.points(), trail.is_kept())
         return done
 
@@ -180,9 +182,29 @@ class _UnderWay:
         text = self._note._replace(at=at).to_json()
         self._cluster.commit_places(COPY_GROUP, {partition: OffsetAndMetadata(at.target, metadata=text)})
 
+    @contextmanager
+    def explaining(self, offset: int) -> Iterator[None]:
+        """What a topic does not take says so in the broker's words, which name neither the topic nor the setting."""
+        try:
+            yield
+        except RecordTooLarge as error:
+            raise self._refused(offset, "it is over max.message.bytes; raise that for the topic") from error
+        except InvalidTimestamp as error:
+            why = "its time is beyond message.timestamp.before.max.ms or message.timestamp.after.max.ms; raise that"
+            raise self._refused(offset, why) from error
+        except RefusedBatch as error:
+            raise self._refused(offset, f"{str(error).rstrip('.')}; change the topic's settings") from error
+
+    def _refused(self, offset: int, why: str) -> CopyConflict:
+        return CopyConflict(
+            f"{self._route} of {self._path} refuses a record that lies before offset {offset} of the source, or there:"
+            f" {why}, and copy again"
+        )
+
     def settled(self, producer: ClusterProducer, at: Point) -> Point:
         """Returns once everything sent is acknowledged, and that is noted. CopyConflict if more is there by now."""
-        producer.flush()
+        with self.explaining(at.source):
+            producer.flush()
         _, _, partition = self._route
         end = self._cluster.bounds(self._route.to_topic, [partition])[partition].end
         if end > at.target:

@@ -79,11 +79,11 @@ class DirectoryTarget:
                 writer.put(placed)
                 done.size_bytes += len(placed.data)
             done.records += count_from(data, header, at)
-            on_progress(header.next_offset - at)
+            on_progress(header.next_offset - at, header.size)
             at = header.next_offset
         writer.fill(span.stop)
         writer.sync()
-        on_progress(max(0, span.stop - at))
+        on_progress(max(0, span.stop - at), 0)
         done.offsets = OffsetMap((first, Point(writer.end, writer.end)), is_kept=True)
         return done
 

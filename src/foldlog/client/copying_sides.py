@@ -6,8 +6,9 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from foldlog.broker.catalog import GROWTHS_SETTING, Growth
 from foldlog.client.copying_batches import count_below
-from foldlog.errors import OffsetOutOfRange
+from foldlog.errors import OffsetOutOfRange, PartitionElsewhere
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.records.loops import BatchHeader, walk
 
@@ -34,6 +35,10 @@ class Side(Protocol):
 
         Each is good until the next is taken. Whoever stops early closes it.
         """
+        ...
+
+    def growths(self, topic: str) -> tuple[Growth, ...] | None:
+        """When it gained partitions; None if the log does not remember."""
         ...
 
     def close(self) -> None: ...
@@ -67,7 +72,11 @@ class DirectorySide:
         return self._log
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
-        return self._log.offsets(topic)
+        bounds = self._log.offsets(topic)
+        for number in range(self._log.topic(topic).partition_count):
+            if number not in bounds:  # of a topic of Kafka's, whose keys would not be where a copy has them
+                raise PartitionElsewhere(self._log.path, topic, number)
+        return bounds
 
     def pieces(self, topic: str, partition: int, start: int, stop: int) -> Generator[memoryview, None, None]:
         log = self._log._broker.partition(topic, partition)
@@ -78,6 +87,9 @@ class DirectorySide:
                 return
             yield found.data
             offset = found.next_offset
+
+    def growths(self, topic: str) -> tuple[Growth, ...]:
+        return self._log.topic(topic).growths
 
     def close(self) -> None:
         """The log is its opener's."""
@@ -103,6 +115,9 @@ class ClusterSide:
         with closing(self.cluster.fetch_range(topic, partition, start, stop)) as answers:
             for fetched in answers:
                 yield from fetched.pieces
+
+    def growths(self, topic: str) -> tuple[Growth, ...] | None:
+        return self.cluster.growths(self.cluster.topic_config(topic, [GROWTHS_SETTING]))
 
     def close(self) -> None:
         self.cluster.close()

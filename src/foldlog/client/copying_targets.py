@@ -21,8 +21,8 @@ from foldlog.records.loops import Record
 _FIRST_LOOK: Final = 1000
 """Offsets before the end of a partition that are compared first; more, where there are no records."""
 
-OnProgress = Callable[[int], object]
-"""Told how many offsets of the source have been dealt with since the last time."""
+OnProgress = Callable[[int, int], object]
+"""Told how many offsets of the source have been dealt with since the last time, and how many bytes they had there."""
 
 Content = tuple[int, object, object, object]
 

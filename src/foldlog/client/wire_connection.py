@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from foldlog.errors import MalformedBytes, RefusedByBroker
-from foldlog.limits import ANSWER_BYTES_MAX, WRITER_ANSWER_MS
+from foldlog.limits import ANSWER_BYTES_MAX, SESSION_SHARE_PERCENT, WRITER_ANSWER_MS
 from foldlog.records.batch import MAX_INT32
 from foldlog.wire.codec import Chunk
 from foldlog.wire.error_codes import ErrorCode
@@ -155,6 +156,7 @@ class WireConnection:
         self._versions: dict[int, tuple[int, int]] = {}
         self._last_id = 0
         self._is_tls = is_tls
+        self._fresh_until_s = math.inf
         # A timeout belongs to a socket object: with one for both, whoever sends would change how long another waits.
         self._outgoing = sock if is_tls else sock.dup()
         self._outgoing.settimeout(self._timeout_s)
@@ -211,9 +213,19 @@ class WireConnection:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         return self._exchange(request, answer, self.version_of(type(request)), timeout_s)
 
-    def call_in(self, request: Request, answer: type[Answer], version: int) -> Answer:
+    def call_in(self, request: Request, answer: type[Answer], version: int, timeout_s: float | None = None) -> Answer:
         """The same in a version that the caller has chosen with `version_of`."""
-        return self._exchange(request, answer, version, self._timeout_s)
+        return self._exchange(request, answer, version, self._timeout_s if timeout_s is None else timeout_s)
+
+    def expire_after(self, lifetime_ms: int) -> None:
+        """The broker closes it so long from now, if it is used then; zero or less: it does not."""
+        if lifetime_ms > 0:
+            self._fresh_until_s = time.monotonic() + lifetime_ms / 1000 * SESSION_SHARE_PERCENT / 100
+
+    @property
+    def is_expiring(self) -> bool:
+        """Whether it is time to go on with another one, as soon as nothing is under way on this."""
+        return time.monotonic() >= self._fresh_until_s
 
     def _exchange(self, request: Request, answer: type[Answer], version: int, timeout_s: float) -> Answer:
         correlation_id = self.next_id()
@@ -222,6 +234,15 @@ class WireConnection:
         if response_correlation_id(frame) != correlation_id:
             raise MalformedBytes("response", "it answers another request", 0)
         return decode_response(answer, version, frame)[1]
+
+    def fileno(self) -> int:
+        """For whoever waits for several connections at once; see `has_received`."""
+        return self._socket.fileno()
+
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes have come that the system does not tell of any more: TLS has them."""
+        return self._is_tls and cast("ssl.SSLSocket", self._socket).pending() > 0
 
     def is_closed_there(self) -> bool:
         """Whether the other end has closed it while nothing was under way, as it does after a long silence."""

@@ -245,6 +245,30 @@ class MissingCatalog(StorageError):
         self.directories = directories
 
 
+class ForeignDirectory(StorageError):
+    """The directory is Apache Kafka's. It can be read, and nothing was changed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is Apache Kafka's, which alone may write there; open it with mode='r' to read it, or make a log of"
+            " your own from it with 'foldlog copy'"
+        )
+        self.path = path
+
+
+class PartitionElsewhere(StorageError):
+    """A partition of a topic of Kafka's that is not in this directory."""
+
+    def __init__(self, path: str, topic: str, partition: int) -> None:
+        super().__init__(
+            f"{topic}-{partition} is not in {path}; read it where it is: another broker, or another directory of this"
+            " broker's log.dirs, holds it"
+        )
+        self.path = path
+        self.topic = topic
+        self.partition = partition
+
+
 class ReadOnly(StorageError):
     """The log was opened with mode='r'."""
 
@@ -343,6 +367,22 @@ class RefusedByBroker(FoldlogError):
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
+
+
+class AuthenticationFailed(FoldlogError):
+    """A broker does not take who we say we are, or is not who it says it is. Asking again changes nothing.
+
+    `user` is who tried, `mechanism` how, `address` where; the password is nowhere.
+    """
+
+    def __init__(self, address: str, user: str, mechanism: str, why: str) -> None:
+        super().__init__(
+            f"the broker at {address} does not let user {brief_repr(user)} in with sasl.mechanism={mechanism}: {why}"
+        )
+        self.address = address
+        self.user = user
+        self.mechanism = mechanism
+        self.why = why
 
 
 class BrokerUnreachable(FoldlogError):

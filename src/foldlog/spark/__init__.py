@@ -13,7 +13,7 @@ from foldlog.views.contract import META, Delta, Shape, Snapshot, View
 from foldlog.views.measures import avg, count, max, min, sum  # noqa: A004 they are `fl.sum` and so on
 
 if TYPE_CHECKING:
-    from foldlog.spark.folds.commands import ask, drop, rebuild, rewind, run, status, verify
+    from foldlog.spark.folds.commands import ask, drop, rebuild, rewind, run, source, status, verify
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
     from foldlog.spark.sink.writers import finish_writes
     from foldlog.views.bookmark import Bookmark
@@ -36,6 +36,7 @@ _HOMES = {
     "rewind": "foldlog.spark.folds.commands",
     "run": "foldlog.spark.folds.commands",
     "search": "foldlog.views.search",
+    "source": "foldlog.spark.folds.commands",
     "status": "foldlog.spark.folds.commands",
     "table": "foldlog.views.table",
     "verify": "foldlog.spark.folds.commands",
@@ -82,6 +83,7 @@ __all__ = [
     "rewind",
     "run",
     "search",
+    "source",
     "status",
     "sum",
     "table",

@@ -7,6 +7,9 @@ from typing import ClassVar, Final, NamedTuple
 ZERO_UUID: Final = bytes(16)
 """No topic id."""
 
+_SECRET: Final = frozenset({"auth_bytes"})
+"""Fields that are not shown where a message is: a password may be in there."""
+
 Records = bytes | bytearray | memoryview
 """Record batches, as they are: a view into the frame they came in, or into what was read from a segment."""
 
@@ -47,7 +50,8 @@ class Message:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+        shown = (f"{name}={'...' if name in _SECRET else repr(getattr(self, name))}" for name in self.__slots__)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 class ApiMessage(Message):

@@ -14,7 +14,8 @@ from foldlog.client.assignors import RANGE, ROUND_ROBIN, STICKY
 from foldlog.client.consumer_settings import ConsumerSettings
 from foldlog.client.kafka.cursors import KafkaCursor
 from foldlog.client.kafka.faults import Where
-from foldlog.client.kafka.groups import HAS_MEMBERS, KafkaGroups
+from foldlog.client.kafka.groups import KafkaGroups
+from foldlog.client.kafka.groups_by_wire import HAS_MEMBERS
 from foldlog.client.kafka.handles import Handles, Trouble
 from foldlog.client.kafka.records import committed_in, place_of
 from foldlog.client.positions import TopicPartition
@@ -155,18 +156,20 @@ class KafkaCommits:
             if place.offset < 0:
                 raise InvalidArgument(f"cannot commit offset {place.offset} of {topic}-{number}: offsets start at 0")
         wanted = [place_of(one, place) for one, place in offsets.items()]
-        try:
-            answers = self._library().commit(offsets=wanted, asynchronous=False)
-            for answer in answers:
+
+        def attempt() -> None:
+            for answer in self._library().commit(offsets=wanted, asynchronous=False):
                 if answer.error is not None:
                     raise self._handles.kafka_exception(answer.error)
-        except self._handles.kafka_exception as error:
-            fault = self._handles.fault(error, Where(group=self._group), self._trouble)
-            if isinstance(fault, HAS_MEMBERS) and not self._topics:
-                raise GroupNotEmpty(
-                    f"group {self._group!r} has members, so a consumer with partitions of its own cannot commit for it"
-                ) from error
-            raise fault from error
+
+        try:
+            self._handles.patiently(attempt, Where(group=self._group), self._trouble)
+        except HAS_MEMBERS as fault:
+            if self._topics:
+                raise
+            raise GroupNotEmpty(
+                f"group {self._group!r} has members, so a consumer with partitions of its own cannot commit for it"
+            ) from fault
         for partition, place in offsets.items():
             cursor = self._cursors.get(partition)
             if cursor is not None:
@@ -183,15 +186,16 @@ class KafkaCommits:
 
         if self._group is None or not partitions:
             return {}
-        try:
+
+        def attempt() -> list[Place]:
             found = self._library().committed([Place(*one) for one in partitions], timeout=self._handles.call_s)
-        except self._handles.kafka_exception as error:
-            raise self._handles.fault(error, Where(group=self._group), self._trouble) from error
-        return {
-            TopicPartition(one.topic, one.partition): committed_in(one)
-            for one in found
-            if one.offset >= 0 and one.error is None
-        }
+            for one in found:
+                if one.error is not None:  # to take it for "nothing committed" would be to read from elsewhere
+                    raise self._handles.kafka_exception(one.error)
+            return found
+
+        found = self._handles.patiently(attempt, Where(group=self._group), self._trouble)
+        return {TopicPartition(one.topic, one.partition): committed_in(one) for one in found if one.offset >= 0}
 
     def _check_group(self) -> None:
         if self._group is None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.group_errors import GroupErrorCode
 from foldlog.client.remote_calls import group_error, topic_error
+from foldlog.client.sasl import CHECK
 from foldlog.errors import (
+    AuthenticationFailed,
     BrokerUnreachable,
     FencedMember,
     FoldlogError,
@@ -17,7 +19,7 @@ from foldlog.errors import (
     UnknownTopic,
     WaitTimeout,
 )
-from foldlog.wire.error_codes import exception_of
+from foldlog.wire.error_codes import ErrorCode, exception_of, known_code
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -32,7 +34,13 @@ _UNREACHABLE: Final = frozenset(
 REFUSES_US: Final = frozenset({"_SSL", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM"})
 """What no second try changes."""
 
+_PASSES: Final = _UNREACHABLE - REFUSES_US | {"_DESTROY", "_IN_PROGRESS", "_PREV_IN_PROGRESS", "_OUTDATED"}
+
+_STAYS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE})
+"""Kafka's clients ask again after these, too; here they are answers, and told at once."""
+
 _NO_PROPERTY: Final = re.compile(r'No such configuration property: "(?P<name>[^"]*)"')
+_REFUSED: Final = re.compile(r"(?:\w+://)?(?P<address>\S+): SASL (?:authentication error: )?(?P<why>.+)", re.DOTALL)
 _AFTER: Final = re.compile(r" \(after \d+ms in state \w+[^)]*(\(s\)[^)]*)?\)$")
 _GROUP_CODES: Final = frozenset(int(code) for code in GroupErrorCode)
 
@@ -43,6 +51,14 @@ class Where(NamedTuple):
     topic: str | None = None
     partition: int | None = None
     group: str | None = None
+
+
+def passes(error: KafkaError) -> bool:
+    """Whether another try may end otherwise: a broker is lost, a leader being elected, a coordinator loading."""
+    if error.code() <= 0:
+        return error.name() in _PASSES
+    code = known_code(error.code())
+    return code.is_retriable and code not in _STAYS
 
 
 def fault_of(error: KafkaError, url: KafkaUrl, where: Where, trouble: str | None) -> FoldlogError:
@@ -63,8 +79,15 @@ def fault_of(error: KafkaError, url: KafkaUrl, where: Where, trouble: str | None
     return RefusedByBroker(code, f"the Kafka client answered {name}: {text}")
 
 
-def unreachable(url: KafkaUrl, why: str) -> BrokerUnreachable:
+def unreachable(url: KafkaUrl, why: str) -> BrokerUnreachable | AuthenticationFailed:
+    """Nobody answers; or one does, and says that we are not who we say we are."""
     protocol = url.properties.get("security.protocol", "PLAINTEXT").upper()
+    refused = _REFUSED.fullmatch(why)
+    if refused is not None and protocol.startswith("SASL"):
+        given = url.properties
+        mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms") or "GSSAPI"
+        said = f"{refused['why'].rstrip('.')}; {CHECK}"
+        return AuthenticationFailed(refused["address"], given.get("sasl.username", ""), mechanism, said)
     return BrokerUnreachable([str(address) for address in url.addresses], why, protocol)
 
 

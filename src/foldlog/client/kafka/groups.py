@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Protocol
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.group_messages import check_group_name
-from foldlog.client.descriptions import GroupDescription, MemberDescription, not_empty, unknown_group
-from foldlog.client.kafka.faults import Where
-from foldlog.client.kafka.records import committed_in, place_of
+from foldlog.client.descriptions import GroupDescription, not_empty
+from foldlog.client.kafka import groups_by_library, groups_by_wire
+from foldlog.client.kafka.groups_by_wire import HAS_MEMBERS
+from foldlog.client.kafka.handles import Attempt, Handles
 from foldlog.client.kafka.topics import KafkaTopics
 from foldlog.client.partitioners import checked_partition
 from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
-from foldlog.errors import (
-    GroupNotEmpty,
-    IllegalGeneration,
-    InvalidArgument,
-    RebalanceInProgress,
-    UnknownGroup,
-    UnknownMember,
-    brief_repr,
-)
+from foldlog.errors import InvalidArgument, brief_repr
 
-if TYPE_CHECKING:
-    from confluent_kafka.admin import ConsumerGroupDescription
 
-_STATES: Final = {
-    "PREPARING_REBALANCING": "PreparingRebalance",
-    "COMPLETING_REBALANCING": "CompletingRebalance",
-    "STABLE": "Stable",
-    "DEAD": "Dead",
-    "EMPTY": "Empty",
-}
-"""Kafka's words for them, by librdkafka's."""
+class GroupCalls(Protocol):
+    """What can be asked about groups, over our own connections or through librdkafka."""
 
-HAS_MEMBERS: Final = (UnknownMember, IllegalGeneration, RebalanceInProgress, GroupNotEmpty)
-"""What a commit from outside is refused with while a group has members, by one broker or another."""
+    def describe_group(self, handles: Handles, group: str) -> GroupDescription: ...
+
+    def committed(self, handles: Handles, group: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
+
+    def commit(self, handles: Handles, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None: ...
+
+    def delete_group(self, handles: Handles, group: str) -> None: ...
 
 
 class KafkaGroups(KafkaTopics):
@@ -44,53 +34,28 @@ class KafkaGroups(KafkaTopics):
 
     def groups(self) -> list[str]:
         """Every group that has members or committed offsets, in order."""
-        listed = self._handles.call(self._admin.list_consumer_groups(request_timeout=self._call_s))
-        if listed.errors and not listed.valid:
-            raise self._handles.fault(self._handles.kafka_exception(listed.errors[0]))
-        return sorted({one.group_id for one in listed.valid})
+
+        def attempt(now: Attempt) -> list[str]:
+            listed = self._handles.answer(now.admin.list_consumer_groups(request_timeout=now.timeout_s), now)
+            if listed.errors:  # of one broker of several: the groups that it looks after would be missing
+                raise self._handles.kafka_exception(listed.errors[0])
+            return sorted({one.group_id for one in listed.valid})
+
+        return self._handles.retried(attempt)
 
     def describe_group(self, group: str) -> GroupDescription:
         """State, protocol and members; UnknownGroup if it has neither members nor committed offsets."""
         check_group_name(group)
-        asked = self._admin.describe_consumer_groups([group], request_timeout=self._call_s)
-        found: ConsumerGroupDescription = self._handles.call(asked[group], Where(group=group))
-        state = _STATES.get(found.state.name, found.state.name.title().replace("_", ""))
-        if state == "Dead":
-            raise unknown_group(group)
-        members = tuple(
-            MemberDescription(
-                one.member_id,
-                one.client_id,
-                one.host,
-                one.group_instance_id,
-                tuple(sorted(TopicPartition(tp.topic, tp.partition) for tp in one.assignment.topic_partitions)),
-            )
-            for one in found.members
-        )
-        return GroupDescription(group, state, found.partition_assignor or "", members)
+        return self._asked.describe_group(self._handles, group)
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
         check_group_name(group)
-        asked = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=self._call_s
-        )
-        try:
-            found = self._handles.call(asked[group], Where(group=group))
-        except UnknownGroup:
-            return {}
-        except UnicodeDecodeError:
-            # confluent-kafka 2.16 reads beyond the end of a note, and may find there what is no text.
-            from foldlog.client.kafka.moving import committed
+        return dict(sorted(self._asked.committed(self._handles, group).items()))
 
-            return dict(sorted(committed(self._handles.url, group).items()))
-        return {
-            TopicPartition(one.topic, one.partition): committed_in(one)
-            for one in sorted(found.topic_partitions or (), key=lambda place: (place.topic, place.partition))
-            if one.offset >= 0 and one.error is None
-        }
+    @property
+    def _asked(self) -> GroupCalls:
+        return groups_by_wire if self._handles.speaks_wire else groups_by_library
 
     def lag(self, group: str) -> dict[TopicPartition, int]:
         """How many offsets lie between what a group has committed and the end, per partition it has committed in."""
@@ -114,14 +79,14 @@ class KafkaGroups(KafkaTopics):
         Without it, GroupNotEmpty names them. See `Log.move_group`.
         """
         places = self._resolved(group, offsets)
+        if not places:
+            return
         try:
-            self._commit_outside(group, places)
+            self._asked.commit(self._handles, group, places)
         except HAS_MEMBERS as error:
             if not evict:
                 raise not_empty(group, self.describe_group(group).members) from error
-            from foldlog.client.kafka.moving import move_evicting
-
-            move_evicting(self._handles.url, group, places)
+            groups_by_wire.move_evicting(self._handles, group, places)
 
     def _resolved(
         self, group: str, offsets: Mapping[tuple[str, int], Place]
@@ -141,33 +106,14 @@ class KafkaGroups(KafkaTopics):
             for one in partitions
         }
 
-    def _commit_outside(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """As nobody's member."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
-        if not places:
-            return
-        wanted = [place_of(one, place) for one, place in places.items()]
-        asked = self._admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._call_s
-        )
-        answer = self._handles.call(asked[group], Where(group=group))
-        for one in answer.topic_partitions or ():
-            if one.error is not None:
-                error = self._handles.kafka_exception(one.error)
-                raise self._handles.fault(error, Where(one.topic, one.partition, group))
-
     def delete_group(self, group: str) -> None:
         """Forget a group without members, and all it committed. UnknownGroup, GroupNotEmpty."""
         check_group_name(group)
-        asked = self._admin.delete_consumer_groups([group], request_timeout=self._call_s)
-        self._handles.call(asked[group], Where(group=group))
+        self._asked.delete_group(self._handles, group)
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
         """Forget what a group committed in these partitions. GroupNotEmpty while it reads them."""
-        from foldlog.client.kafka.moving import delete_offsets
-
         check_group_name(group)
         chosen = checked_partitions(partitions)
         if chosen:
-            delete_offsets(self._handles.url, group, chosen)
+            groups_by_wire.delete_offsets(self._handles, group, chosen)

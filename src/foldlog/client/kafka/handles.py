@@ -7,14 +7,16 @@ before a fork cannot be used in the child: librdkafka's threads stay with the pa
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from foldlog.client.forks import watch_forks
-from foldlog.client.kafka.faults import REFUSES_US, Where, config_fault, fault_of, trouble_of, unreachable
-from foldlog.client.kafka.url import KafkaUrl
+from foldlog.client.kafka.faults import REFUSES_US, Where, config_fault, fault_of, passes, trouble_of, unreachable
+from foldlog.client.kafka.url import CALL_PROPERTY, KafkaUrl
+from foldlog.client.kafka.wire import Wire, speaks_wire
 from foldlog.client.wire_connection import CLIENT_ID
 from foldlog.errors import (
     BrokerUnreachable,
@@ -27,15 +29,25 @@ from foldlog.errors import (
 )
 from foldlog.limits import CLUSTER_SEARCH_MS, KAFKA_CALL_MS, KAFKA_CONNECT_MS, KAFKA_LOOK_MS
 from foldlog.records.batch import MAX_INT32
+from foldlog.wire.error_codes import ErrorCode, exception_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
     from confluent_kafka.admin import AdminClient
 
+    from foldlog.client.cluster_links import ClusterLinks
+
 Done = TypeVar("Done")
 
 _TRY_S: Final = 1.0
 """How long one question of `find_cluster` waits: connections are made beside it, and go on from try to try."""
+
+_TRIES: Final = 3
+"""Into so many parts the time of a call is cut: a broker that hangs without refusing leaves time to ask another."""
+
+_PAUSE_S: Final = 0.1
+_PAUSE_MAX_S: Final = 1.0
+"""Between two tries, and longer each time: Kafka's retry.backoff.ms and retry.backoff.max.ms."""
 
 _DEFAULTS: Final[Mapping[str, object]] = {
     "client.id": CLIENT_ID,
@@ -44,10 +56,6 @@ _DEFAULTS: Final[Mapping[str, object]] = {
     # Kafka's default, and what a directory does: what is in the log is read.
     "isolation.level": "read_uncommitted",
 }
-
-
-CALL_PROPERTY: Final = "default.api.timeout.ms"
-"""Java's name for how long one call may take, which librdkafka has as an argument of each call."""
 
 
 def _call_ms(url: KafkaUrl) -> int:
@@ -89,6 +97,30 @@ class Trouble:
             self.is_final = self.is_final or name in REFUSES_US
 
 
+class Attempt(NamedTuple):
+    """One try of a call: whom to ask, how long to wait, and the how-manieth it is.
+
+    From the second on, what is asked for may have been done: the answer of an earlier one may be what was lost.
+    """
+
+    admin: AdminClient
+    timeout_s: float
+    number: int
+
+    @property
+    def is_repeated(self) -> bool:
+        return self.number > 1
+
+
+class _Passing(Exception):
+    """Another try may end otherwise. `fault` is what the caller is told if none does; `is_lost`: nobody answered."""
+
+    def __init__(self, fault: FoldlogError, *, is_lost: bool) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+        self.is_lost = is_lost
+
+
 class Handles:
     """The way to one cluster. Any thread."""
 
@@ -100,6 +132,8 @@ class Handles:
         self._refusal: type[LogClosed | WrongProcess] | None = None
         self.kafka_exception: Final[type[Exception]] = confluent().KafkaException
         self._admin: AdminClient | None = self._new_admin()
+        self.speaks_wire: Final = speaks_wire(url)
+        self._wire = Wire(url)
         watch_forks(self)
 
     # --- handles --------------------------------------------------------------------------------------------------
@@ -124,6 +158,13 @@ class Handles:
     def consumer(self, settings: Mapping[str, object], trouble: Trouble) -> Consumer:
         made: Consumer = self._made(confluent().Consumer, settings, trouble)
         return made
+
+    @contextmanager
+    def wire(self) -> Iterator[ClusterLinks]:
+        """Our own connections, for one call. InvalidConfig where `speaks_wire` is false."""
+        self.check_usable()
+        with self._wire.lent(max(1, round(self.call_s * 1000))) as links:
+            yield links
 
     def _made(self, kind: Any, settings: Mapping[str, object], trouble: Trouble) -> Any:
         self.check_usable()
@@ -172,19 +213,80 @@ class Handles:
             trouble.is_all_down = False
         return False
 
-    def call(self, future: Future[Done], where: Where = Where()) -> Done:  # noqa: B008 a constant
-        """What the cluster answers; the error that a directory's log would have raised."""
+    def ask(self, question: Callable[[Attempt], Future[Done]], where: Where = Where()) -> Done:  # noqa: B008 a constant
+        """What the cluster answers; the error that a directory's log would have raised.
+
+        Brokers come and go: what passes is asked again, of those that are there then, until the call's time is over.
+        """
+        return self.retried(lambda attempt: self.answer(question(attempt), attempt, where))
+
+    def retried(self, attempt: Callable[[Attempt], Done], where: Where = Where()) -> Done:  # noqa: B008 a constant
+        """The same of a call that waits for its answers by itself: with `answer`, or in librdkafka."""
+        deadline_s = time.monotonic() + self.call_s
+        pause_s, number = _PAUSE_S, 1
+        while True:
+            now = Attempt(self.admin, self._try_s(deadline_s), number)
+            try:
+                try:
+                    return attempt(now)
+                except self.kafka_exception as error:
+                    raise self.told(error, where) from error
+            except _Passing as passing:
+                if passing.is_lost:
+                    self._replace(now.admin)
+                if time.monotonic() + pause_s >= deadline_s:
+                    raise passing.fault from passing.__cause__
+            time.sleep(pause_s)
+            pause_s, number = min(2 * pause_s, _PAUSE_MAX_S), number + 1
+
+    def _try_s(self, deadline_s: float) -> float:
+        left_s = max(0.001, deadline_s - time.monotonic())
+        return min(left_s, max(_TRY_S, self.call_s / _TRIES))
+
+    def answer(self, future: Future[Done], attempt: Attempt, where: Where = Where()) -> Done:  # noqa: B008 a constant
+        """What a question of `retried` is answered with."""
         try:
-            return future.result(2 * self.call_s)
+            return future.result(2 * attempt.timeout_s)
         except self.kafka_exception as error:
-            fault = self.fault(error, where)
-            if isinstance(fault, BrokerUnreachable) and self._refusal is None:
-                # librdkafka aborts the process if a group's coordinator answers what it has given up (2.16): the
-                # handle that asked does not live to hear it.
-                self._admin = None
-            raise fault from error
+            raise self.told(error, where) from error
         except FutureTimeoutError as error:
-            raise unreachable(self.url, f"nobody answered within {2 * self.call_s:.0f} s") from error
+            fault = unreachable(self.url, f"nobody answered within {attempt.timeout_s:.0f} s")
+            raise _Passing(fault, is_lost=True) from error
+
+    def told(self, error: Exception, where: Where) -> Exception:
+        """What an attempt of `retried` raises for a KafkaException."""
+        fault = self.fault(error, where)
+        is_lost = isinstance(fault, BrokerUnreachable)
+        if self._refusal is None and passes(error.args[0]):
+            return _Passing(fault, is_lost=is_lost)
+        return fault
+
+    def no_leader(self, where: Where) -> Exception:
+        """What an attempt of `retried` raises where nobody leads a partition."""
+        why = "nobody leads it at the moment"
+        fault = exception_of(ErrorCode.LEADER_NOT_AVAILABLE, why, topic=where.topic, partition=where.partition)
+        return _Passing(fault, is_lost=True)
+
+    def _replace(self, admin: AdminClient) -> None:
+        """A new handle begins with the addresses of the URL, and with no memory of who led what. librdkafka 2.16 also
+        aborts the process if a group's coordinator answers what was given up: the handle that asked does not live to
+        hear it, once others that wait for it are done."""
+        if self._admin is admin:
+            self._admin = None
+
+    def patiently(self, attempt: Callable[[], Done], where: Where, trouble: Trouble) -> Done:
+        """What a consumer of librdkafka answers in the end: it looks for brokers by itself, but gives up early."""
+        deadline_s = time.monotonic() + self.call_s
+        pause_s = _PAUSE_S
+        while True:
+            self.check_usable()
+            try:
+                return attempt()
+            except self.kafka_exception as error:
+                if not passes(error.args[0]) or time.monotonic() + pause_s >= deadline_s:
+                    raise self.fault(error, where, trouble) from error
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     def fault(self, error: Exception, where: Where = Where(), trouble: Trouble | None = None) -> FoldlogError:  # noqa: B008
         """The error to raise for a KafkaException."""
@@ -209,6 +311,7 @@ class Handles:
         if self._refusal is None:
             self._refusal = LogClosed
             self._admin = None  # and with it librdkafka's threads and connections
+            self._wire.close()
 
     def forked(self) -> None:
         """In a forked child: librdkafka's threads are the parent's."""

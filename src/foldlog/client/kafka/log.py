@@ -8,7 +8,7 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from foldlog.broker.topic_names import require_text
+from foldlog.broker.topic_names import refuse_user_write, require_text
 from foldlog.client.consumer_settings import ConsumerSettings
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.kafka.groups import KafkaGroups
@@ -149,13 +149,19 @@ class KafkaLog(KafkaGroups):
         """Append the rows of an Arrow table. Acknowledged on return; per partition the first offset and one past the
         last. See `Log.append_arrow`; others may append in between, so these offsets may hold records of theirs.
         """
-        from foldlog.client.kafka.tables import append_table
+        from foldlog.client.kafka import tables, tables_by_record
 
         checked_count("batch_bytes", batch_bytes)
+        self._handles.check_usable()
+        refuse_user_write(require_text(topic))
+        if self._handles.speaks_wire:
+            return tables.append_table(
+                self._handles, self.topic(topic), table, compression=compression, batch_bytes=batch_bytes
+            )
         with self.producer(
             linger_ms=20, batch_bytes=batch_bytes, compression=compression, partitioner="sticky"
         ) as producer:
-            return append_table(self.topic(topic), table, producer)
+            return tables_by_record.append_table(self.topic(topic), table, producer)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -263,7 +269,7 @@ class KafkaLog(KafkaGroups):
     ) -> pa.Table:
         """A range of the topic as an Arrow table, ordered by partition, then offset. See `Log.read_arrow`."""
         from foldlog.client.bulk import checked_columns, per_partition
-        from foldlog.client.kafka.tables import read_table
+        from foldlog.client.kafka import tables, tables_by_record
 
         columns = checked_columns(columns)
         count = self.partition_count(topic)
@@ -273,19 +279,24 @@ class KafkaLog(KafkaGroups):
         numbers = sorted({checked_partition(topic, number, count) for number in chosen})
         starts, stops = per_partition(start, numbers, "start"), per_partition(stop, numbers, "stop")
         bounds = self.bounds((topic, number) for number in numbers)
-        slices = [
-            Slice(
-                self._handles,
-                one,
+        ranges = [
+            tables.TableRange(
+                topic,
+                number,
                 resolve_place(one, starts.get(number, "start"), "start"),
-                resolve_stop(one, stops.get(number, "end")),
-                None,
-                (None, None),
-                self.bounds_of,
+                min(resolve_stop(one, stops.get(number, "end")), one.high_watermark),
             )
             for (_, number), one in bounds.items()
         ]
-        return read_table(slices, columns)
+        if self._handles.speaks_wire:
+            return tables.read_table(self._handles, ranges, columns)
+        slices = [
+            Slice(
+                self._handles, bounds[one.topic, one.partition], one.start, one.stop, None, (None, None), self.bounds_of
+            )
+            for one in ranges
+        ]
+        return tables_by_record.read_table(slices, columns)
 
     def _one_partition(self, topic: str, partition: int | None) -> int:
         count = self.partition_count(topic)

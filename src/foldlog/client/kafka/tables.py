@@ -1,87 +1,111 @@
-"""Arrow tables to and from a cluster, record by record: librdkafka hands out objects, so this is no bulk path."""
+"""Arrow tables to and from a cluster in bulk, over our own connections: no Python object per record on either way.
+
+Reading fetches the partitions side by side, each with the next answer always under way. Writing packs one chunk while
+the brokers have the one before it. Where librdkafka alone can log in, tables_by_record.py does it record by record.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
 
-from foldlog.client.bulk import check_table, pyarrow_for
-from foldlog.client.handle_types import SendFuture
-from foldlog.client.kafka.producer import KafkaProducer
-from foldlog.client.kafka.reading import Slice
+from foldlog.client.bulk import check_table, chunks_of, one_ahead, pyarrow_for, read_threads
+from foldlog.client.cluster_produce import ClusterProducer
+from foldlog.client.cluster_ranges import fetch_range
+from foldlog.client.cluster_requests import LATEST, list_offsets
+from foldlog.client.kafka.handles import Handles
 from foldlog.client.kafka.topics import KafkaTopic
-from foldlog.client.partitioners import checked_partition
-from foldlog.records.batch import MAX_INT32
-from foldlog.records.loops import Record, decode
+from foldlog.client.partitioners import checked_partition, emptiest
+from foldlog.records.batch import Compression
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ROWS = 10_000
-"""Rows that become columns together: their records need not all be held at once."""
+    from foldlog.client.cluster_links import ClusterLinks
 
 
-def read_table(slices: Sequence[Slice], columns: Sequence[str]) -> pa.Table:
-    """One table of all slices, in their order, with the types that a directory's have."""
+class TableRange(NamedTuple):
+    """Offsets of one partition to read: start inclusive, stop exclusive."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+
+
+def read_table(handles: Handles, ranges: Sequence[TableRange], columns: Sequence[str]) -> pa.Table:
+    """One table of all ranges, in their order."""
     pa = pyarrow_for("read_arrow()")
     from foldlog.records.arrow import schema
 
     wanted = schema(columns)
-    batches = [
-        pa.RecordBatch.from_arrays(
-            [pa.array(_column(name, rows), type=wanted.field(name).type) for name in wanted.names], schema=wanted
-        )
-        for one in slices
-        for rows in _chunks(one.records())
-    ]
+    filled = [one for one in ranges if one.start < one.stop]
+    if len(filled) <= 1:
+        batches = [batch for one in filled for batch in _read_range(handles, one, columns)]
+    else:
+        with ThreadPoolExecutor(min(read_threads(), len(filled)), thread_name_prefix="foldlog-arrow") as pool:
+            found = pool.map(lambda one: _read_range(handles, one, columns), filled)
+            batches = [batch for batches_of_one in found for batch in batches_of_one]
     if not wanted.names:
-        return pa.table({})
+        return pa.Table.from_batches(batches) if batches else pa.table({})
     return pa.Table.from_batches(batches, schema=wanted)
 
 
-def _chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
-    rows: list[Record] = []
-    for record in records:
-        rows.append(record)
-        if len(rows) == _ROWS:
-            yield rows
-            rows = []
-    if rows:
-        yield rows
+def _read_range(handles: Handles, wanted: TableRange, columns: Sequence[str]) -> list[pa.RecordBatch]:
+    """With connections of its own: they are not for several threads."""
+    from foldlog.records.arrow import arrow_batches
 
-
-def _column(name: str, rows: Sequence[Record]) -> list[Any]:
-    if name == "timestamp":
-        return [row.timestamp_ms for row in rows]
-    if name == "headers":
-        return [[{"key": key, "value": value} for key, value in row.headers] for row in rows]
-    return [getattr(row, name) for row in rows]
+    topic, number, offset, stop = wanted
+    batches: list[pa.RecordBatch] = []
+    with handles.wire() as links, closing(fetch_range(links, topic, number, offset, stop)) as answers:
+        for fetched in answers:
+            end = min(stop, fetched.next_offset)
+            for piece in fetched.pieces:
+                batches.extend(
+                    arrow_batches(
+                        piece, topic=topic, partition=number, start_offset=offset, end_offset=end, columns=columns
+                    )
+                )
+            offset = fetched.next_offset
+    return batches
 
 
 def append_table(
-    topic: KafkaTopic, table: pa.Table | pa.RecordBatch, producer: KafkaProducer
+    handles: Handles, topic: KafkaTopic, table: pa.Table | pa.RecordBatch, *, compression: str, batch_bytes: int
 ) -> dict[int, tuple[int, int]]:
-    """Send every row; per partition the first offset and one past the last."""
+    """Send every row: on return all in-sync replicas have it. Per partition the first offset, and one past its last."""
+    check_table(table, topic.name, is_compacted=topic.config.log.compact)
+    codec = int(Compression.named(compression))
+    limit_bytes = min(batch_bytes, topic.config.log.max_message_bytes)
+    with handles.wire() as links, ClusterProducer(links) as producer:
+        packed = _packed(links, topic, table, codec, limit_bytes)
+        with ThreadPoolExecutor(1, thread_name_prefix="foldlog-pack") as packer:
+            for number, batches in one_ahead(packer, packed):
+                for batch in batches:
+                    producer.send(topic.name, number, batch)
+        producer.flush()
+        return {number: span for (_, number), span in sorted(producer.appended.items())}
+
+
+def _packed(
+    links: ClusterLinks, topic: KafkaTopic, table: pa.Table | pa.RecordBatch, compression: int, batch_bytes: int
+) -> Iterator[tuple[int, list[bytearray]]]:
+    """The rows as batches, chunk by chunk, with the partition that they go to.
+
+    Rows without key or partition go chunk by chunk, beginning with the partition that is emptiest now.
+    """
     from foldlog.records.arrow import pack_arrow, route
 
-    check_table(table, topic.name, is_compacted=topic.config.log.compact)
-    sent: list[SendFuture] = []
+    count = topic.partition_count
+    ends = list_offsets(links, topic.name, dict.fromkeys(range(count), LATEST))
+    keyless = emptiest([ends[number].offset for number in range(count)])
     now_ms = time.time_ns() // 1_000_000
-    for chunk in [table] if not hasattr(table, "to_batches") else table.to_batches(max_chunksize=_ROWS):
-        for number, rows in route(chunk, topic.partition_count):
-            partition = None if number < 0 else checked_partition(topic.name, number, topic.partition_count)
-            # Packed and unpacked again, so that columns of all types become what they become in a directory.
-            for packed in pack_arrow(rows, now_ms=now_ms, max_batch_bytes=MAX_INT32):
-                records, _ = decode(bytes(packed.buffer), topic.name, max(number, 0))
-                sent.extend(
-                    producer.send(topic.name, one.value, one.key, one.headers, partition, one.timestamp_ms)
-                    for one in records
-                )
-    producer.flush()
-    appended: dict[int, tuple[int, int]] = {}
-    for future in sent:
-        place = future.result()
-        first, last = appended.get(place.partition, (place.offset, place.offset))
-        appended[place.partition] = (min(first, place.offset), max(last, place.offset))
-    return {number: (first, last + 1) for number, (first, last) in sorted(appended.items())}
+    for chunk in chunks_of(table):
+        for number, rows in route(chunk, count):
+            chosen = keyless if number < 0 else checked_partition(topic.name, number, count)
+            packed = pack_arrow(rows, now_ms=now_ms, compression=compression, max_batch_bytes=batch_bytes)
+            yield chosen, [batch.buffer for batch in packed]
+        keyless = (keyless + 1) % count

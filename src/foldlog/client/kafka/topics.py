@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from foldlog.broker.topic_changes import check_partition_count
 from foldlog.broker.topic_config import DEFAULT_CONFIG, TopicConfig
 from foldlog.broker.topic_names import check_user_topic_name, is_internal, require_text
+from foldlog.client.cluster_requests import EARLIEST, LATEST, list_offsets
 from foldlog.client.descriptions import ConfigEntry
+from foldlog.client.kafka import everywhere
 from foldlog.client.kafka.faults import Where, late
-from foldlog.client.kafka.handles import Handles, confluent
+from foldlog.client.kafka.handles import Attempt, Handles, confluent
 from foldlog.client.partitioners import checked_partition
 from foldlog.client.positions import Place, resolve_place
 from foldlog.errors import (
@@ -21,6 +24,7 @@ from foldlog.errors import (
     InvalidArgument,
     InvalidConfig,
     ReadOnly,
+    TopicExists,
     UnknownTopic,
     brief_repr,
 )
@@ -28,10 +32,13 @@ from foldlog.records.batch import MAX_INT64
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition as KafkaTopicPartition
-    from confluent_kafka.admin import AdminClient, TopicDescription
+    from confluent_kafka.admin import TopicDescription
 
-_OWN_SETTING: Final = 1
-"""Kafka's number for a value that the topic itself sets."""
+    from foldlog.client.cluster_links import ClusterLinks
+
+Done = TypeVar("Done")
+
+_OFFSET_INVALID: Final = -1001
 
 _LOW_64_BITS: Final = (1 << 64) - 1
 
@@ -65,14 +72,6 @@ class KafkaTopics:
 
     _handles: Handles
 
-    @property
-    def _admin(self) -> AdminClient:
-        return self._handles.admin
-
-    @property
-    def _call_s(self) -> float:
-        return self._handles.call_s
-
     # --- changes --------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> KafkaTopic:
@@ -86,17 +85,35 @@ class KafkaTopics:
         check_partition_count(partitions)
         texts = {setting: setting_text(setting, value) for setting, value in _mapping(config or {}).items()}
         wanted = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=texts)
-        made = self._admin.create_topics([wanted], operation_timeout=self._call_s, request_timeout=self._call_s)
-        self._handles.call(made[name], Where(name))
-        self._wait_until(lambda: self._is_led(name, partitions), f"making topic {name!r}")
+
+        def attempt(now: Attempt) -> None:
+            made = now.admin.create_topics([wanted], operation_timeout=now.timeout_s, request_timeout=now.timeout_s)
+            try:
+                self._handles.answer(made[name], now, Where(name))
+            except TopicExists:
+                if not now.is_repeated:
+                    raise
+
+        self._handles.retried(attempt)
+        self._wait_until_led(name, partitions, f"making topic {name!r}")
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records, for good."""
         self._described(name)
-        gone = self._admin.delete_topics([name], operation_timeout=self._call_s, request_timeout=self._call_s)
-        self._handles.call(gone[name], Where(name))
-        self._wait_until(lambda: not self._is_led(name, 0), f"deleting topic {name!r}")
+
+        def attempt(now: Attempt) -> None:
+            gone = now.admin.delete_topics([name], operation_timeout=now.timeout_s, request_timeout=now.timeout_s)
+            try:
+                self._handles.answer(gone[name], now, Where(name))
+            except UnknownTopic:
+                if not now.is_repeated:
+                    raise
+
+        self._handles.retried(attempt)
+        self._wait_until(
+            lambda links: everywhere.is_gone(links, name), lambda: self._size(name) < 0, f"deleting topic {name!r}"
+        )
 
     def grow_topic(self, name: str, partitions: int) -> KafkaTopic:
         """Add partitions until there are `partitions`. Keys move: order per key starts anew."""
@@ -104,11 +121,17 @@ class KafkaTopics:
 
         self._described(name)
         check_partition_count(partitions)
-        grown = self._admin.create_partitions(
-            [NewPartitions(name, partitions)], operation_timeout=self._call_s, request_timeout=self._call_s
-        )
-        self._handles.call(grown[name], Where(name))
-        self._wait_until(lambda: self._is_led(name, partitions), f"growing topic {name!r}")
+
+        def attempt(now: Attempt) -> None:
+            if now.is_repeated and self.partition_count(name) == partitions:
+                return
+            grown = now.admin.create_partitions(
+                [NewPartitions(name, partitions)], operation_timeout=now.timeout_s, request_timeout=now.timeout_s
+            )
+            self._handles.answer(grown[name], now, Where(name))
+
+        self._handles.retried(attempt)
+        self._wait_until_led(name, partitions, f"growing topic {name!r}")
         return self.topic(name)
 
     def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> KafkaTopic:
@@ -117,32 +140,57 @@ class KafkaTopics:
         from confluent_kafka.admin import ConfigEntry as Change
 
         self._described(name)
-        changed = [
-            Change(setting, None, incremental_operation=AlterConfigOpType.DELETE)
-            if value is None
-            else Change(setting, setting_text(setting, value), incremental_operation=AlterConfigOpType.SET)
+        texts = {
+            setting: None if value is None else setting_text(setting, value)
             for setting, value in _mapping(changes).items()
+        }
+        changed = [
+            Change(
+                setting, text, incremental_operation=AlterConfigOpType.DELETE if text is None else AlterConfigOpType.SET
+            )
+            for setting, text in texts.items()
         ]
         if changed:
             resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changed)
-            (future,) = self._admin.incremental_alter_configs([resource], request_timeout=self._call_s).values()
-            self._handles.call(future, Where(name))
+            self._handles.ask(
+                lambda now: _only(now.admin.incremental_alter_configs([resource], request_timeout=now.timeout_s)),
+                Where(name),
+            )
+            self._wait_until(
+                lambda links: everywhere.has_settings(links, name, texts), lambda: True, f"altering topic {name!r}"
+            )
         return self.topic(name)
 
-    def _is_led(self, name: str, partitions: int) -> bool:
-        """Whether the brokers know the topic, with a leader for each of so many partitions."""
+    def _wait_until_led(self, name: str, partitions: int, what: str) -> None:
+        """Each of so many partitions has a leader, and whoever is asked next will know."""
+        self._wait_until(
+            lambda links: everywhere.is_led(links, name, partitions), lambda: self._size(name) >= partitions, what
+        )
+
+    def _size(self, name: str) -> int:
+        """How many partitions of the topic have a leader, as one of the brokers says; -1 if there is no such topic."""
         try:
             found = self._described(name)
         except UnknownTopic:
-            return False
-        return len(found.partitions) >= partitions and all(one.leader is not None for one in found.partitions)
+            return -1
+        return sum(one.leader is not None for one in found.partitions)
 
-    def _wait_until(self, is_so: Callable[[], bool], what: str) -> None:
-        """Brokers hear of a change one after the other."""
-        deadline_s = time.monotonic() + self._call_s
+    def _wait_until(
+        self, is_so_everywhere: Callable[[ClusterLinks], bool], is_so: Callable[[], bool], what: str
+    ) -> None:
+        """Brokers hear of a change one after the other. librdkafka asks one of them: all are asked over our own
+        connections, where these can be made."""
+        if not self._handles.speaks_wire:
+            self._look_again_until(is_so, what)
+            return
+        with self._handles.wire() as links:
+            self._look_again_until(lambda: links.retried(lambda: is_so_everywhere(links)), what)
+
+    def _look_again_until(self, is_so: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + self._handles.call_s
         while not is_so():
             if time.monotonic() > deadline_s:
-                raise late(what, self._call_s * 1000)
+                raise late(what, self._handles.call_s * 1000)
             time.sleep(_LOOK_AGAIN_S)
 
     # --- descriptions ---------------------------------------------------------------------------------------------
@@ -155,11 +203,7 @@ class KafkaTopics:
         return [name for name in names if not is_internal(name)]
 
     def _listed(self) -> list[str]:
-        try:
-            found = self._admin.list_topics(timeout=self._call_s)
-        except self._handles.kafka_exception as error:
-            raise self._handles.fault(error) from error
-        return list(found.topics)
+        return list(self._handles.retried(lambda now: now.admin.list_topics(timeout=now.timeout_s)).topics)
 
     def topic(self, name: str) -> KafkaTopic:
         """A topic's id, partition count and settings; UnknownTopic if there is none of that name."""
@@ -174,13 +218,14 @@ class KafkaTopics:
 
         require_text(name)
         resource = ConfigResource(ResourceType.TOPIC, name)
-        (future,) = self._admin.describe_configs([resource], request_timeout=self._call_s).values()
         try:
-            found = self._handles.call(future, Where(name))
+            found = self._handles.ask(
+                lambda now: _only(now.admin.describe_configs([resource], request_timeout=now.timeout_s)), Where(name)
+            )
         except UnknownTopic:
             raise self._unknown(name) from None
         return {
-            one.name: ConfigEntry(str(one.value), one.source != _OWN_SETTING)
+            one.name: ConfigEntry(str(one.value), one.source != everywhere.OWN_SETTING)
             for one in sorted(found.values(), key=lambda entry: entry.name)
             if one.value is not None
         }
@@ -188,9 +233,11 @@ class KafkaTopics:
     def _described(self, name: str) -> TopicDescription:
         if not require_text(name):
             raise self._unknown(name)
-        asked = self._admin.describe_topics(confluent().TopicCollection([name]), request_timeout=self._call_s)
+        wanted = confluent().TopicCollection([name])
         try:
-            found: TopicDescription = self._handles.call(asked[name], Where(name))
+            found: TopicDescription = self._handles.ask(
+                lambda now: now.admin.describe_topics(wanted, request_timeout=now.timeout_s)[name], Where(name)
+            )
         except UnknownTopic:
             raise self._unknown(name) from None
         return found
@@ -208,10 +255,7 @@ class KafkaTopics:
 
     def warnings(self) -> list[str]:
         """What the owner should know: partitions without a leader, or with replicas that are behind."""
-        try:
-            found = self._admin.list_topics(timeout=self._call_s)
-        except self._handles.kafka_exception as error:
-            raise self._handles.fault(error) from error
+        found = self._handles.retried(lambda now: now.admin.list_topics(timeout=now.timeout_s))
         told: list[str] = []
         for name, topic in sorted(found.topics.items()):
             for number, one in sorted(topic.partitions.items()):
@@ -245,41 +289,65 @@ class KafkaTopics:
 
     def bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
         """The same of several, which there are."""
-        from confluent_kafka.admin import OffsetSpec
-
         chosen = list(partitions)
-        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        starts = self._listed_offsets(dict.fromkeys(chosen, earliest))
-        ends = self._listed_offsets(dict.fromkeys(chosen, latest))
+        starts = self._listed_offsets(dict.fromkeys(chosen, EARLIEST))
+        ends = self._listed_offsets(dict.fromkeys(chosen, LATEST))
         return {
             one: Bounds(one, min(starts[one][0], ends[one][0]), ends[one][0], max(starts[one][1], ends[one][1]))
             for one in chosen
         }
 
-    def _listed_offsets(self, specs: Mapping[tuple[str, int], Any]) -> dict[tuple[str, int], tuple[int, int]]:
-        """(offset, leader epoch) of each; the offset is -1 where there is none."""
-        from confluent_kafka import IsolationLevel, TopicPartition
+    def _listed_offsets(self, times_ms: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int]]:
+        """(offset, leader epoch) of each, at a time or EARLIEST or LATEST; the offset is -1 where there is none.
 
-        if not specs:
+        Over our own connections, which wait for a partition's leader; librdkafka 2.16 answers at once with no offset
+        and no error while there is none.
+        """
+        if not self._handles.speaks_wire:
+            return self._offsets_by_library(times_ms)
+        by_topic: dict[str, dict[int, int]] = {}
+        for (topic, number), at in times_ms.items():
+            by_topic.setdefault(topic, {})[number] = at
+        with self._handles.wire() as links:
+            return {
+                (topic, number): (found.offset, found.leader_epoch)
+                for topic, wanted in by_topic.items()
+                for number, found in list_offsets(links, topic, wanted).items()
+            }
+
+    def _offsets_by_library(self, times_ms: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int]]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        if not times_ms:
             return {}
-        isolation = (
-            IsolationLevel.READ_COMMITTED
-            if self._handles.url.properties.get("isolation.level") == "read_committed"
-            else IsolationLevel.READ_UNCOMMITTED
-        )
-        wanted = {TopicPartition(*partition): spec for partition, spec in specs.items()}
-        asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._call_s)
-        found: dict[tuple[str, int], tuple[int, int]] = {}
-        for one, future in asked.items():
-            answer = self._handles.call(future, Where(one.topic, one.partition))
-            epoch = -1 if answer.leader_epoch is None else answer.leader_epoch
-            found[one.topic, one.partition] = (answer.offset, epoch)
-        return found
+        is_committed = self._handles.url.properties.get("isolation.level") == "read_committed"
+        isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+        named: dict[int, Any] = {
+            EARLIEST: OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
+            LATEST: OffsetSpec.latest(),  # type: ignore[no-untyped-call]
+        }
+        wanted = {
+            TopicPartition(*partition): named.get(at) or OffsetSpec.for_timestamp(at)
+            for partition, at in times_ms.items()
+        }
+
+        def attempt(now: Attempt) -> dict[tuple[str, int], tuple[int, int]]:
+            asked = now.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=now.timeout_s)
+            found: dict[tuple[str, int], tuple[int, int]] = {}
+            for one, future in asked.items():
+                where = Where(one.topic, one.partition)
+                answer = self._handles.answer(future, now, where)
+                if answer.offset <= _OFFSET_INVALID:
+                    raise self._handles.no_leader(where)
+                epoch = -1 if answer.leader_epoch is None else answer.leader_epoch
+                found[one.topic, one.partition] = (answer.offset, epoch)
+            return found
+
+        return self._handles.retried(attempt)
 
     def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
         """Per partition the offset of the first record at or after `timestamp_ms`; None where there is none."""
-        from confluent_kafka.admin import OffsetSpec
-
         if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
             raise InvalidArgument(
                 f"timestamp_ms {brief_repr(timestamp_ms)} is not a time: an int, milliseconds since 1970, below 2**63"
@@ -292,7 +360,7 @@ class KafkaTopics:
                 number: one.log_start_offset if one.log_start_offset < one.high_watermark else None
                 for (_, number), one in whole
             }
-        found = self._listed_offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(timestamp_ms)))
+        found = self._listed_offsets(dict.fromkeys(partitions, timestamp_ms))
         return {number: None if offset < 0 else offset for (_, number), (offset, _) in found.items()}
 
     def delete_records(self, topic: str, before: Mapping[int, Place]) -> dict[int, int]:
@@ -311,11 +379,15 @@ class KafkaTopics:
         ]
         if not wanted:
             return {}
-        asked = self._admin.delete_records(wanted, request_timeout=self._call_s, operation_timeout=self._call_s)
-        return {
-            one.partition: self._handles.call(future, Where(topic, one.partition)).low_watermark
-            for one, future in asked.items()
-        }
+
+        def attempt(now: Attempt) -> dict[int, int]:
+            asked = now.admin.delete_records(wanted, request_timeout=now.timeout_s, operation_timeout=now.timeout_s)
+            return {
+                one.partition: self._handles.answer(future, now, Where(topic, one.partition)).low_watermark
+                for one, future in asked.items()
+            }
+
+        return self._handles.retried(attempt)
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -329,6 +401,11 @@ class KafkaTopics:
             f"retention at {self._handles.url} is enforced by the cluster itself, when it is due; delete_records()"
             " deletes now"
         )
+
+
+def _only(asked: Mapping[Any, Future[Done]]) -> Future[Done]:
+    (future,) = asked.values()
+    return future
 
 
 def _hexadecimal(topic_id: Any) -> str:

@@ -7,9 +7,13 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from foldlog.client.cluster_properties import Address, parse_addresses
+from foldlog.client.sasl import with_jaas_read
 from foldlog.errors import InvalidArgument, InvalidConfig, brief_repr
 
 SCHEME: Final = "kafka://"
+
+CALL_PROPERTY: Final = "default.api.timeout.ms"
+"""Java's name for how long one call may take, which librdkafka has as an argument of each call."""
 
 _SAID_ELSEWHERE: Final = {
     "bootstrap.servers": "the brokers stand in the URL: kafka://host:port,host2:port",
@@ -37,7 +41,9 @@ _SAID_ELSEWHERE: Final = {
 
 
 class KafkaUrl(NamedTuple):
-    """The brokers to begin with, and librdkafka's properties. `str` leaves the properties out: passwords are there."""
+    """The brokers to begin with, and librdkafka's properties; Java's sasl.jaas.config is among them under its names.
+    `str` and `repr` leave the properties out: passwords are there.
+    """
 
     addresses: tuple[Address, ...]
     properties: Mapping[str, str]
@@ -49,6 +55,9 @@ class KafkaUrl(NamedTuple):
     def __str__(self) -> str:
         return SCHEME + self.bootstrap
 
+    def __repr__(self) -> str:
+        return f"KafkaUrl({str(self)!r})"
+
 
 def parse_url(url: object, properties: Mapping[str, object] | None = None) -> KafkaUrl:
     """The parts of a URL; `properties` come on top, unquoted, and win. InvalidArgument, InvalidConfig.
@@ -59,30 +68,35 @@ def parse_url(url: object, properties: Mapping[str, object] | None = None) -> Ka
     {'ssl.ca.location': '/etc/ca.pem'}
     """
     if not isinstance(url, str) or not url.startswith(SCHEME):
+        shown = url.partition("?")[0] if isinstance(url, str) else url  # a password may be among the properties
         raise InvalidArgument(
-            f"{brief_repr(url)} is not the URL of a cluster, which is like kafka://host:9092,host2:9092; a directory is"
-            " opened with foldlog.open()"
+            f"{brief_repr(shown)} is not the URL of a cluster, which is like kafka://host:9092,host2:9092; a directory"
+            " is opened with foldlog.open()"
         )
     place, _, query = url.removeprefix(SCHEME).partition("?")
     place = place.removesuffix("/")
     if "/" in place or "@" in place:
+        shown = SCHEME + place.rpartition("@")[2]
         raise InvalidArgument(
-            f"{brief_repr(SCHEME + place)} has more than brokers in front of its '?'; topics are named in calls, and"
-            " users as properties: ?security.protocol=SASL_SSL&sasl.username=..."
+            f"{brief_repr(shown)} has more than brokers in front of its '?'; topics are named in calls, and users as"
+            " properties: ?security.protocol=SASL_SSL&sasl.username=..."
         )
     given = _properties_in(query)
     for name, value in (properties or {}).items():
         given[_checked_name(name)] = _text(value)
-    return KafkaUrl(parse_addresses(place), given)
+    return KafkaUrl(parse_addresses(place), with_jaas_read(given))
 
 
 def _properties_in(query: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for pair in filter(None, query.split("&")):
+    for number, pair in enumerate(filter(None, query.split("&")), 1):
         name, equals, value = pair.partition("=")
         name = unquote(name)
-        if not equals:
-            raise InvalidConfig(f"{brief_repr(pair)} in a cluster's URL is not property=value")
+        if not equals:  # it may be the end of a password, so it is not shown
+            raise InvalidConfig(
+                f"part {number} of the properties in a cluster's URL is not property=value; an & within a value is"
+                " written as %26"
+            )
         if name in found:
             raise InvalidConfig(f"{name} stands twice in a cluster's URL; say it once")
         found[_checked_name(name)] = unquote(value)

@@ -1,13 +1,14 @@
 """The folds' commands, for Python and for the command line: each opens what it needs, does one thing, and closes it.
 
-`source` is where the log is: a directory, "host:port", or "kafka://host:port?name=value". `spark` is a session, or how
-to get one (called when everything else is found to be right); without it, the active session is used, or a new one.
+`source` is where the log is: a directory, "host:port", or "kafka://host:port?name=value", or what the function
+`source` makes of one of them and of more properties, such as a password. `spark` is a session, or how to get one
+(called when everything else is found to be right); without it, the active session is used, or a new one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     Spark = SparkSession | Callable[[], SparkSession]
 
-Source = str | os.PathLike[str]
+Source = str | os.PathLike[str] | OriginSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,15 @@ class FoldState:
     published: Status | None
     is_running: bool
     error: str | None
+
+
+def source(place: str | os.PathLike[str], properties: Mapping[str, str] | None = None) -> OriginSpec:
+    """Where a log is, with Kafka client properties that are not to stand in a URL, such as a password.
+
+    >>> source("kafka://one:9092", {"sasl.password": "secret"})
+    OriginSpec(path=None, bootstrap='one:9092', directory_id=None, has_answered=False)
+    """
+    return origin_spec(place, properties)
 
 
 @contextmanager

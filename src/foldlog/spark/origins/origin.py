@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
-from urllib.parse import parse_qsl
 
+from foldlog.client.kafka.url import SCHEME as KAFKA_SCHEME
+from foldlog.client.kafka.url import parse_url
 from foldlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -123,30 +124,39 @@ class Origin(Protocol):
         """
         ...
 
+    def read_all(
+        self, wanted: Sequence[OffsetRange], columns: Sequence[str], *, topic_id: str | None = None
+    ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+        """The same for several ranges of a topic, each batch with its range: in offset order within a partition, and
+        from several leaders at the same time where there are several.
+        """
+        ...
+
     def close(self) -> None: ...
 
 
-KAFKA_SCHEME: Final = "kafka://"
 _ADDRESSES: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+)*")
 
 
-def origin_spec(source: str | os.PathLike[str]) -> OriginSpec:
+def origin_spec(source: str | os.PathLike[str] | OriginSpec, properties: Mapping[str, str] | None = None) -> OriginSpec:
     """What a person writes for a log: a directory, "host:port" of a broker, or "kafka://host:port,host2:port?name=value"
-    with Kafka client properties. InvalidArgument if it is none of them.
+    with Kafka client properties; `properties` are more of them, and win. InvalidArgument if it is none of them.
 
     >>> origin_spec("data").path, origin_spec("127.0.0.1:9092").bootstrap
     ('data', '127.0.0.1:9092')
-    >>> origin_spec("kafka://a:9092,b:9092?client.id=folds").properties
-    {'client.id': 'folds'}
+    >>> origin_spec("kafka://a:9092,b:9092?client.id=folds", {"sasl.username": "ann"}).properties
+    {'client.id': 'folds', 'sasl.username': 'ann'}
     """
+    if isinstance(source, OriginSpec):
+        return source if not properties else replace(source, properties={**source.properties, **properties})
     text = os.fspath(source)
     if not text:
         raise InvalidArgument(f"{source!r} is not a log: give a directory, or kafka://host:port")
-    if text.startswith(KAFKA_SCHEME):
-        addresses, _, query = text.removeprefix(KAFKA_SCHEME).partition("?")
-        return OriginSpec(bootstrap=addresses.strip("/"), properties=dict(parse_qsl(query, keep_blank_values=True)))
     if _ADDRESSES.fullmatch(text) and not os.path.exists(text):
-        return OriginSpec(bootstrap=text)
+        text = KAFKA_SCHEME + text
+    if text.startswith(KAFKA_SCHEME.rstrip("/")) and not os.path.exists(text):
+        url = parse_url(text, properties)
+        return OriginSpec(bootstrap=url.bootstrap, properties=dict(url.properties))
     return OriginSpec(path=text)
 
 

@@ -1,4 +1,4 @@
-"""Every API with a module here, and the names of all.
+"""Every API that is served, with its module here, and the names of all.
 
 Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
 """

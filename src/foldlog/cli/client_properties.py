@@ -1,0 +1,74 @@
+"""Properties of Kafka clients on a command line: -X NAME=VALUE, and a file of them, so that no password has to stand
+where everybody sees it.
+
+No error shows a value: it may be a password, or a part of one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from foldlog.errors import InvalidArgument
+
+_SAID_BY_B: Final = "bootstrap.servers"
+
+
+def add_property_options(parser: argparse._ActionsContainer, *, prefix: str = "", of: str = "") -> None:
+    """-X and --command-config; with a prefix, for one of several logs, --from-property and --from-config."""
+    parser.add_argument(
+        *([f"--{prefix}-property"] if prefix else ["-X", "--property"]),
+        dest=f"{prefix}_properties" if prefix else "properties",
+        metavar="NAME=VALUE",
+        action="append",
+        help=f"a property of Kafka clients{of}, such as security.protocol=SSL; may be given again",
+    )
+    parser.add_argument(
+        f"--{prefix}-config" if prefix else "--command-config",
+        dest=f"{prefix}_config" if prefix else "command_config",
+        metavar="FILE",
+        help=f"a file with such properties{of}, as Kafka's tools take it: the place for a password",
+    )
+
+
+def client_properties(assignments: Sequence[str] | None, file: str | None) -> dict[str, str]:
+    """What the file says, and -X on top of it. InvalidArgument if either cannot be read."""
+    return {**(_of_file(file) if file else {}), **parse_assignments(assignments or ())}
+
+
+def parse_assignments(assignments: Sequence[str]) -> dict[str, str]:
+    """
+    >>> parse_assignments(["client.id=me & you"])
+    {'client.id': 'me & you'}
+    """
+    given: dict[str, str] = {}
+    for number, text in enumerate(assignments, 1):
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            which = "-X" if len(assignments) == 1 else f"-X, the {number}. of {len(assignments)},"
+            raise InvalidArgument(f"{which} is not NAME=VALUE, such as -X security.protocol=SSL")
+        given[name.strip()] = value
+    return given
+
+
+def refuse_properties(assignments: Sequence[str] | None) -> None:
+    """For a directory, which has no use for them."""
+    if assignments:
+        name = assignments[0].partition("=")[0]
+        raise InvalidArgument(f"-X {name} is for clients of a broker; say -b HOST:PORT, or leave it out")
+
+
+def _of_file(file: str) -> dict[str, str]:
+    from foldlog.server.properties_file import parse_properties
+
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"the properties in {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"the properties in {file} cannot be read: it is not UTF-8") from error
+    given = parse_properties(text)
+    given.pop(_SAID_BY_B, None)  # many such files have it; the command line says which cluster it is
+    return given

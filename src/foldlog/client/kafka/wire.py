@@ -1,0 +1,87 @@
+"""Our own connections to the cluster that librdkafka talks to, for what it has no call for or would do slowly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Lock
+from typing import Final
+
+from foldlog.client.cluster_links import ClusterLinks
+from foldlog.client.cluster_properties import ClusterProperties
+from foldlog.client.kafka.url import CALL_PROPERTY, KafkaUrl
+from foldlog.errors import InvalidConfig
+from foldlog.limits import KAFKA_CALL_MS, KAFKA_DELIVERY_MS
+
+_OTHER_NAMES: Final = {
+    "message.timeout.ms": "delivery.timeout.ms",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+}
+"""What our connections call what librdkafka has its own name for."""
+
+_NOT_SPOKEN: Final = frozenset(
+    {"ssl.certificate.pem", "ssl.key.pem", "ssl.engine.location", "ssl.ca.certificate.stores", "ssl.crl.location"}
+)
+"""How librdkafka can be told who is who, and our connections cannot."""
+
+
+def wire_properties(url: KafkaUrl) -> ClusterProperties:
+    """The same settings for our connections. InvalidConfig if they cannot connect in the way that librdkafka does."""
+    given = {CALL_PROPERTY: str(KAFKA_CALL_MS), "delivery.timeout.ms": str(KAFKA_DELIVERY_MS)}
+    for name, value in url.properties.items():
+        given[_OTHER_NAMES.get(name, name)] = value
+    for name in _NOT_SPOKEN & given.keys():
+        raise InvalidConfig(f"{name} is not taken by the connections that are not librdkafka's; name files instead")
+    if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
+        raise InvalidConfig("connections that are not librdkafka's always verify certificates; set ssl.ca.location")
+    return ClusterProperties.parse(given)
+
+
+def speaks_wire(url: KafkaUrl) -> bool:
+    """Whether our connections can be made as librdkafka's are: they know most ways to log in, and not all."""
+    try:
+        wire_properties(url)
+    except InvalidConfig:
+        return False
+    return True
+
+
+class Wire:
+    """Connections that are lent to one call at a time, and kept for the next. Any thread."""
+
+    def __init__(self, url: KafkaUrl) -> None:
+        self._url = url
+        self._lock = Lock()
+        self._idle: list[ClusterLinks] = []
+        self._is_closed = False
+
+    @contextmanager
+    def lent(self, call_ms: int) -> Iterator[ClusterLinks]:
+        """For the caller's thread alone; what was known of leaders is forgotten. InvalidConfig if there can be none."""
+        with self._lock:
+            links = self._idle.pop() if self._idle else None
+        try:
+            if links is None:
+                properties = replace(wire_properties(self._url), default_api_timeout_ms=call_ms)
+                links = ClusterLinks(self._url.addresses, properties)
+                links.open(has_answered=True)
+            links.forget_leaders()
+            yield links
+        except BaseException:
+            if links is not None:
+                links.close()
+            raise
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(links)
+                return
+        links.close()
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle, self._is_closed = self._idle, [], True
+        for links in idle:
+            links.close()
