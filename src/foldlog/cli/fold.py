@@ -326,7 +326,7 @@ def _source(arguments: argparse.Namespace) -> OriginSpec:
         )
     spec = origin_spec(source)
     if spec.path is not None:
-        refuse_properties(arguments.properties)
+        refuse_properties(client_properties(arguments.properties, None))
         return spec
     return origin_spec(source, client_properties(arguments.properties, arguments.command_config))
 

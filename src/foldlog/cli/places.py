@@ -49,11 +49,9 @@ def open_place(arguments: argparse.Namespace, *, write: bool, make: bool = False
     With `write`, this process becomes the writer of a directory that nobody serves. A directory without a log is
     LogNotFound, unless `make` is set, which makes one.
     """
-    properties: dict[str, str] = {}
-    if arguments.directory:
-        refuse_properties(arguments.properties)
-    else:
-        properties = client_properties(arguments.properties, arguments.command_config)
+    # A file of properties may be named once for all commands; a directory has no use for it.
+    file = None if arguments.directory else arguments.command_config
+    properties = client_properties(arguments.properties, file)
     with open_named(arguments.directory, arguments.bootstrap, properties, write=write, make=make) as log:
         yield log
 
@@ -95,9 +93,7 @@ def _open_directory(path: str, write: bool, make: bool, properties: Mapping[str,
 
     plain = path.rstrip("/") or "/"
     kafka = find_kafka(PosixFiles(), plain)
-    for name, value in properties.items():
-        if kafka is None or name != ISOLATION_LEVEL:
-            raise InvalidArgument(f"-X {name}={value} is for clients of a broker; say -b HOST:PORT, or leave it out")
+    refuse_properties(name for name in properties if kafka is None or name != ISOLATION_LEVEL)
     if kafka is not None:
         if write:
             refuse_kafka(PosixFiles(), plain)
