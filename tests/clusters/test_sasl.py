@@ -273,7 +273,7 @@ def test_a_fold_reads_with_a_password_from_a_file_and_tells_it_nobody(
     file = tmp_path / "folds.py"
     file.write_text(FOLDS.format(place=tmp_path), encoding="utf-8")
     at = apache_kafka.sasl_bootstrap
-    source = fl.source(f"kafka://{at}?sasl.mechanism=SCRAM-SHA-256", properties=known)
+    source = fl.log_at(f"kafka://{at}?sasl.mechanism=SCRAM-SHA-256", properties=known)
     assert PASSWORD not in repr(source)
     (feed,) = fl.run(load_folds(file), source, once=True, spark=spark)
     assert feed.records == 20

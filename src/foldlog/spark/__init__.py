@@ -13,7 +13,7 @@ from foldlog.views.contract import META, Delta, Shape, Snapshot, View
 from foldlog.views.measures import avg, count, max, min, sum  # noqa: A004 they are `fl.sum` and so on
 
 if TYPE_CHECKING:
-    from foldlog.spark.folds.commands import ask, drop, rebuild, rewind, run, source, status, verify
+    from foldlog.spark.folds.commands import ask, drop, log_at, rebuild, rewind, run, status, verify
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
     from foldlog.spark.sink.writers import finish_writes
     from foldlog.views.bookmark import Bookmark
@@ -32,11 +32,11 @@ _HOMES = {
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
     "lake": "foldlog.views.lake",
+    "log_at": "foldlog.spark.folds.commands",
     "rebuild": "foldlog.spark.folds.commands",
     "rewind": "foldlog.spark.folds.commands",
     "run": "foldlog.spark.folds.commands",
     "search": "foldlog.views.search",
-    "source": "foldlog.spark.folds.commands",
     "status": "foldlog.spark.folds.commands",
     "table": "foldlog.views.table",
     "verify": "foldlog.spark.folds.commands",
@@ -77,13 +77,13 @@ __all__ = [
     "from_protobuf",
     "lake",
     "load_folds",
+    "log_at",
     "max",
     "min",
     "rebuild",
     "rewind",
     "run",
     "search",
-    "source",
     "status",
     "sum",
     "table",

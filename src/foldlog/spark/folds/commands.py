@@ -1,7 +1,7 @@
 """The folds' commands, for Python and for the command line: each opens what it needs, does one thing, and closes it.
 
 `source` is where the log is: a directory, "host:port", or "kafka://host:port?name=value", or what the function
-`source` makes of one of them and of more properties, such as a password. `spark` is a session, or how to get one
+`log_at` makes of one of them and of more properties, such as a password. `spark` is a session, or how to get one
 (called when everything else is found to be right); without it, the active session is used, or a new one.
 """
 
@@ -54,10 +54,10 @@ class FoldState:
     error: str | None
 
 
-def source(place: str | os.PathLike[str], properties: Mapping[str, str] | None = None) -> OriginSpec:
+def log_at(place: str | os.PathLike[str], properties: Mapping[str, str] | None = None) -> OriginSpec:
     """Where a log is, with Kafka client properties that are not to stand in a URL, such as a password.
 
-    >>> source("kafka://one:9092", {"sasl.password": "secret"})
+    >>> log_at("kafka://one:9092", {"sasl.password": "secret"})
     OriginSpec(path=None, bootstrap='one:9092', directory_id=None, has_answered=False)
     """
     return origin_spec(place, properties)
