@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from clusters.apache_kafka import ApacheKafka
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 import foldlog
 from client.copies import AnyLog, Content, contents, copy, ignored
@@ -250,11 +249,8 @@ def committed_only(apache_kafka: ApacheKafka) -> AnyLog:
     return foldlog.connect(f"{apache_kafka.url}?isolation.level=read_committed")
 
 
-def test_a_topic_that_kafka_has_compacted_and_trimmed(
-    apache_kafka: ApacheKafka, kafka: AnyLog, broker: AnyLog, directory: foldlog.Log
-) -> None:
+def test_a_topic_that_kafka_has_compacted_and_trimmed(kafka: AnyLog, broker: AnyLog, directory: foldlog.Log) -> None:
     """Its cleaner leaves holes in batches, between them and at the log's start."""
-    hurry_cleaner(apache_kafka)
     config = {
         **FOREVER,
         "cleanup.policy": "compact,delete",
@@ -288,15 +284,6 @@ def test_a_topic_that_kafka_has_compacted_and_trimmed(
         behind = [offset for offset in contents(kafka, "prices") if offset >= move.source_offset]
         assert target.offsets(name)[0][1] - move.target_offset == len(behind)
         assert target.committed("readers")[TopicPartition(name, 0)].offset == move.target_offset
-
-
-def hurry_cleaner(apache_kafka: ApacheKafka) -> None:
-    """Have it look for work every 100 ms instead of every 15 s."""
-    change = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[change])
-    admin = AdminClient({"bootstrap.servers": apache_kafka.bootstrap})
-    (asked,) = admin.incremental_alter_configs([resource]).values()
-    asked.result(TIMEOUT_S)
 
 
 def test_internal_topics_are_not_copied(kafka: AnyLog, apache_kafka: ApacheKafka) -> None:
