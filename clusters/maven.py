@@ -13,16 +13,26 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 KAFKA_VERSION: Final = "4.3.1"
-SPARK_KAFKA_VERSION: Final = "4.3.0"
+SPARK_KAFKA_VERSION: Final = "4.2.0"
+SPARK_KAFKA_TOKEN_VERSION: Final = "4.0.0"
+"""The newest that Maven Central has, in November 2026: there is neither for Spark 4.3, which runs with these."""
 
 KAFKA: Final = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # what its release ships beside them, to write its log with
 )
-SPARK_KAFKA: Final = (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_KAFKA_VERSION}",)
+SPARK_KAFKA: Final = (
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_KAFKA_VERSION}",
+    f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{SPARK_KAFKA_TOKEN_VERSION}",
+)
 
 FETCH_TIMEOUT_S: Final = 600
+
+_CENTRAL: Final = (
+    "<repository><id>gcs-maven-central-mirror</id><url>https://repo.maven.apache.org/maven2</url></repository>"
+)
+"""Spark's parent names a mirror by this id and asks it first, reachable or not. Ours of the same id goes before it."""
 
 
 class JarsUnavailable(Exception):
@@ -82,5 +92,5 @@ def _project(coordinates: tuple[str, ...]) -> str:
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>foldlog</groupId><artifactId>jars</artifactId><version>1</version>"
-        f"<dependencies>{wanted}</dependencies></project>"
+        f"<repositories>{_CENTRAL}</repositories><dependencies>{wanted}</dependencies></project>"
     )

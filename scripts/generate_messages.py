@@ -34,8 +34,8 @@ SERVED = (
     "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions",
 )  # fmt: skip
 
-ASKED = ("sasl_handshake", "sasl_authenticate")
-"""What our client asks of other brokers, and ours does not answer: they are not in the index of those served."""
+ASKED = ("sasl_handshake", "sasl_authenticate", "consumer_group_describe")
+"""What our client asks of other brokers, and ours does not answer: a module, but no place in the index."""
 
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTORY = ROOT / "src" / "foldlog" / "wire" / "messages"
@@ -128,6 +128,8 @@ class FieldPlan:
     python_type: str
     struct: StructPlan | None
     shapes: dict[int, Shape]
+    is_always_there: bool
+    """A struct that is on the wire whether it was given or not."""
 
 
 @dataclasses.dataclass
@@ -183,15 +185,15 @@ def plan_field(name: str, by_version: dict[int, dataclasses.Field[Any]]) -> Fiel
     is_array = shapes[max(shapes)].is_array
     python_type = f"Sequence[{item_type}]" if is_array else item_type
     can_be_null = any(shape.is_nullable for shape in shapes.values())
+    is_always_there = False
     if struct and not is_array:
         # A tagged struct that is None has only defaults, so it is not on the wire: one object less for most responses.
-        if not all(shape.is_nullable or shape.tag is not None for shape in shapes.values()):
-            raise SystemExit(f"{name} is a struct that is always on the wire: give it a default of its own")
         can_be_null = True
+        is_always_there = not all(shape.is_nullable or shape.tag is not None for shape in shapes.values())
     default = default_text(newest, is_struct=struct is not None, kafka_type=kafka_type, is_array=is_array)
     if can_be_null:
         python_type += " | None"
-    return FieldPlan(name, default, python_type, struct, shapes)
+    return FieldPlan(name, default, python_type, struct, shapes, is_always_there)
 
 
 def unwrap(annotation: Any) -> tuple[Any, bool, bool]:
@@ -266,7 +268,13 @@ def write_members(plan: StructPlan, lines: list[str], constants: list[str]) -> N
     if plan.fields:
         parameters = ", ".join(f"{field.name}: {field.python_type} = {field.default}" for field in plan.fields)
         lines += ["", f"    def __init__(self, *, {parameters}) -> None:"]
-        lines += [f"        self.{field.name} = {field.name}" for field in plan.fields]
+        lines += [f"        self.{field.name} = {value_text(field)}" for field in plan.fields]
+
+
+def value_text(field: FieldPlan) -> str:
+    if field.is_always_there and field.struct:
+        return f"{field.struct.name}() if {field.name} is None else {field.name}"
+    return field.name
 
 
 def schema_text(field: FieldPlan, first: int, last: int, shape: Shape) -> str:

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -113,7 +114,7 @@ def child_environment() -> dict[str, str]:
     }
 
 
-def start_session(scratch: Path, options: str | None = None) -> SparkSession:
+def start_session(scratch: Path, options: str | None = None, jars: Sequence[Path] = ()) -> SparkSession:
     """Everything that Spark writes goes below `scratch`. `options` are for the JVM, in place of the usual ones."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -126,6 +127,7 @@ def start_session(scratch: Path, options: str | None = None) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", java_options() if options is None else options)
+        .config("spark.jars", ",".join(map(str, jars)))
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.sql.shuffle.partitions", "2")

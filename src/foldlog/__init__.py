@@ -61,6 +61,7 @@ def open(  # noqa: A001 foldlog.open is the way in
     clock: Clock | None = None,
     files: Files | None = None,
     background: bool = True,
+    isolation_level: str = "read_uncommitted",
 ) -> Log:
     """Open the log in the directory `path`, made if it is not there; ":memory:" for one that lives in memory.
 
@@ -73,6 +74,10 @@ def open(  # noqa: A001 foldlog.open is the way in
     free port; "127.0.0.1:9092" or a list of addresses says where. Where another process writes the log already,
     `listen=True` changes nothing, and an address is refused. Addresses that other machines reach need `insecure=True`.
 
+    A directory of Apache Kafka's, or of one partition of its, is read with `mode="r"`, and never written. There are
+    transactions in it: `isolation_level="read_committed"` leaves out those that were aborted, and ends where the oldest
+    open one begins; the default is Kafka's own.
+
     `background=False` runs retention and compaction only on request. `clock` and `files` are for tests.
 
     >>> import foldlog
@@ -82,7 +87,7 @@ def open(  # noqa: A001 foldlog.open is the way in
     """
     from foldlog.client.log import open_log
 
-    log = open_log(path, mode, clock=clock, files=files, background=background)
+    log = open_log(path, mode, clock=clock, files=files, background=background, isolation_level=isolation_level)
     if listen is not False:
         from foldlog.server.listening import listen_on
 

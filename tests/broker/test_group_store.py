@@ -21,6 +21,7 @@ from foldlog.broker.group_messages import (
     GroupState,
     JoinRequest,
     JoinResult,
+    MemberDescription,
     SyncRequest,
     SyncResult,
 )
@@ -28,6 +29,7 @@ from foldlog.broker.maintenance import Job
 from foldlog.broker.topic_names import OFFSETS_TOPIC
 from foldlog.errors import (
     FoldlogError,
+    GroupError,
     GroupNotEmpty,
     IllegalGeneration,
     InvalidArgument,
@@ -160,6 +162,31 @@ def test_a_member_commits_and_who_is_not_or_was_one_does_not(broker: Broker) -> 
     with pytest.raises(IllegalGeneration):
         broker.commit_offsets("g", {KEY: at(2)}, member_id=member, generation=generation - 1)
     assert broker.committed("g") == {KEY: at(1)}
+
+
+def test_a_group_is_moved_with_nobody_in_between_and_those_who_went_are_told(broker: Broker) -> None:
+    """What a member commits of its old place afterwards is refused, and the move is durable."""
+    member, generation = join(broker)
+    broker.commit_offsets("g", {KEY: at(5)}, member_id=member, generation=generation)
+    gone: list[str] = []
+
+    def note(members: tuple[MemberDescription, ...]) -> None:
+        gone.extend(one.member_id for one in members)
+
+    with pytest.raises(UnknownMember):
+        broker.move_offsets("g", {KEY: at(1)}, on_evicted=note)
+    assert (broker.committed("g"), gone) == ({KEY: at(5)}, [])
+    broker.move_offsets("g", {KEY: at(1)}, evict=True, on_evicted=note)
+    assert gone == [member]
+    assert broker.describe_group("g").members == ()
+    with pytest.raises(GroupError):
+        broker.commit_offsets("g", {KEY: at(6)}, member_id=member, generation=generation)
+    assert reopened(broker).committed("g") == {KEY: at(1)}
+
+
+def test_moving_a_group_that_is_not_there_makes_it(broker: Broker) -> None:
+    broker.move_offsets("new", {KEY: at(3)}, evict=True)
+    assert broker.committed("new") == {KEY: at(3)}
 
 
 def test_members_go_on_after_a_restart_without_joining_again(broker: Broker) -> None:

@@ -1,6 +1,6 @@
-"""Completion: the bash script is run by bash, the other two are read; all are made from the parsers.
+"""Completion: bash and fish run their scripts, zsh reads its own; all are made from the parsers.
 
-bash asks the real command for names of topics and groups.
+The shells ask the real command for names of topics and groups.
 """
 
 from __future__ import annotations
@@ -90,11 +90,35 @@ def test_the_scripts_know_every_command_and_option(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_that_is_here_finds_no_mistake_in_its_script(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+        pytest.skip(f"{shell} is not installed; enable with: apt-get install {shell}")
     path = tmp_path / "script"
     path.write_text(SCRIPTS[shell](places_in(parser_with(list(COMMANDS)))))
     done = subprocess.run([shell, "-n", str(path)], capture_output=True, timeout=WAIT_S, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def offered_by_fish(script: Path, line: str) -> set[str]:
+    """What fish offers at the end of the line, without the descriptions."""
+    asking = 'function foldlog; PYTHONPATH="$SOURCE" $PYTHON -m foldlog.cli.main $argv; end; source $argv[1]'
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"{asking}; complete -C $argv[2]", str(script), line],
+        env={**environment(), "SOURCE": str(SOURCE), "PYTHON": sys.executable},
+        capture_output=True, text=True, timeout=WAIT_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    return {offer.partition("\t")[0] for offer in done.stdout.splitlines()}
+
+
+def test_fish_offers_the_same(directory: Path, tmp_path: Path) -> None:
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed; enable with: apt-get install fish")
+    path = tmp_path / "foldlog.fish"
+    path.write_text(SCRIPTS["fish"](places_in(parser_with(list(COMMANDS)))))
+    assert offered_by_fish(path, "foldlog to") == {"topic"}
+    assert offered_by_fish(path, "foldlog group ") == {"list", "describe", "seek", "delete"}
+    assert offered_by_fish(path, "foldlog group seek --dr") == {"--dry-run"}
+    assert offered_by_fish(path, "foldlog topic list --format ") == {"text", "wide", "json"}
+    assert offered_by_fish(path, f"foldlog topic describe -d {directory} o") == {"orders", "outlets"}
 
 
 def test_another_shell_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,6 +112,22 @@ def publish(state: str, *, error: str | None = None, age_ms: int = 0) -> None:
         (["run", "folds.py", "-d", "data", "-b", "127.0.0.1:1"], 2, "not allowed with argument -d/--dir"),
         (["run", "folds.py", "-d", "data", "--interval", "soon"], 2, "--interval soon is not a time"),
         (["run", "folds.py", "-d", "data", "--range-bytes", "0"], 2, "--range-bytes 0 is not a size"),
+        (
+            ["run", "folds.py", "-d", "data", "--conf", "memory=2g"],
+            2,
+            "--conf memory=2g is no setting of Spark's, such",
+        ),
+        (["run", "folds.py", "-d", "data", "--conf", "spark.x"], 2, "--conf spark.x is no setting of Spark's, such as"),
+        (
+            ["run", "folds.py", "-d", "data", "--master", "spark://127.0.0.1:1"],
+            1,
+            "no Spark master answers at 127.0.0.1:1: ",
+        ),
+        (
+            ["run", "folds.py", "-d", "data", "--master", "sc://127.0.0.1:1"],
+            1,
+            "folds need a classic Spark session, and",
+        ),
         (["run", "folds.py", "-d", "nowhere"], 3, "there is no log in nowhere; name the directory that holds its cat"),
         (["run", "folds.py", "-b", "127.0.0.1:1"], 4, "no answer from the Kafka cluster at 127.0.0.1:1"),
         (["status", "-f", "none.py", "-d", "data"], 2, "there is no file none.py"),

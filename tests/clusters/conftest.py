@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 from clusters.apache_kafka import ApacheKafka, SaslSsl
+from clusters.both_sides import BothSides
+from clusters.kafka_tools import ToolDesk
 from clusters.maven import JarsUnavailable
 
 from client.localhost_certificate import PEM
+from foldlog.testing import KafkaBroker
 
 HERE = Path(__file__).parent
 
-QUICK_CLEANER = {"log.cleaner.backoff.ms": 100, "log.cleaner.dedupe.buffer.size": 8 << 20}
-"""It looks for work every 100 ms instead of every 15 s; of the 128 MB that it would take, half of a small heap, it
-needs next to nothing."""
-
 SHORT_LOGINS = {"listener.name.sasl_ssl.scram-sha-256.connections.max.reauth.ms": 1000}
 """Who comes with SCRAM-SHA-256 has to log in again after a second; with the other mechanisms, never."""
+
+EAGER_CLEANER = {"log.cleaner.backoff.ms": 200}
+"""Compacted topics are looked at every so often; 15 s apart in Kafka."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,9 +36,8 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKaf
     pem = directory / "broker.pem"
     pem.write_text(PEM, encoding="utf-8")
     try:
-        with ApacheKafka.launch(
-            directory, properties={**SHORT_LOGINS, **QUICK_CLEANER}, sasl_ssl=SaslSsl(pem)
-        ) as kafka:
+        settings = {**SHORT_LOGINS, **EAGER_CLEANER}
+        with ApacheKafka.launch(directory, properties=settings, sasl_ssl=SaslSsl(pem)) as kafka:
             yield kafka
     except JarsUnavailable as missing:
         pytest.skip(str(missing))
@@ -50,3 +51,22 @@ def kafka_trio(tmp_path: Path) -> Iterator[ApacheKafka]:
             yield kafka
     except JarsUnavailable as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def tool_desk() -> Iterator[ToolDesk]:
+    """Kafka's own tools, in one JVM for all tests of a process."""
+    try:
+        with ToolDesk() as desk:
+            yield desk
+    except JarsUnavailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def both_sides(
+    tool_desk: ToolDesk, apache_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BothSides]:
+    """Our broker with its files in a directory, and Apache Kafka, for the same commands."""
+    with KafkaBroker.launch(path=tmp_path_factory.mktemp("ours")) as broker:
+        yield BothSides(tool_desk, broker, apache_kafka.bootstrap)

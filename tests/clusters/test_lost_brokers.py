@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pyarrow as pa
 import pytest
@@ -23,6 +23,9 @@ from foldlog.client.cluster_requests import coordinator
 
 _numbers = itertools.count()
 
+PATIENT = {**IN_A_HURRY, "default.api.timeout.ms": 120_000}
+"""How long an election takes on a machine with other work is not what is tested."""
+
 
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
@@ -35,7 +38,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
 
 @pytest.fixture
 def log(trio: ApacheKafka) -> Iterator[foldlog.KafkaLog]:
-    with foldlog.connect(trio.url, properties=IN_A_HURRY) as connected:
+    with foldlog.connect(trio.url, properties=PATIENT) as connected:
         yield connected
 
 
@@ -77,7 +80,7 @@ def test_a_topic_can_be_used_the_moment_it_is_made_grown_or_altered_by_anybody(
     """Each broker is asked by a client that knows no other: none has yet to hear of a change that was answered."""
     others = [foldlog.connect(f"kafka://{node.address}") for node in trio.brokers]
     try:
-        for number in range(10):
+        for number in range(3):
             name = f"{topic}-{number}"
             log.create_topic(name, partitions=3)
             for partition, other in enumerate(others):
@@ -103,8 +106,8 @@ def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: f
 
     The calls are made side by side, so that each finds the loss by itself and not what another has learned of it.
     """
-    log.create_topic(topic, partitions=3)
-    for number in range(3):
+    log.create_topic(topic, partitions=4)  # the last is for deleting from
+    for number in range(4):
         log.append(topic, str(number), partition=number)
     group = f"group-of-{topic}"
     log.reset_group(group, {(topic, number): 1 for number in range(3)})
@@ -112,7 +115,7 @@ def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: f
     table = pa.table({"value": [b"from a table"], "partition": pa.array([0], pa.int32())})
     calls: dict[str, tuple[Callable[[foldlog.KafkaLog], object], object]] = {
         "topics": (lambda one: topic in one.topics(), True),
-        "topic": (lambda one: one.topic(topic).partition_count, 3),
+        "topic": (lambda one: one.topic(topic).partition_count, 4),
         "topic_config": (lambda one: one.topic_config(topic)["min.insync.replicas"].value, "2"),
         "offsets": (lambda one: one.offsets(topic)[1], (0, 1)),
         "offsets_at": (lambda one: one.offsets_at(topic, 0)[2], 0),
@@ -129,14 +132,14 @@ def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: f
         "move_group": (lambda one: one.move_group(f"{group}-2", {(topic, 0): 1}, evict=True), None),
         "delete_offsets": (lambda one: one.delete_offsets(f"{group}-2", [(topic, 0)]), None),
         "alter_topic": (lambda one: one.alter_topic(topic, {"retention.ms": -1}).name, topic),
-        "delete_records": (lambda one: one.delete_records(topic, {2: 1}), {2: 1}),
+        "delete_records": (lambda one: one.delete_records(topic, {3: 1}), {3: 1}),
     }
-    logs = {name: foldlog.connect(trio.url) for name in calls}
+    logs = {name: foldlog.connect(trio.url, properties=PATIENT) for name in calls}
+    for one in logs.values():
+        one.offsets(topic)  # whoever has asked before knows who led
+    killed = leader_of(trio, topic)
+    killed.kill()
     try:
-        for one in logs.values():
-            one.offsets(topic)  # whoever has asked before knows who led
-        killed = leader_of(trio, topic)
-        killed.kill()
         with ThreadPoolExecutor(len(calls)) as pool:
             asked = {name: pool.submit(call, logs[name]) for name, (call, _) in calls.items()}
             answers = {name: future.result() for name, future in asked.items()}
@@ -147,7 +150,7 @@ def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: f
         back(trio, killed)
 
 
-def test_a_producer_and_a_group_go_on_while_leader_and_coordinator_die(
+def test_a_producer_a_tail_and_a_group_go_on_while_leader_and_coordinator_die(
     trio: ApacheKafka, log: foldlog.KafkaLog, topic: str
 ) -> None:
     """First the broker that leads the partition, then the one that looks after the group: each record comes once, and
@@ -162,6 +165,7 @@ def test_a_producer_and_a_group_go_on_while_leader_and_coordinator_die(
         lambda: coordinator_of(trio, group),
     ]
     with (
+        closing(log.read(topic, follow=True, timeout_ms=WAIT_MS)) as tail,
         log.producer() as producer,
         log.consumer([topic], group, auto_offset_reset="earliest", auto_commit=False) as consumer,
     ):
@@ -172,6 +176,7 @@ def test_a_producer_and_a_group_go_on_while_leader_and_coordinator_die(
                 killed.kill()
             sent += [producer.send(topic, value) for value in expected[start + 50 : start + 100]]
             assert [one.result(WAIT_MS / 1000).offset for one in sent] == list(range(start, start + 100))
+            assert [next(tail).value for _ in sent] == expected[start : start + 100]
             seen += [record.value for record in polled(consumer, 100)]
             consumer.commit()
             assert log.committed(group)[foldlog.TopicPartition(topic, 0)].offset == start + 100
@@ -179,18 +184,3 @@ def test_a_producer_and_a_group_go_on_while_leader_and_coordinator_die(
                 back(trio, killed)
     assert seen == expected
     assert [record.value for record in log.read(topic)] == expected
-
-
-def test_a_tail_goes_on_when_the_leader_dies(trio: ApacheKafka, log: foldlog.KafkaLog, topic: str) -> None:
-    log.create_topic(topic)
-    log.append(topic, "before")
-    tail = log.read(topic, follow=True, timeout_ms=WAIT_MS)
-    assert next(tail).value == b"before"
-    killed = leader_of(trio, topic)
-    killed.kill()
-    try:
-        log.append(topic, "after")
-        assert next(tail).value == b"after"
-    finally:
-        tail.close()
-        back(trio, killed)

@@ -115,8 +115,11 @@ def test_our_client_writes_and_reads_with_each_mechanism(
 def test_a_password_that_saslprep_would_change_is_the_one_that_kafkas_tools_have_set(
     apache_kafka: ApacheKafka, known: dict[str, str]
 ) -> None:
-    """Neither Kafka's tools nor its brokers prepare a password: one with a ligature and a no-break space is itself."""
-    user, password = "jürgen=a", "\ufb01ve\u00a0K\u00f6ln"
+    """Neither Kafka's tools nor its brokers prepare a password: one with a ligature and a no-break space is itself.
+
+    A name is ASCII for them, and '=' and ',' in it are written otherwise on the wire.
+    """
+    user, password = "jurgen=a,b", "\ufb01ve\u00a0K\u00f6ln"
     command = tool_command(
         "kafka-configs", "--bootstrap-server", apache_kafka.bootstrap, "--alter", "--entity-type", "users",
         "--entity-name", user, "--add-config", f"SCRAM-SHA-256=[iterations=8192,password={password}]",

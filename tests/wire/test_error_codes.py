@@ -51,6 +51,7 @@ NEVER_ANSWERED = {
     errors.RefusedByBroker,
     errors.AddressUnavailable,
     errors.MissingDependency,
+    errors.AuthenticationFailed,
     errors.BrokerUnreachable,
 }
 """What carries a code of its own, and what happens before there is anybody to answer."""

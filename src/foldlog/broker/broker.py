@@ -19,6 +19,8 @@ from foldlog.broker.data_directory import address_text, cannot_open, check_path
 from foldlog.broker.group_calls import GroupCalls
 from foldlog.broker.group_messages import GroupSettings
 from foldlog.broker.group_store import GroupStore
+from foldlog.broker.kafka_directory import find_kafka
+from foldlog.broker.kafka_storage import READ_UNCOMMITTED, KafkaStorage, check_isolation_level
 from foldlog.broker.maintenance import Job, plan_compaction, plan_retention
 from foldlog.broker.open_partitions import AnyPartition
 from foldlog.broker.overview import PartitionOverview, overview
@@ -101,18 +103,21 @@ class Broker(GroupCalls):
         group_settings: GroupSettings | None = None,
         offsets_retention_ms: int = limits.OFFSETS_RETENTION_MS,
         offset_metadata_bytes_max: int = limits.OFFSET_METADATA_BYTES_MAX,
+        isolation_level: str = READ_UNCOMMITTED,
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 
         With mode "w" it is made if it is not there; DirectoryLocked names the pid of another writer. `background`
         false: retention, compaction and the like run only on request and by `run_due`. `topic_defaults` are topic
         settings for topics that do not set them; they are not stored, so the next writer brings its own.
+        `isolation_level` is Kafka's, and matters in a directory that Kafka wrote: only there are transactions.
         """
         if mode not in ("r", "w"):
             raise InvalidArgument(
                 f"mode={brief_repr(mode)} is not allowed; it is 'w' to write and read, or 'r' to only read"
             )
         check_path(path)
+        check_isolation_level(isolation_level)
         if type(background) is not bool:
             raise InvalidArgument(f"background={brief_repr(background)} is neither True nor False")
         if clock is not None and not (hasattr(clock, "now_ms") and hasattr(clock, "monotonic_ms")):
@@ -134,7 +139,12 @@ class Broker(GroupCalls):
             if mode == "w":
                 storage = WrittenStorage(files, path, clock, defaults)
             else:
-                storage = FollowedStorage(files, path, clock)
+                kafka = find_kafka(files, path)
+                storage = (
+                    FollowedStorage(files, path, clock)
+                    if kafka is None
+                    else KafkaStorage(files, kafka, clock, isolation_level)
+                )
         except OSError as error:
             raise cannot_open(path, mode, error) from error
         offsets = CommittedOffsets(offset_metadata_bytes_max, offsets_retention_ms)
@@ -278,7 +288,7 @@ class Broker(GroupCalls):
         partition = self.partition(topic, number)
         if isinstance(partition, Partition):
             return partition
-        raise ReadOnly(f"the log in {self.path} was opened with mode='r'; append in the process that writes it")
+        raise ReadOnly(f"nothing can be appended to the log in {self.path}: {self._storage.how_to_write}")
 
     def look_again(self) -> None:
         """With mode "r": take in what the writer has changed, now rather than a moment later."""
@@ -388,7 +398,7 @@ class Broker(GroupCalls):
     def _writable(self) -> WrittenStorage:
         self._refuse_unusable()
         if self._written is None:
-            raise ReadOnly(f"the log in {self.path} was opened with mode='r'; open it with mode='w' to change it")
+            raise ReadOnly(f"the log in {self.path} cannot be changed: {self._storage.how_to_write}")
         return self._written
 
     def _refuse_unusable(self) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -31,6 +31,9 @@ from foldlog.errors import CorruptLog, FoldlogError
 from foldlog.files.base import Files, read_file, replace_file
 
 CATALOG_NAME: Final = "catalog.json"
+ABSENT: Final = -1
+"""The slot of a partition that is not here: of Kafka's topics other brokers, and other directories, hold some."""
+
 VERSION: Final = 1
 
 # 'foldlog check --cut-out' needs the catalog itself, so it is no way out here.
@@ -65,6 +68,11 @@ class Topic:
     @property
     def partition_count(self) -> int:
         return len(self.slots)
+
+    @property
+    def held_partitions(self) -> Sequence[int]:
+        """The numbers of those that are in this directory: all, unless it is one of Kafka's."""
+        return [number for number, slot in enumerate(self.slots) if slot != ABSENT]
 
     def growths_text(self) -> str:
         """As the catalog has them, and as clients are told: JSON."""

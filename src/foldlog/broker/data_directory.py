@@ -9,6 +9,7 @@ from typing import Final
 
 from foldlog.broker import catalog as catalogs
 from foldlog.broker.catalog import CATALOG_NAME, Catalog
+from foldlog.broker.kafka_directory import refuse_kafka
 from foldlog.broker.topic_directories import Settlement, TopicDirectories, plan_settlement
 from foldlog.broker.topic_names import is_partition_directory
 from foldlog.errors import InvalidArgument, LogNotFound, MissingCatalog, StorageError, brief_repr
@@ -33,6 +34,7 @@ class OpenedDirectory:
 
 def open_for_writing(files: Files, path: str) -> OpenedDirectory:
     """Become the writer; make the directory and its first catalog if there are none. Durable on return."""
+    refuse_kafka(files, path)
     try:
         _make_directory(files, path)
         lock = files.lock(f"{path}/{LOCK_NAME}")

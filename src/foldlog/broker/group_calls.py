@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition, check_offsets
-from foldlog.broker.group_messages import GroupDescription, GroupListing, MemberIdentity
+from foldlog.broker.group_messages import GroupDescription, GroupListing, MemberDescription, MemberIdentity
 from foldlog.broker.group_store import Acknowledged, GroupStore
 from foldlog.broker.groups import GroupCoordinator
 from foldlog.broker.offsets_format import CommittedOffset
+from foldlog.errors import FoldlogError
 
 
 class GroupCalls(ABC):
@@ -111,11 +112,44 @@ class GroupCalls(ABC):
         self._refuse_unusable()
         return self._groups.describe_group(group)
 
-    def evict_members(self, group: str) -> None:
+    def evict_members(self, group: str) -> tuple[MemberDescription, ...]:
         """Have everybody leave who is in the group now, as Kafka's admin client removes members. They may come back."""
         with self.coordinator() as coordinator:
             members = coordinator.describe(group).members
-            coordinator.leave(group, [MemberIdentity(one.member_id, one.group_instance_id) for one in members])
+            if members:
+                coordinator.leave(group, [MemberIdentity(one.member_id, one.group_instance_id) for one in members])
+        return members
+
+    def move_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        evict: bool = False,
+        on_evicted: Callable[[tuple[MemberDescription, ...]], None] = lambda members: None,
+    ) -> None:
+        """Commit as nobody's member; with `evict`, members are sent away first, and none comes back in between.
+
+        Durable on return. A GroupError where the group has members, or with `evict` waits for some: those who were sent
+        away are gone all the same, and `on_evicted` has heard of them.
+        """
+        self._writable()
+        check_offsets(offsets)
+        done = threading.Event()
+        failures: list[FoldlogError] = []
+
+        def acknowledged(error: FoldlogError | None) -> None:
+            if error is not None:
+                failures.append(error)
+            done.set()
+
+        with self.group_lock:
+            if evict:
+                on_evicted(self.evict_members(group))
+            self.begin_commit_offsets(group, offsets, acknowledged)
+        done.wait()  # not under the lock: a sync takes long, and others commit meanwhile
+        if failures:
+            raise failures[0].with_traceback(None)
 
     def delete_group(self, group: str) -> None:
         """Forget a group without members, and its offsets. Durable on return; UnknownGroup, GroupNotEmpty."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -50,6 +50,10 @@ class OffsetsHome(Protocol):
 
     def offsets_partition_count(self) -> int:
         """Partitions of `__consumer_offsets`; 0 while there is no such topic."""
+        ...
+
+    def offsets_partition_numbers(self) -> Sequence[int]:
+        """Those that can be read."""
         ...
 
     def offsets_partition(self, number: int) -> Partition | PartitionReader: ...
@@ -306,7 +310,7 @@ class GroupStore:
             raise LogClosed("the log is closed; open it again")
         if self._loaded and self._writer is not None:
             return
-        records = (record for number in range(self._home.offsets_partition_count()) for record in self._read(number))
+        records = (record for number in self._home.offsets_partition_numbers() for record in self._read(number))
         for skipped in load_records(records, self._offsets, self._coordinator):
             self._home.report("loading groups", skipped)
         self._loaded = True

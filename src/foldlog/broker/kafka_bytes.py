@@ -43,6 +43,12 @@ class BytesReader:
         self._at = start + count
         return self._data[start : self._at]
 
+    def int8(self) -> int:
+        return int.from_bytes(self._take(1, "an int8"), "big", signed=True)
+
+    def uuid(self) -> bytes:
+        return self._take(16, "a UUID")
+
     def int16(self) -> int:
         value: int = _INT16.unpack(self._take(2, "an int16"))[0]
         return value

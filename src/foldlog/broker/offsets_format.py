@@ -24,6 +24,7 @@ from foldlog.errors import CorruptGroupRecord, MalformedBytes
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
+KEY_VERSION_BYTES = 2
 OFFSET_VALUE_VERSION = 3
 GROUP_VALUE_VERSION = 3
 VALUE_VERSION_MAX = 4
@@ -120,6 +121,15 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey:
     if isinstance(decoded, OffsetKey) and decoded.partition < 0:
         raise CorruptGroupRecord(key, f"partition {decoded.partition} cannot exist")
     return decoded
+
+
+def is_newer_group_key(key: bytes) -> bool:
+    """Whether it is of a group of Kafka 4's newer protocols (consumer, share, streams), which has records of its own.
+
+    >>> is_newer_group_key(bytes([0, 3])), is_newer_group_key(encode_group_key("fraud"))
+    (True, False)
+    """
+    return len(key) >= KEY_VERSION_BYTES and int.from_bytes(key[:KEY_VERSION_BYTES], "big") > GROUP_KEY_VERSION
 
 
 def encode_offset_value(value: CommittedOffset) -> bytes:

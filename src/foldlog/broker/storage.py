@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final
 
 from foldlog.broker.catalog import Catalog, Topic
 from foldlog.broker.catalog_follower import CatalogFollower
@@ -43,6 +43,8 @@ OFFSETS_TOPIC_PARTITIONS: Final = 1
 
 class Storage(ABC):
     """What reading needs of a data directory. Any thread."""
+
+    how_to_write: ClassVar = "it was opened with mode='r': open it with mode='w' to change it"
 
     def __init__(self, files: Files, path: str) -> None:
         self.files = files
@@ -89,6 +91,10 @@ class Storage(ABC):
     def offsets_partition_count(self) -> int:
         topic = self.catalog().topics.get(OFFSETS_TOPIC)
         return 0 if topic is None else topic.partition_count
+
+    def offsets_partition_numbers(self) -> Sequence[int]:
+        """Those of its partitions that can be read."""
+        return range(self.offsets_partition_count())
 
     def offsets_partition(self, number: int) -> AnyPartition:
         return self.partitions.get((OFFSETS_TOPIC, number)) or self.partition(OFFSETS_TOPIC, number)

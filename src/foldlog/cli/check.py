@@ -133,7 +133,10 @@ def _verify(targets: Targets, report: Report, jobs: int) -> Iterator[str]:
 def _look(files: Files, target: Target, checkpoint: Checkpoint | None, each: ForEach) -> Finding:
     try:
         if target.topic is None:
-            return Finding(target.name, inspect_alone(files, target.directory, only=target.only, each=each))
+            return Finding(
+                target.name,
+                inspect_alone(files, target.directory, only=target.only, log_start=target.log_start, each=each),
+            )
         interval_bytes = target.topic.config.log.index_interval_bytes
         if checkpoint is None:
             found = inspect(files, target.directory, None, index_interval_bytes=interval_bytes, each=each)
@@ -168,6 +171,11 @@ Change = Callable[[Files, Target, Checkpoint], Finding]
 
 def _change(files: Files, targets: Targets, report: Report, change: Change) -> Iterator[str]:
     """Go through every partition as the directory's writer."""
+    if targets.is_kafkas:
+        raise InvalidArgument(
+            f"{targets.path} is Apache Kafka's and can only be looked at: Kafka makes its indexes and snapshots anew"
+            " when it starts, and a damaged replica is fetched again from another"
+        )
     if targets.catalog is None:
         raise InvalidArgument(
             f"{targets.path} stands alone and can only be looked at;"

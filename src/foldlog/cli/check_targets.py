@@ -10,13 +10,11 @@ from typing import Final
 
 from foldlog.broker.catalog import CATALOG_NAME, Catalog, Topic
 from foldlog.broker.data_directory import open_for_reading
+from foldlog.broker.kafka_directory import KAFKA_PROPERTIES, KafkaDirectory, partition_label, read_log_starts
 from foldlog.broker.topic_names import is_partition_directory, partition_directory
-from foldlog.errors import InvalidArgument, LogNotFound, UnknownTopic
+from foldlog.errors import InvalidArgument, LogNotFound, MalformedBytes, UnknownTopic
 from foldlog.files.base import Entry, Files
 from foldlog.log.layout import read_layout
-
-KAFKA_PROPERTIES: Final = "meta.properties"
-"""Kafka puts it into every directory that holds its partitions."""
 
 _SEGMENT: Final = re.compile(r"(?P<base>\d{20})\.log")
 
@@ -30,6 +28,7 @@ class Target:
     topic: Topic | None = None
     number: int = 0
     only: int | None = None
+    log_start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,7 @@ class Targets:
     catalog: Catalog | None
     chosen: tuple[Target, ...]
     is_all: bool = False
+    is_kafkas: bool = False
 
 
 def find_targets(files: Files, path: str, topic: str | None) -> Targets:
@@ -55,8 +55,7 @@ def find_targets(files: Files, path: str, topic: str | None) -> Targets:
             wanted = [(name, number) for name, number in found if topic in (None, name)]
             if topic is not None and not wanted:
                 raise UnknownTopic(topic, sorted({name for name, _ in found}))
-            directories = [partition_directory(name, number) for name, number in wanted]
-            return Targets(path, None, tuple(Target(name, f"{path}/{name}") for name in directories))
+            return _of_kafka(files, path, wanted)
     try:
         catalog = open_for_reading(files, path)
     except LogNotFound:
@@ -66,6 +65,22 @@ def find_targets(files: Files, path: str, topic: str | None) -> Targets:
     topics = [catalog.topics[name] for name in sorted(catalog.topics) if topic in (None, name)]
     chosen = tuple(_of(path, one, number) for one in topics for number in range(one.partition_count))
     return Targets(path, catalog, chosen, is_all=topic is None)
+
+
+def _of_kafka(files: Files, path: str, wanted: Iterable[tuple[str, int]]) -> Targets:
+    starts = _log_starts(files, KafkaDirectory(path))
+    chosen = []
+    for topic, number in wanted:
+        name = partition_directory(topic, number)
+        chosen.append(Target(name, f"{path}/{name}", log_start=starts.get((topic, number), 0)))
+    return Targets(path, None, tuple(chosen), is_kafkas=True)
+
+
+def _log_starts(files: Files, kafka: KafkaDirectory) -> dict[tuple[str, int], int]:
+    try:
+        return read_log_starts(files, kafka)
+    except MalformedBytes:
+        return {}  # Kafka makes it anew; what is there is verified all the same
 
 
 def partitions_in(entries: Iterable[Entry]) -> list[tuple[str, int]]:
@@ -101,4 +116,6 @@ def _partition(files: Files, path: str, topic: str | None) -> Targets:
             for number in range(known.partition_count):
                 if partition_directory(known.name, number) == name:
                     return Targets(around, catalog, (_of(around, known, number),))
-    return Targets(path, None, (Target(path, path),))
+    label = partition_label(name)
+    start = 0 if label is None else _log_starts(files, KafkaDirectory(path, label)).get(label, 0)
+    return Targets(path, None, (Target(path, path, log_start=start),))

@@ -7,7 +7,7 @@ No error shows a value: it may be a password, or a part of one.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -53,10 +53,9 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, str]:
     return given
 
 
-def refuse_properties(assignments: Sequence[str] | None) -> None:
-    """For a directory, which has no use for them."""
-    if assignments:
-        name = assignments[0].partition("=")[0]
+def refuse_properties(names: Iterable[str]) -> None:
+    """For a directory, which has no use for them. Their values are not repeated: one may be a password."""
+    for name in names:
         raise InvalidArgument(f"-X {name} is for clients of a broker; say -b HOST:PORT, or leave it out")
 
 

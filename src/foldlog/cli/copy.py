@@ -16,7 +16,7 @@ from foldlog.cli.confirmation import add_dry_run_option
 from foldlog.cli.copy_report import Report, report_plan, show_report
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.output import remark
-from foldlog.cli.places import SCHEME, open_named
+from foldlog.cli.places import ISOLATION_LEVEL, SCHEME, is_kafkas, open_named
 from foldlog.cli.progress_bar import ProgressBar
 from foldlog.cli.tables import add_format_option
 from foldlog.client.copying import Copying, Pair
@@ -197,7 +197,9 @@ def open_log(place: str, properties: Mapping[str, str], *, write: bool, make: bo
         with open_named(None, place, properties, write=write) as log:
             yield log
     else:
-        with open_named(place, None, write=write, make=make and write) as log:
+        # What is copied stands in the copy for good: of a directory that Kafka wrote, only what was committed.
+        properties = {ISOLATION_LEVEL: "read_committed"} if is_kafkas(place) and not write else {}
+        with open_named(place, None, properties, write=write, make=make and write) as log:
             yield log
 
 

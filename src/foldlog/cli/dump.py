@@ -7,14 +7,16 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from foldlog.broker.catalog import CATALOG_NAME
 from foldlog.broker.data_directory import CHECKPOINT_NAME
-from foldlog.broker.topic_names import partition_directory
+from foldlog.broker.topic_names import OFFSETS_TOPIC, partition_directory
 from foldlog.cli import dump_hints as hints
 from foldlog.cli.check_targets import partitions_in
 from foldlog.cli.dump_items import Item, Items
+from foldlog.cli.dump_kafka import KAFKA_NAMES, QUORUM_NAME, items_of_kafkas, transaction_items
 from foldlog.cli.dump_segment import SegmentDump, Wanted
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.output import naming_output, say
@@ -27,18 +29,21 @@ from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.layout import METADATA_NAME
 from foldlog.log.salvage import UNKNOWN_END
 from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX
+from foldlog.log.transactions import TRANSACTION_INDEX_SUFFIX
 
 DESCRIPTION: Final = """\
 Shows what is in the files of a log, as it is on disk: the batches of segments and, with --records, their records; and
 the entries of indexes, producer snapshots, leader epochs, the checkpoint and the catalog. What Apache Kafka wrote is
-read as well. Damaged bytes are reported in their place, and the dump goes on behind them; the exit code is 1 then.
+read as well, with the files that only it has: aborted transactions, offsets of partitions, snapshots of metadata.
+Damaged bytes are reported in their place, and the dump goes on behind them; the exit code is 1 then.
 
 PATH is a file, the directory of a partition, or that of a log. Of a directory the segments are shown, with --all the
 other files, too. It takes no lock: the last batch of a segment that is being written may look cut off."""
 
 _STEM: Final = re.compile(r"(?P<base>\d{20})(?P<kind>\..*)")
 _RANGE: Final = re.compile(r"(?P<start>\d*)(?P<colon>:?)(?P<stop>\d*)")
-_BATCHES: Final = re.compile(r"\.log(\.cleaned|\.swap|\.\d+(-\d+)?\.cut)?")
+_BATCHES: Final = re.compile(r"\.log(\.cleaned|\.swap|\.\d+(-\d+)?\.cut|\.deleted)?")
+_METADATA_SNAPSHOT: Final = re.compile(r"\d{20}-\d{10}\.checkpoint|bootstrap\.checkpoint")
 _SMALL_NAMES: Final = (EPOCHS_NAME, METADATA_NAME)
 
 
@@ -119,7 +124,7 @@ def _all_files(files: Files, arguments: argparse.Namespace) -> Iterator[str]:
             inside = sorted(entry.name for entry in files.entries(f"{path}/{name}"))
             yield from _of_partition(f"{path}/{name}", inside, start, stop, everything=arguments.all)
         if arguments.all:
-            yield from (f"{path}/{name}" for name in (CHECKPOINT_NAME, CATALOG_NAME) if name in names)
+            yield from (f"{path}/{name}" for name in (CHECKPOINT_NAME, CATALOG_NAME, *KAFKA_NAMES) if name in names)
 
 
 def _chosen(files: Files, path: str, arguments: argparse.Namespace) -> list[str]:
@@ -147,10 +152,16 @@ def _of_partition(path: str, names: list[str], start: int, stop: int, *, everyth
         following = bases[at + 1] if at + 1 < len(bases) else UNKNOWN_END
         if base >= stop or following <= start:
             continue
-        kinds = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX) if everything else (LOG_SUFFIX,)
+        beside = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+        kinds = (LOG_SUFFIX, *beside) if everything else (LOG_SUFFIX,)
         yield from (f"{path}/{base:020d}{kind}" for kind in kinds if f"{base:020d}{kind}" in names)
     if everything:
-        yield from (f"{path}/{name}" for name in names if name.endswith(SNAPSHOT_SUFFIX) or name in _SMALL_NAMES)
+        others = (*_SMALL_NAMES, QUORUM_NAME)
+        yield from (
+            f"{path}/{name}"
+            for name in names
+            if name.endswith(SNAPSHOT_SUFFIX) or name in others or _METADATA_SNAPSHOT.fullmatch(name)
+        )
 
 
 # What is in one
@@ -160,9 +171,11 @@ def is_shown(path: str) -> bool:
     """Whether a file of that name can be shown."""
     name = os.path.basename(path)
     match = _STEM.fullmatch(name)
+    if _METADATA_SNAPSHOT.fullmatch(name):
+        return True
     if match is None:
-        return name in (*_SMALL_NAMES, CHECKPOINT_NAME, CATALOG_NAME)
-    kinds = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+        return name in (*_SMALL_NAMES, CHECKPOINT_NAME, CATALOG_NAME, *KAFKA_NAMES)
+    kinds = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX)
     return match["kind"] in kinds or _BATCHES.fullmatch(match["kind"]) is not None
 
 
@@ -170,19 +183,31 @@ def items_of(files: Files, path: str, wanted: Wanted) -> Items:
     """What a file holds, by its name."""
     name = os.path.basename(path)
     match = _STEM.fullmatch(name)
-    if match is not None and _BATCHES.fullmatch(match["kind"]):
-        return _segment_items(files, path, int(match["base"]), wanted)
-    if match is not None and match["kind"] == INDEX_SUFFIX:
-        return hints.index_items(read_file(files, path), int(match["base"]), wanted)
-    if match is not None and match["kind"] == TIME_INDEX_SUFFIX:
-        return hints.time_index_items(read_file(files, path), int(match["base"]), wanted)
+    if _METADATA_SNAPSHOT.fullmatch(name):
+        return _segment_items(files, path, 0, wanted)
     if match is not None:
-        return hints.snapshot_items(read_file(files, path))
+        return _numbered_items(files, path, int(match["base"]), match["kind"], wanted)
+    if name in KAFKA_NAMES:
+        return items_of_kafkas(name, read_file(files, path))
     if name == EPOCHS_NAME:
         return hints.epoch_items(files, path)
     if name == METADATA_NAME:
         return hints.metadata_items(read_file(files, path))
     return hints.checkpoint_items(files, path) if name == CHECKPOINT_NAME else hints.catalog_items(files, path)
+
+
+def _numbered_items(files: Files, path: str, base_offset: int, kind: str, wanted: Wanted) -> Items:
+    """Of a file whose name begins with an offset."""
+    if kind == INDEX_SUFFIX:
+        return hints.index_items(read_file(files, path), base_offset, wanted)
+    if kind == TIME_INDEX_SUFFIX:
+        return hints.time_index_items(read_file(files, path), base_offset, wanted)
+    if kind == TRANSACTION_INDEX_SUFFIX:
+        return transaction_items(read_file(files, path))
+    if kind == SNAPSHOT_SUFFIX:
+        return hints.snapshot_items(read_file(files, path))
+    topic = os.path.basename(os.path.dirname(os.path.abspath(path))).rpartition("-")[0]
+    return _segment_items(files, path, base_offset, replace(wanted, are_groups=topic == OFFSETS_TOPIC))
 
 
 def _segment_items(files: Files, path: str, base_offset: int, wanted: Wanted) -> Items:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
 from foldlog.cli.dump_items import TEXT_MAX, Item, Items, bytes_fields, bytes_text, damage, time_text
+from foldlog.cli.dump_kafka import CONTROL_KINDS, group_item
 from foldlog.cli.wording import counted
 from foldlog.errors import FoldlogError
 from foldlog.files.base import File
-from foldlog.limits import DECOMPRESSED_BYTES_MAX, READ_CHUNK_BYTES
+from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.salvage import UNKNOWN_END, Bounds, Piece, Salvage
-from foldlog.records import batch as fmt
+from foldlog.log.segment_scan import is_room
+from foldlog.log.transactions import markers_of
 from foldlog.records.batch import Compression, TimestampType
 from foldlog.records.loops import BatchHeader, Record, decode, walk
-from foldlog.records.pure.reading import batches_in, open_body, parse_records
-from foldlog.records.pure.reading import field as record_field
-
-_CONTROL_NAMES: Final = {fmt.CONTROL_ABORT: "abort", fmt.CONTROL_COMMIT: "commit"}
-_CONTROL_TYPE_AT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +26,7 @@ class Wanted:
     stop: int = UNKNOWN_END
     records: bool = False
     is_wide: bool = False
+    are_groups: bool = False  # it is `__consumer_offsets`, so what a record says is told
 
 
 @dataclass(slots=True)
@@ -60,6 +57,10 @@ class SegmentDump:
                 expected = found.headers[-1].next_offset
             elif not found.problem and chunk_bytes < found.needed_bytes <= end - position:
                 chunk_bytes = found.needed_bytes
+            elif is_room(self.log, position, end):
+                room = end - position
+                yield Item("room", f"  @{position}  {counted(room, 'byte')} of room for more", {"size_bytes": room})
+                return
             else:
                 reason = found.problem or "it is cut off by the end of the file"
                 piece = self._piece_at(position, end, expected, reason)
@@ -102,6 +103,9 @@ class SegmentDump:
         found, _ = decode(batch, "", 0, start_offset=self.wanted.start, end_offset=self.wanted.stop)
         for record in found:
             yield record_item(record, None if self.wanted.is_wide else TEXT_MAX)
+            said = group_item(record.offset, record.key, record.value) if self.wanted.are_groups else None
+            if said is not None:
+                yield said
 
 
 def batch_item(header: BatchHeader, position: int) -> Item:
@@ -160,16 +164,12 @@ def record_item(record: Record, most: int | None) -> Item:
 
 
 def _control(batch: memoryview, header: BatchHeader) -> Iterator[Item]:
-    """Markers that no reader gets to see: the end of a transaction."""
-    inner = next(batches_in(batch))
-    body = open_body(batch, inner, DECOMPRESSED_BYTES_MAX)
-    for parsed in parse_records(body, inner):
-        key = record_field(body.data, parsed.key_at, parsed.key_bytes) or b""
-        kind = int.from_bytes(key[_CONTROL_TYPE_AT : _CONTROL_TYPE_AT + 2], "big")
-        name = _CONTROL_NAMES.get(kind, f"control type {kind}")
-        offset = header.base_offset + parsed.offset_delta
-        yield Item(
-            "control",
-            f"    offset {offset}  {time_text(header.base_timestamp + parsed.timestamp_delta)}  {name}",
-            {"offset": offset, "type": name},
-        )
+    """Markers that no reader gets to see: the end of a transaction, and what Kafka's quorum writes for itself."""
+    for marker in markers_of(batch, header):
+        name = CONTROL_KINDS.get(marker.kind, f"control type {marker.kind}")
+        fields: dict[str, object] = {"offset": marker.offset, "timestamp": marker.timestamp_ms, "type": name}
+        text = f"    offset {marker.offset}  {time_text(marker.timestamp_ms)}  {name}"
+        if marker.coordinator_epoch is not None:
+            fields |= {"producer_id": header.producer_id, "coordinator_epoch": marker.coordinator_epoch}
+            text += f" of producer {header.producer_id}, coordinator epoch {marker.coordinator_epoch}"
+        yield Item("control", text, fields)

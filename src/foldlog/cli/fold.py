@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -132,7 +132,15 @@ def _one_fold(parser: argparse.ArgumentParser) -> None:
 
 
 def _spark_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--master", metavar="URL", help="the Spark master (default: this machine)")
+    parser.add_argument(
+        "--master", metavar="URL", help="where Spark runs, such as spark://host:7077 (default: this machine)"
+    )
+    parser.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        help="a setting of Spark's, such as spark.executor.memory=2g; may be repeated",
+    )
     parser.add_argument("--range-bytes", metavar="N", type=int, help="about how much is read at once (default: 64 MiB)")
     parser.add_argument("--spark-log", metavar="FILE", help="append what Spark itself says to this file")
 
@@ -260,6 +268,7 @@ class _UnderWay:
 
     def __init__(self, arguments: argparse.Namespace, progress: Progress, signals: StopOnSignals) -> None:
         self._arguments = arguments
+        self._settings = _spark_settings(arguments.conf or ())
         self._progress = progress
         self._signals = signals
 
@@ -282,7 +291,12 @@ class _UnderWay:
 
         log = self._arguments.spark_log
         self._progress.doing("starting Spark")
-        session = fold_session(self._arguments.master, log=Path(log) if log else None)
+        session = fold_session(
+            self._arguments.master,
+            settings=self._settings,
+            log=Path(log) if log else None,
+            tell=self._progress.note,
+        )
         self._progress.doing("Spark reads and folds the first range")
         self._signals.listen()
         return session
@@ -312,7 +326,7 @@ def _source(arguments: argparse.Namespace) -> OriginSpec:
         )
     spec = origin_spec(source)
     if spec.path is not None:
-        refuse_properties(arguments.properties)
+        refuse_properties(client_properties(arguments.properties, None))
         return spec
     return origin_spec(source, client_properties(arguments.properties, arguments.command_config))
 
@@ -330,6 +344,20 @@ def _fold(arguments: argparse.Namespace) -> Fold:
     from foldlog.spark.folds.declaration import chosen_folds
 
     return chosen_folds(_folds(arguments), [arguments.name])[0]
+
+
+def _spark_settings(given: Iterable[str]) -> dict[str, str]:
+    """
+    >>> _spark_settings(["spark.executor.memory=2g", "spark.executor.extraJavaOptions=-Da=b"])
+    {'spark.executor.memory': '2g', 'spark.executor.extraJavaOptions': '-Da=b'}
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise InvalidArgument(f"--conf {text} is no setting of Spark's, such as spark.executor.memory=2g")
+        found[name] = value
+    return found
 
 
 def _interval_s(text: str) -> float:

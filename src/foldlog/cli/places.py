@@ -1,7 +1,8 @@
 """Where the log is: -d DIR for a directory, -b HOST:PORT for a broker, and what opens either.
 
 A directory that a broker serves is reached through that broker, and one that nobody writes is opened here: nobody has
-to know which it is. Reading takes no lock, so it works beside a process that writes and does not listen, too.
+to know which it is. Reading takes no lock, so it works beside a process that writes and does not listen, too. One that
+Apache Kafka wrote is only read.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     AnyLog: TypeAlias = Log | KafkaLog
 
 SCHEME: Final = "kafka://"
+ISOLATION_LEVEL: Final = "isolation.level"
+READ_UNCOMMITTED: Final = "read_uncommitted"
+"""Kafka's default, for a cluster and for a directory that Kafka wrote alike."""
+
 _NOWHERE: Final = "say where the log is: -d DIR or -b HOST:PORT, or set FOLDLOG_DIR or FOLDLOG_BOOTSTRAP_SERVER"
 
 
@@ -44,11 +49,9 @@ def open_place(arguments: argparse.Namespace, *, write: bool, make: bool = False
     With `write`, this process becomes the writer of a directory that nobody serves. A directory without a log is
     LogNotFound, unless `make` is set, which makes one.
     """
-    properties: dict[str, str] = {}
-    if arguments.directory:
-        refuse_properties(arguments.properties)
-    else:
-        properties = client_properties(arguments.properties, arguments.command_config)
+    # A file of properties may be named once for all commands; a directory has no use for it.
+    file = None if arguments.directory else arguments.command_config
+    properties = client_properties(arguments.properties, file)
     with open_named(arguments.directory, arguments.bootstrap, properties, write=write, make=make) as log:
         yield log
 
@@ -64,7 +67,7 @@ def open_named(
 ) -> Iterator[AnyLog]:
     """The same for a place that is named otherwise: a directory or a broker, not both."""
     if directory:
-        log: AnyLog = _open_directory(directory, write, make)
+        log: AnyLog = _open_directory(directory, write, make, properties or {})
     elif bootstrap:
         url = bootstrap if bootstrap.startswith(SCHEME) else SCHEME + bootstrap
         log = foldlog.connect(url, properties=properties)
@@ -74,12 +77,27 @@ def open_named(
         yield log
 
 
-def _open_directory(path: str, write: bool, make: bool) -> Log:
+def is_kafkas(path: str) -> bool:
+    """Whether Apache Kafka wrote the directory."""
+    from foldlog.broker.kafka_directory import find_kafka
+    from foldlog.files.posix import PosixFiles
+
+    return find_kafka(PosixFiles(), path.rstrip("/") or "/") is not None
+
+
+def _open_directory(path: str, write: bool, make: bool, properties: Mapping[str, str]) -> Log:
     from foldlog.broker.catalog import CATALOG_NAME
     from foldlog.broker.data_directory import writer_of
+    from foldlog.broker.kafka_directory import find_kafka, refuse_kafka
     from foldlog.files.posix import PosixFiles
 
     plain = path.rstrip("/") or "/"
+    kafka = find_kafka(PosixFiles(), plain)
+    refuse_properties(name for name in properties if kafka is None or name != ISOLATION_LEVEL)
+    if kafka is not None:
+        if write:
+            refuse_kafka(PosixFiles(), plain)
+        return foldlog.open(plain, mode="r", isolation_level=properties.get(ISOLATION_LEVEL, READ_UNCOMMITTED))
     if not make and not os.path.exists(os.path.join(plain, CATALOG_NAME)):
         raise LogNotFound(
             f"there is no log in {plain}; name the directory that holds its catalog.json, or make one there with"

@@ -16,8 +16,20 @@ from typing import Any, Final
 PREFIX: Final = "FOLDLOG_"
 
 GENERAL: Final = frozenset(
-    f"{PREFIX}{name}"
-    for name in ("BOOTSTRAP_SERVER", "COMMAND_CONFIG", "DEBUG", "DIR", "FOLDS", "FORMAT", "PROPERTY", "SOURCE", "YES")
+    PREFIX + name
+    for name in (
+        "BOOTSTRAP_SERVER",
+        "COMMAND_CONFIG",
+        "CONF",
+        "DEBUG",
+        "DIR",
+        "FOLDS",
+        "FORMAT",
+        "MASTER",
+        "PROPERTY",
+        "SOURCE",
+        "YES",
+    )
 )
 """What people set once for all commands. A command that has no such option does not wonder about them."""
 

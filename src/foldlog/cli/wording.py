@@ -8,6 +8,7 @@ from foldlog.errors import (
     CorruptLog,
     DirectoryLocked,
     FoldlogError,
+    ForeignDirectory,
     LogNotFound,
     PartitionPoisoned,
     UnknownTopic,
@@ -31,6 +32,8 @@ def error_text(error: Exception) -> str:
         holder = f"process {error.pid}" if error.pid else "another process"
         place = f", which listens on {error.address}" if error.address else ""
         return f"{error.path} is being written by {holder}{place}; stop it, then run this again"
+    if isinstance(error, ForeignDirectory):
+        return f"{error.path} is Apache Kafka's, and only read here; make a log of your own from it with 'foldlog copy'"
     if isinstance(error, LogNotFound):
         return str(error).replace(" to read; open it with mode='w' to make one", NOT_A_LOG)
     if isinstance(error, UnknownTopic):

@@ -13,7 +13,6 @@ from foldlog.client.descriptions import ConfigEntry, GroupDescription, config_en
 from foldlog.client.lanes import writable_partition
 from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
 from foldlog.errors import IllegalGeneration, InvalidArgument, UnknownMember, brief_repr
-from foldlog.limits import EVICTION_TRIES_MAX
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.recompression import RecompressionReport
 from foldlog.records.batch import MAX_INT64
@@ -147,7 +146,7 @@ class Administration:
         {0: (0, 0), 1: (0, 1)}
         """
         found: dict[int, tuple[int, int]] = {}
-        for number in range(self._broker.topic(topic).partition_count):
+        for number in self._broker.topic(topic).held_partitions:
             log = self._broker.partition(topic, number)
             end = log.high_watermark
             found[number] = (min(log.log_start_offset, end), end)
@@ -168,7 +167,7 @@ class Administration:
                 f"timestamp_ms {brief_repr(timestamp_ms)} is not a time: an int, milliseconds since 1970, below 2**63"
             )
         found: dict[int, int | None] = {}
-        for number in range(self._broker.topic(topic).partition_count):
+        for number in self._broker.topic(topic).held_partitions:
             hit = self._broker.partition(topic, number).offset_at_time(timestamp_ms)
             found[number] = None if hit is None else hit[0]
         return found
@@ -335,15 +334,10 @@ class Administration:
         [b'1', b'2']
         """
         places = self._resolved(group, offsets)
-        for tries in range(EVICTION_TRIES_MAX + 1):
-            try:
-                self._broker.commit_offsets(group, places)
-            except (UnknownMember, IllegalGeneration) as error:
-                if not evict or tries == EVICTION_TRIES_MAX:
-                    raise not_empty(group, self.describe_group(group).members) from error
-                self._broker.evict_members(group)
-            else:
-                return
+        try:
+            self._broker.move_offsets(group, places, evict=evict)
+        except (UnknownMember, IllegalGeneration) as error:
+            raise not_empty(group, self.describe_group(group).members) from error
 
     def _resolved(
         self, group: str, offsets: Mapping[tuple[str, int], Place]

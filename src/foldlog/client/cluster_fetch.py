@@ -6,6 +6,7 @@ received into memory that is used again and again, and its records are looked at
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -75,6 +76,8 @@ class PartitionFetcher:
         max_bytes: int | None = None,
     ) -> None:
         self.offset = offset
+        self.asked_s = 0.0
+        """When the answer that is to come was asked for, by the monotonic clock."""
         self._links = links
         self._topic = topic
         self._partition = partition
@@ -94,9 +97,12 @@ class PartitionFetcher:
         """
         return self._gone_on(self._links.retried(self._attempt), before)
 
-    def try_next(self, *, before: int = 0) -> Fetched:
-        """The same once: what may pass is raised, as Passing, OSError or MalformedBytes, and can be tried again."""
-        return self._gone_on(self._attempt(), before)
+    def try_next(self, *, before: int = 0, is_late: bool = False) -> Fetched:
+        """The same once: what may pass is raised, as Passing, OSError or MalformedBytes, and can be tried again.
+
+        `is_late`: the answer has been waited for long enough.
+        """
+        return self._gone_on(self._attempt(is_late=is_late), before)
 
     def _gone_on(self, fetched: Fetched, before: int) -> Fetched:
         offset, self.offset = self.offset, fetched.next_offset
@@ -130,11 +136,11 @@ class PartitionFetcher:
         else:
             connection.close()
 
-    def _attempt(self) -> Fetched:
+    def _attempt(self, *, is_late: bool = False) -> Fetched:
         try:
             if self._asked is None or self._asked.offset != self.offset:
                 self._ask(self.offset)
-            return self._answered()
+            return self._answered(is_late=is_late)
         except BaseException:
             self._drop()
             raise
@@ -151,6 +157,7 @@ class PartitionFetcher:
         with self._links.blaming(place.address, connection):
             version = connection.version_of(FetchRequest, place.topic.version_limit(_BY_NAME))
             self._asked = _Asked(connection.next_id(), version, offset)
+            self.asked_s = time.monotonic()
             connection.send(self._request(place, offset), version, self._asked.correlation_id)
 
     def _connected(self, address: Address) -> WireConnection:
@@ -184,13 +191,13 @@ class PartitionFetcher:
 
     # --- the answer -----------------------------------------------------------------------------------------------
 
-    def _answered(self) -> Fetched:
+    def _answered(self, *, is_late: bool) -> Fetched:
         asked, connection, address = self._asked, self._connection, self._address
         if asked is None or connection is None or address is None:
             raise MalformedBytes("Fetch", "nothing was asked", 0)
         properties = self._links.properties
         with self._links.blaming(address, connection):
-            timeout_ms = properties.request_timeout_ms + properties.fetch_max_wait_ms
+            timeout_ms = 0 if is_late else properties.request_timeout_ms + properties.fetch_max_wait_ms
             frame = connection.receive(timeout_ms / 1000, self._memory)
             if response_correlation_id(frame) != asked.correlation_id:
                 raise MalformedBytes("Fetch response", "it answers another request", 0)

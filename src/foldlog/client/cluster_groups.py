@@ -13,7 +13,8 @@ from foldlog.client.cluster_patience import Passing, check_code
 from foldlog.client.cluster_requests import COMMIT_BY_NAME, coordinator
 from foldlog.client.descriptions import GroupDescription, described_group
 from foldlog.client.positions import TopicPartition
-from foldlog.errors import CoordinatorUnavailable, MalformedBytes
+from foldlog.errors import CoordinatorUnavailable, MalformedBytes, RefusedByBroker
+from foldlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from foldlog.wire.messages.describe_groups import DescribeGroupsResponse
 from foldlog.wire.messages.leave_group import LeaveGroupResponse
 from foldlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
@@ -26,7 +27,26 @@ _FETCH_BY_NAME: Final = 9
 
 def describe_group(links: ClusterLinks, group: str) -> GroupDescription:
     """UnknownGroup if the cluster knows nothing of it."""
-    return described_group(_described(links, group))
+    found = _described(links, group)
+    if found.state is group_messages.GroupState.DEAD:
+        newer = _described_by_newer_protocol(links, group)
+        if newer is not None:
+            return newer
+    return described_group(found)
+
+
+def _described_by_newer_protocol(links: ClusterLinks, group: str) -> GroupDescription | None:
+    """A group in which the brokers share out partitions (KIP-848): the older question does not know of it."""
+
+    def attempt() -> GroupDescription | None:
+        request = ConsumerGroupDescribeRequest(group_ids=[group])
+        try:
+            answer = links.call(coordinator(links, group), request, ConsumerGroupDescribeResponse)
+        except RefusedByBroker:
+            return None  # a broker without it, such as ours
+        return _unless_passing(lambda: group_questions.read_newer_description(answer, group))
+
+    return links.retried(attempt)
 
 
 def _described(links: ClusterLinks, group: str) -> group_messages.GroupDescription:

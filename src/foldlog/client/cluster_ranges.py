@@ -58,13 +58,14 @@ def fetch_ranges(
     among them as the answers come. An answer is good until the next of its range is taken."""
     waiting = deque(wanted)
     readers: list[RangeReader] = []
+    limit_s = (links.properties.request_timeout_ms + links.properties.fetch_max_wait_ms) / 1000
     try:
         while waiting or readers:
             while waiting and len(readers) < CLUSTER_RANGES_MAX:
                 readers.append(RangeReader(links, waiting.popleft()))
                 readers[-1].ask_ahead()
-            for reader in _ready(readers, links):
-                fetched = reader.step()
+            for reader, is_late in _turns(readers, limit_s):
+                fetched = reader.step(is_late=is_late)
                 if fetched is not None:
                     yield reader.wanted, fetched
                 if reader.is_done:
@@ -75,22 +76,26 @@ def fetch_ranges(
             reader.close()
 
 
-def _ready(readers: list[RangeReader], links: ClusterLinks) -> list[RangeReader]:
-    """Those that can go on without waiting; if nobody answers in time, those that find that out."""
+def _turns(readers: list[RangeReader], limit_s: float) -> list[tuple[RangeReader, bool]]:
+    """Waits until some can go on; those, each with whether it is because its leader has not answered in time."""
+    if len(readers) == 1:
+        (only,) = readers
+        if only.awaited is None:
+            time.sleep(max(0.0, only.due_s - time.monotonic()))
+        return [(only, False)]  # it can wait for its answer itself
+    awaited = {reader: connection for reader in readers if (connection := reader.awaited) is not None}
+    idle = [reader for reader in readers if reader not in awaited]
     now_s = time.monotonic()
-    awaited = {reader: reader.awaited for reader in readers}
-    due = [reader for reader, connection in awaited.items() if connection is None and reader.due_s <= now_s]
-    held = [reader for reader, connection in awaited.items() if connection is not None and connection.has_received]
-    if due or held:
-        return due + held
-    limit_ms = links.properties.request_timeout_ms + links.properties.fetch_max_wait_ms
-    until_s = min([now_s + limit_ms / 1000, *(reader.due_s for reader, it in awaited.items() if it is None)])
+    until_s = min([reader.due_s for reader in idle] + [reader.asked_s + limit_s for reader in awaited])
+    answered = {reader for reader, connection in awaited.items() if connection.has_received}
     with selectors.DefaultSelector() as selector:
         for reader, connection in awaited.items():
-            if connection is not None:
-                selector.register(connection, selectors.EVENT_READ, reader)
-        answered = [key.data for key, _ in selector.select(max(0.0, until_s - now_s))]
-    return answered or [reader for reader in readers if awaited[reader] is not None or reader.due_s <= until_s]
+            selector.register(connection, selectors.EVENT_READ, reader)
+        answered.update(key.data for key, _ in selector.select(0 if answered else max(0.0, until_s - now_s)))
+    now_s = time.monotonic()
+    turns = [(reader, False) for reader in idle if reader.due_s <= now_s]
+    late = [reader for reader in awaited if reader not in answered and reader.asked_s + limit_s <= now_s]
+    return [*turns, *((reader, False) for reader in answered), *((reader, True) for reader in late)]
 
 
 class RangeReader:
@@ -117,8 +122,14 @@ class RangeReader:
         """The connection that an answer is to come on; None if nothing was asked."""
         return self._fetcher.awaited
 
-    def step(self) -> Fetched | None:
-        """The next records; None if there are none yet, or no more. Waits for an answer that was asked for.
+    @property
+    def asked_s(self) -> float:
+        """When that was asked for."""
+        return self._fetcher.asked_s
+
+    def step(self, *, is_late: bool = False) -> Fetched | None:
+        """The next records; None if there are none yet, or no more. Waits for an answer that was asked for, unless
+        `is_late`: the caller has waited for it.
 
         What does not pass within default.api.timeout.ms is raised.
         """
@@ -126,7 +137,7 @@ class RangeReader:
             return None
         offset, wanted = self._fetcher.offset, self.wanted
         try:
-            fetched = self._fetcher.try_next(before=wanted.stop)
+            fetched = self._fetcher.try_next(before=wanted.stop, is_late=is_late)
         except (Passing, OSError, MalformedBytes) as error:
             self._patience = self._patience or self._links.patience()
             self.due_s = time.monotonic() + self._patience.pause_s(error)

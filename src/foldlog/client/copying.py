@@ -24,12 +24,13 @@ from foldlog.client.copying_growths import joined, stages_of
 from foldlog.client.copying_offsets import OffsetMap
 from foldlog.client.copying_sides import ClusterSide, DirectorySide, open_cluster, open_side
 from foldlog.client.copying_targets import Copied, OnProgress, Resume, Route, Span, Target, nothing_yet
+from foldlog.client.copying_together import copy_together
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict, FoldlogError, InvalidArgument, UnknownTopic
 
 if TYPE_CHECKING:
-    from foldlog.client.copying_sides import AnyLog
+    from foldlog.client.copying_sides import AnyLog, Side
 
 _TIME_KIND: Final = "message.timestamp.type"
 """Not copied: the target would put its own times into the records."""
@@ -89,13 +90,9 @@ class Copying:
                 raise InvalidArgument(f"topic {pair.topic!r} cannot be copied to itself; say {pair.topic}=NAME")
             source.topic(pair.topic)
         self.pairs = tuple(pairs)
+        self._source_log = source
         self._target_log = target
-        self.source = open_side(source)
-        try:
-            self.target = _open_target(target)
-        except BaseException:
-            self.source.close()
-            raise
+        self.source, self.target = _open_sides(source, target)
 
     def __enter__(self) -> Self:
         return self
@@ -206,11 +203,18 @@ class Copying:
             for stage in stages_of(spans, count, self.source.growths(pair.topic)):
                 if stage.partitions > self._target_log.topic(pair.to_topic).partition_count:
                     self._target_log.grow_topic(pair.to_topic, stage.partitions)
-                for span in stage.spans:
-                    plan = Plan(span, self.target.find(self.source, span), is_new=False)
-                    copied = self.copy(plan, on_progress)
-                    done[span.route] = joined(done.get(span.route), copied)
+                for route, copied in self._copied(stage.spans, on_progress).items():
+                    done[route] = joined(done.get(route), copied)
         return done
+
+    def _copied(self, spans: Sequence[Span], on_progress: OnProgress) -> dict[Route, Copied]:
+        is_over_network = isinstance(self.source, ClusterSide) or isinstance(self.target, ClusterTarget)
+        if len(spans) > 1 and is_over_network:
+            return copy_together(lambda: _open_sides(self._source_log, self._target_log), spans, on_progress)
+        return {
+            span.route: self.target.copy(self.source, span, self.target.find(self.source, span), on_progress)
+            for span in spans
+        }
 
     def copy(self, plan: Plan, on_progress: OnProgress) -> Copied:
         """The rest of one partition; acknowledged on return."""
@@ -223,6 +227,15 @@ class Copying:
     def move_groups(self, maps: Mapping[Route, OffsetMap]) -> list[GroupMove]:
         """Have the groups go on in the copy where they stand in the source."""
         return move_groups(self.source, self.target.side, maps)
+
+
+def _open_sides(source: AnyLog, target: AnyLog) -> tuple[Side, Target]:
+    side = open_side(source)
+    try:
+        return side, _open_target(target)
+    except BaseException:
+        side.close()
+        raise
 
 
 def _open_target(log: AnyLog) -> Target:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from foldlog.broker.catalog import GROWTHS_SETTING, Growth
 from foldlog.client.copying_batches import count_below
-from foldlog.errors import OffsetOutOfRange
+from foldlog.errors import OffsetOutOfRange, PartitionElsewhere
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.records.loops import BatchHeader, walk
 
@@ -72,7 +72,11 @@ class DirectorySide:
         return self._log
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
-        return self._log.offsets(topic)
+        bounds = self._log.offsets(topic)
+        for number in range(self._log.topic(topic).partition_count):
+            if number not in bounds:  # of a topic of Kafka's, whose keys would not be where a copy has them
+                raise PartitionElsewhere(self._log.path, topic, number)
+        return bounds
 
     def pieces(self, topic: str, partition: int, start: int, stop: int) -> Generator[memoryview, None, None]:
         log = self._log._broker.partition(topic, partition)

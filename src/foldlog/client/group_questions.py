@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from foldlog.broker.group_messages import GroupDescription, GroupState, MemberDescription
+from foldlog.client import descriptions
+from foldlog.client.positions import TopicPartition
 from foldlog.client.remote_calls import group_error
 from foldlog.errors import MalformedBytes
 from foldlog.wire.error_codes import ErrorCode, exception_of
+from foldlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from foldlog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from foldlog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
@@ -47,6 +50,34 @@ def read_description(answer: DescribeGroupsResponse, group: str) -> GroupDescrip
     except ValueError:  # a word of a newer protocol
         state = GroupState.STABLE if members else GroupState.EMPTY
     return GroupDescription(group, state, found.protocol_type, found.protocol_data, members=members)
+
+
+def read_newer_description(answer: ConsumerGroupDescribeResponse, group: str) -> descriptions.GroupDescription | None:
+    """A group whose brokers share out its partitions; None if there is none of that kind."""
+    if len(answer.groups) != 1:
+        raise MalformedBytes("ConsumerGroupDescribe response", f"{len(answer.groups)} results for one question", 0)
+    found = answer.groups[0]
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    if found.error_code:
+        raise exception_of(found.error_code, found.error_message, group=group)
+    members = tuple(
+        descriptions.MemberDescription(
+            one.member_id,
+            one.client_id,
+            one.client_host,
+            one.instance_id,
+            tuple(
+                sorted(
+                    TopicPartition(topic.topic_name, number)
+                    for topic in one.assignment.topic_partitions
+                    for number in topic.partitions
+                )
+            ),
+        )
+        for one in found.members
+    )
+    return descriptions.GroupDescription(group, found.group_state, found.assignor_name, members)
 
 
 def leave_request(group: str, members: Sequence[MemberDescription]) -> LeaveGroupRequest:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from foldlog.broker.broker import Broker
+from foldlog.broker.kafka_storage import READ_UNCOMMITTED
 from foldlog.broker.topic_names import require_text
 from foldlog.client.administration import Administration
 from foldlog.client.arrivals import AnyPartition, Arrivals
@@ -55,11 +56,15 @@ def open_log(
     clock: Clock | None = None,
     files: Files | None = None,
     background: bool = True,
+    isolation_level: str = READ_UNCOMMITTED,
 ) -> Log:
     """`foldlog.open` without its listener: see there."""
     plain = os.fspath(path) if isinstance(path, os.PathLike) else path
     try:
-        return Log(Broker.open(plain, files=files, clock=clock, mode=mode, background=background))
+        broker = Broker.open(
+            plain, files=files, clock=clock, mode=mode, background=background, isolation_level=isolation_level
+        )
+        return Log(broker)
     except DirectoryLocked as error:
         if error.address is None:
             raise
@@ -338,8 +343,7 @@ class Log(Administration):
         from foldlog.client.bulk import checked_columns, per_partition, plan_ranges, read_table
 
         columns = checked_columns(columns)
-        count = self._broker.topic(topic).partition_count
-        chosen = range(count) if partitions is None else partitions
+        chosen = self._broker.topic(topic).held_partitions if partitions is None else partitions
         if not isinstance(chosen, Iterable):
             raise InvalidArgument(f"partitions={brief_repr(partitions)} is not a list of partition numbers")
         logs = {log.label[1]: log for log in (self._broker.partition(topic, number) for number in chosen)}

@@ -32,10 +32,11 @@ from foldlog.client.remote_produce import ProduceLink
 from foldlog.client.remote_requests import Question
 from foldlog.client.remote_search import WriterSearch
 from foldlog.clock import Clock
-from foldlog.errors import LogClosed, ReadOnly, StorageError, WrongProcess
+from foldlog.errors import IllegalGeneration, LogClosed, ReadOnly, StorageError, UnknownMember, WrongProcess
 from foldlog.files.base import Files
 from foldlog.files.holder import WriterInfo
 from foldlog.files.posix import PosixFiles
+from foldlog.limits import EVICTION_TRIES_MAX
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.follower import PartitionReader
 from foldlog.log.recompression import RecompressionReport
@@ -225,7 +226,21 @@ class RemoteBroker:
     def describe_group(self, group: str) -> GroupDescription:
         return self._carry_out(requests.describe_group(group), lambda broker: broker.describe_group(group))
 
-    def evict_members(self, group: str) -> None:
+    def move_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata], *, evict: bool = False
+    ) -> None:
+        """Over the network these are two questions: a member that was quicker than the second is sent away again."""
+        for tries in range(EVICTION_TRIES_MAX + 1):
+            try:
+                self.commit_offsets(group, offsets)
+            except (UnknownMember, IllegalGeneration):
+                if not evict or tries == EVICTION_TRIES_MAX:
+                    raise
+                self._evict_members(group)
+            else:
+                return
+
+    def _evict_members(self, group: str) -> None:
         members = self.describe_group(group).members
         if members:
             self._change(requests.evict_members(group, members), lambda broker: broker.evict_members(group))

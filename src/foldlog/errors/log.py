@@ -245,6 +245,30 @@ class MissingCatalog(StorageError):
         self.directories = directories
 
 
+class ForeignDirectory(StorageError):
+    """The directory is Apache Kafka's. It can be read, and nothing was changed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is Apache Kafka's, which alone may write there; open it with mode='r' to read it, or make a log of"
+            " your own from it with 'foldlog copy'"
+        )
+        self.path = path
+
+
+class PartitionElsewhere(StorageError):
+    """A partition of a topic of Kafka's that is not in this directory."""
+
+    def __init__(self, path: str, topic: str, partition: int) -> None:
+        super().__init__(
+            f"{topic}-{partition} is not in {path}; read it where it is: another broker, or another directory of this"
+            " broker's log.dirs, holds it"
+        )
+        self.path = path
+        self.topic = topic
+        self.partition = partition
+
+
 class ReadOnly(StorageError):
     """The log was opened with mode='r'."""
 

@@ -42,6 +42,7 @@ class StartReason(IntEnum):
     RETENTION_TIME = 2
     DELETED = 3
     MISSING = 4
+    UNKNOWN = 5
 
     @property
     def sentence(self) -> str:
@@ -54,6 +55,7 @@ _START_SENTENCES = {
     StartReason.RETENTION_TIME: "expired by retention.ms",
     StartReason.DELETED: "deleted on request",
     StartReason.MISSING: "its segment files were removed by hand",
+    StartReason.UNKNOWN: "it was expired by retention, or deleted",
 }
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from foldlog.errors import CorruptLog, StorageError
 from foldlog.files.base import Files
 from foldlog.limits import READ_CHUNK_BYTES
-from foldlog.log.checkpoint import Slot, SlotState, StartReason
+from foldlog.log.checkpoint import SlotState, StartReason
 from foldlog.log.core import out_of_range
 from foldlog.log.epochs import Epochs
 from foldlog.log.layout import read_layout
@@ -22,6 +22,14 @@ _PAUSE_S = 0.001
 Result = TypeVar("Result")
 
 
+class Published(Protocol):
+    """Where the writer says how far it is: its slot in the checkpoint."""
+
+    def load_live(self) -> SlotState | None:
+        """As of now, while it may be writing."""
+        ...
+
+
 class PartitionReader:
     """Reads what the writer has published. Any thread.
 
@@ -29,7 +37,9 @@ class PartitionReader:
     readings, so it is one that existed. Files that were unlinked since stay readable through their open handles.
     """
 
-    def __init__(self, files: Files, path: str, slot: Slot, label: tuple[str, int]) -> None:
+    SETTLE: ClassVar = "open it once for writing to repair it"
+
+    def __init__(self, files: Files, path: str, slot: Published, label: tuple[str, int]) -> None:
         self.label = label
         self.path = path
         self._files = files
@@ -39,7 +49,7 @@ class PartitionReader:
         self._listed: tuple[int, int] | None = None  # generation and leader epoch of the list
 
     @classmethod
-    def open(cls, files: Files, path: str, slot: Slot, *, label: tuple[str, int]) -> PartitionReader:
+    def open(cls, files: Files, path: str, slot: Published, *, label: tuple[str, int]) -> PartitionReader:
         """Nothing is locked and nothing is written. Raises CorruptLog if there is no such partition."""
         if not files.exists(path):
             raise CorruptLog(path, 0, "the directory is missing")
@@ -86,7 +96,7 @@ class PartitionReader:
         """Ascending pairs of (leader epoch, first offset written in it), read anew: a writer replaces the file without
         telling, but before the first batch of an epoch.
         """
-        return Epochs.load(self._files, self.path).starts
+        return self._load_epochs().starts
 
     @property
     def size_bytes(self) -> int:
@@ -136,12 +146,15 @@ class PartitionReader:
                     continue
                 self._listed = key
             self._grow_last(state)
-            return state, View(
-                self._segments, self._epochs.starts if self._epochs else (), state.gaps_below, state.high_watermark
-            )
-        raise StorageError(
-            f"{self.path}: its writer ended in the middle of a change; open it once for writing to repair it"
-        )
+            return state, self._view_of(state)
+        raise StorageError(f"{self.path}: its writer ended in the middle of a change; {self.SETTLE}")
+
+    def _view_of(self, state: SlotState) -> View:
+        starts = self._epochs.starts if self._epochs else ()
+        return View(self._segments, starts, state.gaps_below, state.high_watermark)
+
+    def _load_epochs(self) -> Epochs:
+        return Epochs.load(self._files, self.path)
 
     def _list(self, state: SlotState) -> bool:
         """List the segments, keeping those already open; False if the writer is changing names."""
@@ -149,7 +162,7 @@ class PartitionReader:
             return False
         try:
             logs = read_layout(self._files.entries(self.path)).logs
-            epochs = Epochs.load(self._files, self.path)
+            epochs = self._load_epochs()
         except FileNotFoundError:
             raise CorruptLog(self.path, 0, "the directory is missing") from None
         fresh = [Segment(self._files, self.path, base, logs[base], writable=False) for base in sorted(logs)]

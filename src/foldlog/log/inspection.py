@@ -7,7 +7,7 @@ bytes above the checkpoint, a change that a crash interrupted.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,7 +19,7 @@ from foldlog.log.epochs import Epochs
 from foldlog.log.layout import Layout, read_layout
 from foldlog.log.producer_state import ProducerState
 from foldlog.log.salvage import UNKNOWN_END, EpochRun
-from foldlog.log.segment import SNAPSHOT_SUFFIX, segment_stem
+from foldlog.log.segment import SNAPSHOT_SUFFIX, Segment, segment_stem
 from foldlog.log.segment_scan import (
     UNKNOWN_INTERVAL,
     USUAL_INTERVAL_BYTES,
@@ -30,6 +30,7 @@ from foldlog.log.segment_scan import (
     Stretch,
     one_by_one,
 )
+from foldlog.log.transactions import TRANSACTION_INDEX_SUFFIX, AbortedTransaction, read_transaction_index
 
 _LIVE_TRIES = 100  # each follows a roll, a retention or a compaction by the writer
 _LIVE_PAUSE_S = 0.01
@@ -154,8 +155,12 @@ def inspect(
     )  # fmt: skip
 
 
-def inspect_alone(files: Files, directory: str, *, only: int | None = None, each: ForEach = one_by_one) -> Inspection:
+def inspect_alone(
+    files: Files, directory: str, *, only: int | None = None, log_start: int = 0, each: ForEach = one_by_one
+) -> Inspection:
     """A partition's directory without a log around it, such as one that Kafka wrote; or one segment of it, `only`.
+
+    `log_start`: records before it are deleted, though their segments may still be there. They are verified as well.
 
     Nobody vouches for where it ends, offsets may be missing anywhere, and a segment may end before the next begins: so
     batches that are gone without a trace are not missed. Only batches of magic 2 are read.
@@ -166,7 +171,7 @@ def inspect_alone(files: Files, directory: str, *, only: int | None = None, each
         raise LogNotFound(f"there is no segment in {directory}; name a directory that holds .log files")
     stretches = [Stretch(base, layout.logs.get(base), None, following, True) for base, following in pairwise(bases)]
     stretches.append(Stretch(bases[-1], layout.logs.get(bases[-1]), None, UNKNOWN_END))
-    state = SlotState(log_start_offset=bases[0], active_base_offset=bases[-1], segment_count=len(bases))
+    state = SlotState(log_start_offset=max(bases[0], log_start), active_base_offset=bases[-1], segment_count=len(bases))
     scanner = SegmentScanner(files, directory, UNKNOWN_END, UNKNOWN_INTERVAL, each)
     starts, epochs_fault = load_epochs(files, directory)
     scanned = scanner.scan(stretches, starts)
@@ -175,7 +180,11 @@ def inspect_alone(files: Files, directory: str, *, only: int | None = None, each
         bad_snapshots = unsound_snapshots(files, directory, layout)
         notes += [f"{directory}/{EPOCHS_NAME}: {epochs_fault}"] if epochs_fault else []
         notes += [f"{path}: not a producer snapshot" for path in bad_snapshots]
-        hints += bad_snapshots
+        bad_transactions = unsound_transactions(files, directory, layout.logs)
+        notes += [f"{path}: {fault}; what was aborted may be read as committed" for path, fault in bad_transactions]
+        hints += [*bad_snapshots, *(path for path, _ in bad_transactions)]
+        if layout.swaps:
+            notes.append(f"{directory}: a compaction was interrupted; start Kafka on it once, which finishes it")
     return Inspection(
         directory, state, scanned.segments, tuple(scanned.damages(directory)), tuple(notes), starts, False,
         scanned.records, tuple(hints),
@@ -259,6 +268,37 @@ def _notes(directory: str, layout: Layout, state: SlotState, known: SlotState | 
     if first > state.log_start_offset:
         notes.append(f"{directory}: segments before offset {first} were removed by hand; the log starts there")
     return notes
+
+
+def unsound_transactions(files: Files, directory: str, logs: Mapping[int, int]) -> list[tuple[str, str]]:
+    """The indexes of aborted transactions that are none, or that the batches contradict, and what is wrong."""
+    found: list[tuple[str, str]] = []
+    for base in sorted(logs):
+        path = segment_stem(directory, base) + TRANSACTION_INDEX_SUFFIX
+        try:
+            entries, fault = read_transaction_index(read_file(files, path))
+        except FileNotFoundError:
+            continue  # none was aborted there
+        segment = Segment(files, directory, base, logs[base], writable=False)
+        try:
+            wrong = next((one for one in entries if not _is_aborted_at(segment, one)), None)
+        finally:
+            segment.forget()
+        if wrong is not None:
+            fault = f"there is no abort of producer {wrong.producer_id} at offset {wrong.last_offset}"
+        if fault:
+            found.append((path, fault))
+    return found
+
+
+def _is_aborted_at(segment: Segment, transaction: AbortedTransaction) -> bool:
+    try:
+        found = segment.find(transaction.last_offset)
+    except CorruptLog:
+        return True  # the segment is damaged, and said to be
+    if found is None or found[1].base_offset != transaction.last_offset:
+        return True  # compaction takes a marker once nothing is left of its transaction
+    return found[1].is_control and found[1].producer_id == transaction.producer_id
 
 
 def unsound_snapshots(files: Files, directory: str, layout: Layout) -> list[str]:

@@ -11,6 +11,7 @@ from foldlog.errors import CorruptLog
 from foldlog.files.base import Into
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.segment import Segment
+from foldlog.log.transactions import Aborted
 from foldlog.records.loops import BatchHeader, check_epochs, offset_at_time, walk
 
 
@@ -43,12 +44,18 @@ class BatchPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A consistent list of segments, and the bounds within which they are read and verified."""
+    """A consistent list of segments, and the bounds within which they are read and verified.
+
+    `segments_end_early`: offsets may be missing at the end of a segment, as Kafka's compaction leaves it. Batches of
+    `aborted` transactions are passed over.
+    """
 
     segments: tuple[Segment, ...]
     epoch_starts: Sequence[tuple[int, int]]
     gaps_below: int
     end_offset: int  # the high watermark: always the end of a batch
+    segments_end_early: bool = False
+    aborted: Aborted | None = None
 
     def segment_at(self, offset: int) -> int:
         """Index of the segment that holds `offset`."""
@@ -65,6 +72,25 @@ def read_batches(view: View, offset: int, max_bytes: int, into: Into = None, now
     At most `max_bytes`, but at least one batch if there is any below the view's end. CRC, contiguous offsets and
     leader epoch of all of them are checked. `nowait`: see `Segment.locate`. Raises CorruptLog.
     """
+    while True:
+        found = _read_all(view, offset, max_bytes, into, nowait)
+        if not view.aborted or not found.data:
+            return found
+        kept = _without_aborted(found, view.aborted)
+        if kept.data:
+            return kept
+        offset = found.next_offset
+
+
+def _without_aborted(found: Slice, aborted: Aborted) -> Slice:
+    spans = aborted.kept_spans(walk(found.data, check_crc=False).headers)
+    if spans == [(0, len(found.data))]:
+        return found
+    return Slice(memoryview(b"".join(found.data[start:stop] for start, stop in spans)), found.next_offset)
+
+
+def _read_all(view: View, offset: int, max_bytes: int, into: Into, nowait: bool) -> Slice:
+    """The same, whatever transactions the batches are of."""
     at = view.segment_at(offset)
     while offset < view.end_offset and at < len(view.segments):
         segment = view.segments[at]
@@ -82,7 +108,7 @@ def read_batches(view: View, offset: int, max_bytes: int, into: Into = None, now
             first, last = taken[0], taken[-1]
             return Slice(found.data[first.position : last.position + last.size], last.next_offset)
         at += 1
-        if at < len(view.segments):
+        if at < len(view.segments) and not view.segments_end_early:
             check_boundary(segment, found.ended_at, view.segments[at])
     return Slice(memoryview(b""), offset)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from foldlog.files.base import Files, read_file
+from foldlog.files.base import File, Files, read_file
+from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.offset_index import OffsetIndex
 from foldlog.log.salvage import UNKNOWN_END, Bounds, EpochRun, EpochStarts, Piece, Salvage
 from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_stem
@@ -162,13 +163,12 @@ class SegmentScanner:
             pieces = pieces[:-1]
         if end_offset == UNKNOWN_END and pieces and pieces[-1].is_lost:
             # Nobody vouched for these bytes: a torn write, which recovery cuts.
-            notes.append(
-                f"{stem}{LOG_SUFFIX}: {pieces[-1].reason} at byte {pieces[-1].position}; the next open sets that aside"
-            )
+            notes.append(f"{stem}{LOG_SUFFIX}: {self._end_note(stem, pieces[-1])}")
             pieces = pieces[:-1]
         is_sealed = stretch.vouched_bytes is None and end_offset != UNKNOWN_END
         faults = hints.faults(found, self._longest_way_bytes() if is_sealed else None)
-        notes += [f"{stem}{suffix}: {fault}; it is rebuilt on use" for suffix, fault in faults]
+        remedy = "it is rebuilt on use" if is_ours else "reads find their way without it"
+        notes += [f"{stem}{suffix}: {fault}; {remedy}" for suffix, fault in faults]
         return Scanned(
             (SegmentScan(base, stretch.size, end_offset, tuple(pieces)),),
             tuple(found.epoch_runs),
@@ -176,6 +176,18 @@ class SegmentScanner:
             tuple(notes),
             tuple(stem + suffix for suffix, _ in faults),
         )
+
+    def _end_note(self, stem: str, piece: Piece) -> str:
+        """Of bytes behind the last sound batch."""
+        file = self._files.open(stem + LOG_SUFFIX)
+        try:
+            if is_room(file, piece.position, piece.end):
+                return f"{piece.end - piece.position} bytes from {piece.position} on are room that was made ahead"
+        finally:
+            file.close()
+        is_ours = self._interval_bytes != UNKNOWN_INTERVAL
+        remedy = "the next open sets that aside" if is_ours else "nothing is read from there on"
+        return f"{piece.reason} at byte {piece.position}; {remedy}"
 
     def _longest_way_bytes(self) -> int | None:
         if self._interval_bytes == UNKNOWN_INTERVAL:
@@ -212,6 +224,16 @@ class _Hints:
             timestamps = "some entries lead elsewhere"
         named = ((INDEX_SUFFIX, offsets), (TIME_INDEX_SUFFIX, timestamps))
         return [(suffix, fault) for suffix, fault in named if fault]
+
+
+def is_room(file: File, position: int, end: int) -> bool:
+    """Whether bytes [position, end) are room that was made ahead, as Kafka does with preallocate: zeroes."""
+    while position < end:
+        data = file.read(position, min(READ_CHUNK_BYTES, end - position))
+        if not data or data.strip(b"\0"):
+            return not data
+        position += len(data)
+    return True
 
 
 Index = TypeVar("Index", bound=SparseIndex)

@@ -27,9 +27,10 @@ class SparseIndex:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The longest beginning of `data` whose entries grow."""
+        """The longest beginning of `data` whose entries grow. Kafka makes room ahead, as 10 MB of zeroes."""
         index = cls()
-        entries = list(cls.ENTRY.iter_unpack(data[: len(data) // cls.ENTRY.size * cls.ENTRY.size]))
+        used_bytes = min(len(data), len(data.rstrip(b"\0")) + cls.ENTRY.size - 1)  # an entry may end with zeroes
+        entries = list(cls.ENTRY.iter_unpack(data[: used_bytes // cls.ENTRY.size * cls.ENTRY.size]))
         index._first.extend([first for first, _ in entries])
         index._second.extend([second for _, second in entries])
         index._keep(min(_growing(index._first), _growing(index._second)))

@@ -63,6 +63,8 @@ def _refuse_unless_alterable(call: Call, change: Change) -> None:
             refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the settings of topic {name} are not yours to change")
         check_topic_name(change.name)
         return
+    if change.resource_type == ConfigResource.GROUP:
+        refuse(ErrorCode.INVALID_REQUEST, f"group {name} has no settings here; its members bring theirs when they join")
     if change.resource_type not in (ConfigResource.BROKER, ConfigResource.BROKER_LOGGER):
         refuse(ErrorCode.INVALID_REQUEST, f"resources of type {change.resource_type} have no settings here")
     if not call.allows(Operation.ALTER_CONFIGS, ResourceType.CLUSTER):

@@ -29,6 +29,7 @@ from server.small_node import Denies, SmallNode
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, LOGGER = ConfigResource.TOPIC, ConfigResource.BROKER, ConfigResource.BROKER_LOGGER
+GROUP = ConfigResource.GROUP
 OWN, STATIC, DEFAULT = ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.STATIC_BROKER_CONFIG, ConfigSource.DEFAULT_CONFIG
 
 
@@ -143,7 +144,7 @@ def test_the_brokers_loggers_are_shown_with_kafkas_levels(small: SmallNode) -> N
         (BROKER, "7", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
         (LOGGER, "", ErrorCode.INVALID_REQUEST),
-        (ConfigResource.GROUP, "fraud", ErrorCode.INVALID_REQUEST),
+        (ConfigResource.CLIENT_METRICS, "x", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -153,14 +154,22 @@ def test_what_has_no_settings_is_told(small: SmallNode, kind: int, name: str, co
     assert not result.configs
 
 
+def test_a_group_has_no_settings_at_the_broker_which_is_no_error(small: SmallNode) -> None:
+    result = describe(small, GROUP, "fraud")
+    assert (ErrorCode(result.error_code), result.configs) == (ErrorCode.NONE, [])
+
+
 def test_who_may_not_see_settings_sees_none() -> None:
     denies = Denies(
-        (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC), (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+        (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+        (Operation.DESCRIBE_CONFIGS, ResourceType.GROUP),
     )
     small = SmallNode(authorizer=denies)
     small.broker.create_topic("orders")
     assert describe(small, TOPIC, "orders").error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert describe(small, BROKER, "1").error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert describe(small, GROUP, "fraud").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     small.close()
 
 
@@ -269,6 +278,14 @@ def test_every_version_sets_and_deletes_single_settings(small: SmallNode, versio
     assert small.broker.topic("orders").config.settings == {"segment.bytes": "2048", "segment.ms": "7"}
 
 
+def test_a_setting_that_no_topic_has_can_be_deleted_as_from_kafka(small: SmallNode) -> None:
+    """Scripts put settings back that a newer broker no longer knows."""
+    small.broker.create_topic("orders", config={"retention.ms": 5})
+    wanted = changes_of("orders", ("no.such", DELETE, None), ("retention.ms", DELETE, None))
+    assert change(small, wanted) == [ErrorCode.NONE]
+    assert small.broker.topic("orders").config.settings == {}
+
+
 def test_items_are_added_to_and_taken_from_what_is_in_force(small: SmallNode) -> None:
     small.broker.create_topic("orders")
     steps = [
@@ -302,6 +319,7 @@ def test_items_are_added_to_and_taken_from_what_is_in_force(small: SmallNode) ->
         (changes_of("none", ("retention.ms", SET, "1")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (changes_of(OFFSETS_TOPIC, ("retention.ms", SET, "1")), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (changes_of("1", ("num.partitions", SET, "1"), kind=BROKER), ErrorCode.INVALID_REQUEST),
+        (changes_of("x", ("consumer.session.timeout.ms", SET, "1"), kind=GROUP), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_cannot_be_changed_is_refused_and_stays(

@@ -86,12 +86,17 @@ class KafkaCommits:
         made["max.poll.interval.ms"] = settings.max_poll_interval_ms
         if settings.group_instance_id is not None:
             made["group.instance.id"] = settings.group_instance_id
-        if given.get("group.protocol", "classic").lower() != "consumer":  # there the brokers set all of these
+        if not self._is_shared_out_by_brokers:  # there they set all of these
             session_ms = int(given.get("session.timeout.ms", min(_SESSION_MS, settings.max_poll_interval_ms)))
             made["session.timeout.ms"] = session_ms
             made["heartbeat.interval.ms"] = given.get("heartbeat.interval.ms", session_ms // _HEARTBEATS_PER_SESSION)
             made["partition.assignment.strategy"] = _STRATEGIES.get(settings.assignor or "", _EITHER)
         return made
+
+    @property
+    def _is_shared_out_by_brokers(self) -> bool:
+        """Whether the group has the protocol of KIP-848, not the older one in which members share partitions."""
+        return self._handles.url.properties.get("group.protocol", "classic").lower() == "consumer"
 
     # --- committing -----------------------------------------------------------------------------------------------
 

@@ -295,7 +295,7 @@ class KafkaConsumption(KafkaCommits):
 
     @property
     def _is_cooperative(self) -> bool:
-        return self._settings.assignor == STICKY
+        return self._settings.assignor == STICKY or self._is_shared_out_by_brokers
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -315,6 +315,10 @@ class KafkaConsumption(KafkaCommits):
                         " partitions first"
                     )
                 self._look_around()
+                # Joining a group takes a record along, if there is one: the others may be there, too.
+                ahead = sum(cursor.ahead for cursor in self._cursors.values())
+                if 0 < ahead < limit:
+                    self._fetch(limit - ahead, 0.0)
                 records = self._take(limit)
                 if not records and self._consumer is not None:
                     self._fetch(limit, pause_s)

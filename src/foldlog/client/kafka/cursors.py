@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from foldlog.client.kafka.topics import Bounds
+from foldlog.client.kafka.offsets import Bounds
 from foldlog.client.positions import TopicPartition
 from foldlog.client.serializers import Deserializer, deserialized
 from foldlog.errors import FoldlogError
@@ -109,8 +109,13 @@ class KafkaCursor:
         if not self._ahead and self.problem is None:
             self.position = self.fetched_to
 
+    @property
+    def ahead(self) -> int:
+        """How many records are there to be taken."""
+        return 0 if self._is_paused else len(self._ahead)
+
     def has_records(self) -> bool:
-        return bool(self._ahead) and not self._is_paused
+        return self.ahead > 0
 
     def take(self, limit: int) -> list[Record]:
         """Up to `limit` of what is there."""

@@ -11,7 +11,7 @@ from foldlog.client.descriptions import GroupDescription, not_empty
 from foldlog.client.kafka import groups_by_library, groups_by_wire
 from foldlog.client.kafka.groups_by_wire import HAS_MEMBERS
 from foldlog.client.kafka.handles import Attempt, Handles
-from foldlog.client.kafka.topics import KafkaTopics
+from foldlog.client.kafka.offsets import KafkaOffsets
 from foldlog.client.partitioners import checked_partition
 from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
 from foldlog.errors import InvalidArgument, brief_repr
@@ -29,7 +29,7 @@ class GroupCalls(Protocol):
     def delete_group(self, handles: Handles, group: str) -> None: ...
 
 
-class KafkaGroups(KafkaTopics):
+class KafkaGroups(KafkaOffsets):
     """The part of a KafkaLog that is about groups. Any thread."""
 
     def groups(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A cluster's groups, asked through librdkafka: for logins that our own connections do not have. See groups_by_wire.py."""
+"""A cluster's groups, asked through librdkafka: for logins that our own connections, groups_by_wire.py, do not have."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ producer hears the acknowledgements.
 from __future__ import annotations
 
 import logging
+import math
 import time
 import weakref
 from collections.abc import Iterable, Mapping
@@ -47,7 +48,6 @@ _log = logging.getLogger("foldlog")
 _UNLESS_SET: Final[Mapping[str, object]] = {
     "acks": "all",
     "enable.idempotence": "true",  # as Java's clients have it: a retry neither doubles nor reorders
-    "message.timeout.ms": KAFKA_DELIVERY_MS,
 }
 
 _HEAR_S: Final = 0.05
@@ -100,7 +100,6 @@ class KafkaProducer:
         self._value_serializer = serializer(value_serializer)
         self._batch_bytes = batch_bytes
         self._settings: dict[str, object] = {
-            "linger.ms": min(linger_ms, _LINGER_MAX_MS),
             "batch.num.messages": min(batch_records, _BATCH_RECORDS_MAX),
             "queue.buffering.max.kbytes": min(max(1, buffer_bytes >> 10), _BUFFER_KIB_MAX),
             "queue.buffering.max.messages": 0,  # bytes are what is bounded
@@ -108,6 +107,7 @@ class KafkaProducer:
         }
         for name, value in _UNLESS_SET.items():
             self._settings[name] = handles.url.properties.get(name, value)
+        self._settings |= _times(linger_ms, handles.url.properties.get("message.timeout.ms"))
         self._refusal: type[FoldlogError] | None = None
         self._lock = Lock()
         self._settled = Condition()
@@ -328,6 +328,23 @@ class _Hearing:
         """Lets go of the lanes, and of librdkafka's threads with them."""
         self._is_over.set()
         self._lanes.clear()
+
+
+def _times(linger_ms: float, given_timeout_ms: str | None) -> dict[str, object]:
+    """How long a record may wait for others, and how long for its acknowledgement from when it was sent: librdkafka
+    refuses a first time that is longer than the second.
+
+    >>> _times(5, None)
+    {'linger.ms': 5, 'message.timeout.ms': 120005}
+    >>> _times(3_600_000, "1000")
+    {'linger.ms': 999, 'message.timeout.ms': '1000'}
+    """
+    linger_ms = min(linger_ms, _LINGER_MAX_MS)
+    if given_timeout_ms is None:
+        return {"linger.ms": linger_ms, "message.timeout.ms": math.ceil(KAFKA_DELIVERY_MS + linger_ms)}
+    if given_timeout_ms.isdecimal() and int(given_timeout_ms) > 0:  # 0 is no limit, and what is no number is told
+        linger_ms = max(0, min(linger_ms, int(given_timeout_ms) - 1))
+    return {"linger.ms": linger_ms, "message.timeout.ms": given_timeout_ms}
 
 
 def _now_ms() -> int:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.client.kafka.faults import Where
 from foldlog.client.kafka.handles import Handles, Trouble
+from foldlog.client.kafka.offsets import Bounds
 from foldlog.client.kafka.records import record_of
-from foldlog.client.kafka.topics import Bounds
 from foldlog.client.serializers import Deserializer, deserialized
 from foldlog.errors import FoldlogError, OffsetOutOfRange, UnknownTopic
 from foldlog.records.loops import Record

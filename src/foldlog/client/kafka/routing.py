@@ -19,8 +19,11 @@ _KNOWN_FOR_S: Final = 300.0
 class Route:
     """A topic as a producer knows it. Belongs to whoever locks it."""
 
-    def __init__(self, name: str, count: int, max_message_bytes: int, is_compacted: bool, first: int) -> None:
+    def __init__(
+        self, name: str, count: int, max_message_bytes: int, is_compacted: bool, first: int, as_of: int
+    ) -> None:
         self.name = name
+        self.as_of = as_of
         self.count = count
         self.max_message_bytes = max_message_bytes
         self.is_compacted = is_compacted
@@ -66,12 +69,13 @@ class Router:
     def of(self, topic: str) -> Route:
         """UnknownTopic if there is none."""
         known = self._routes.get(require_text(topic))
-        if known is None or time.monotonic() > known.known_until_s:
+        if known is None or known.as_of != self._log.changes or time.monotonic() > known.known_until_s:
             refuse_user_write(topic)
             known = self._routes[topic] = self._looked_up(topic, known)
         return known
 
     def _looked_up(self, topic: str, known: Route | None) -> Route:
+        as_of = self._log.changes
         try:
             config = self._log.topic(topic)
             count, limits = config.partition_count, config.config.log
@@ -84,7 +88,7 @@ class Router:
         else:
             ends = self._log.offsets(topic)
             first = emptiest([ends[number][1] for number in range(count)])
-        return Route(topic, count, max_message_bytes, is_compacted, first)
+        return Route(topic, count, max_message_bytes, is_compacted, first, as_of)
 
     def forget(self, topic: str) -> None:
         """It was not as it was thought to be: ask again before the next record."""

@@ -76,7 +76,7 @@ def _read_range(handles: Handles, wanted: TableRange, columns: Sequence[str]) ->
 def append_table(
     handles: Handles, topic: KafkaTopic, table: pa.Table | pa.RecordBatch, *, compression: str, batch_bytes: int
 ) -> dict[int, tuple[int, int]]:
-    """Send every row; all in-sync replicas have them on return. Per partition the first offset and one past the last."""
+    """Send every row: on return all in-sync replicas have it. Per partition the first offset, and one past its last."""
     check_table(table, topic.name, is_compacted=topic.config.log.compact)
     codec = int(Compression.named(compression))
     limit_bytes = min(batch_bytes, topic.config.log.max_message_bytes)

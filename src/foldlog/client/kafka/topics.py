@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from foldlog.broker.topic_changes import check_partition_count
 from foldlog.broker.topic_config import DEFAULT_CONFIG, TopicConfig
@@ -16,21 +16,15 @@ from foldlog.client.descriptions import ConfigEntry
 from foldlog.client.kafka import everywhere
 from foldlog.client.kafka.faults import Where, late
 from foldlog.client.kafka.handles import Attempt, Handles, confluent
-from foldlog.client.partitioners import checked_partition
-from foldlog.client.positions import Place, resolve_place
 from foldlog.errors import (
     FoldlogError,
-    InvalidArgument,
     InvalidConfig,
-    ReadOnly,
     TopicExists,
     UnknownTopic,
     brief_repr,
 )
-from foldlog.records.batch import MAX_INT64
 
 if TYPE_CHECKING:
-    from confluent_kafka import TopicPartition as KafkaTopicPartition
     from confluent_kafka.admin import TopicDescription
 
     from foldlog.client.cluster_links import ClusterLinks
@@ -57,19 +51,13 @@ class KafkaTopic:
     partition_count: int
 
 
-class Bounds(NamedTuple):
-    """What can be read of one partition at one moment: [log_start_offset, high_watermark)."""
-
-    label: tuple[str, int]
-    log_start_offset: int
-    high_watermark: int
-    leader_epoch: int
-
-
 class KafkaTopics:
     """The part of a KafkaLog that is about topics. Any thread."""
 
     _handles: Handles
+
+    changes = 0
+    """How often this log has changed a topic: what is remembered of one from before may not be so any more."""
 
     # --- changes --------------------------------------------------------------------------------------------------
 
@@ -94,6 +82,7 @@ class KafkaTopics:
                     raise
 
         self._handles.retried(attempt)
+        self.changes += 1
         self._wait_until_led(name, partitions, f"making topic {name!r}")
         return self.topic(name)
 
@@ -110,6 +99,7 @@ class KafkaTopics:
                     raise
 
         self._handles.retried(attempt)
+        self.changes += 1
         self._wait_until(
             lambda links: everywhere.is_gone(links, name), lambda: self._size(name) < 0, f"deleting topic {name!r}"
         )
@@ -131,6 +121,7 @@ class KafkaTopics:
 
         self._handles.retried(attempt)
         self._wait_until_led(name, partitions, f"growing topic {name!r}")
+        self.changes += 1
         return self.topic(name)
 
     def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> KafkaTopic:
@@ -158,6 +149,7 @@ class KafkaTopics:
             self._wait_until(
                 lambda links: everywhere.has_settings(links, name, texts), lambda: True, f"altering topic {name!r}"
             )
+            self.changes += 1
         return self.topic(name)
 
     def _wait_until_led(self, name: str, partitions: int, what: str) -> None:
@@ -263,127 +255,6 @@ class KafkaTopics:
                 elif len(one.isrs) < len(one.replicas):
                     told.append(f"{name}-{number} has {len(one.isrs)} of {len(one.replicas)} replicas in sync")
         return told
-
-    # --- offsets --------------------------------------------------------------------------------------------------
-
-    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Per partition the log start offset and where reading ends now: what can be read is [start, end).
-
-        The end is the high watermark; with isolation.level=read_committed, where the oldest open transaction begins.
-        """
-        numbers = range(self.partition_count(topic))
-        return {
-            one.label[1]: (one.log_start_offset, one.high_watermark)
-            for one in self.bounds((topic, number) for number in numbers).values()
-        }
-
-    def bounds_of(self, topic: str, number: int) -> Bounds:
-        """Where one partition begins and ends now; UnknownTopic, UnknownPartition."""
-        checked_partition(topic, number, self.partition_count(topic))
-        return self.bounds([(topic, number)])[topic, number]
-
-    def offset_at(self, topic: str, number: int, timestamp_ms: int) -> int | None:
-        """The offset of one partition's first record at or after `timestamp_ms`; None if there is none."""
-        return self.offsets_at(topic, timestamp_ms)[number]
-
-    def bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
-        """The same of several, which there are."""
-        from confluent_kafka.admin import OffsetSpec
-
-        chosen = list(partitions)
-        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        starts = self._listed_offsets(dict.fromkeys(chosen, earliest))
-        ends = self._listed_offsets(dict.fromkeys(chosen, latest))
-        return {
-            one: Bounds(one, min(starts[one][0], ends[one][0]), ends[one][0], max(starts[one][1], ends[one][1]))
-            for one in chosen
-        }
-
-    def _listed_offsets(self, specs: Mapping[tuple[str, int], Any]) -> dict[tuple[str, int], tuple[int, int]]:
-        """(offset, leader epoch) of each; the offset is -1 where there is none."""
-        from confluent_kafka import IsolationLevel, TopicPartition
-
-        if not specs:
-            return {}
-        isolation = (
-            IsolationLevel.READ_COMMITTED
-            if self._handles.url.properties.get("isolation.level") == "read_committed"
-            else IsolationLevel.READ_UNCOMMITTED
-        )
-        wanted = {TopicPartition(*partition): spec for partition, spec in specs.items()}
-
-        def attempt(now: Attempt) -> dict[tuple[str, int], tuple[int, int]]:
-            asked = now.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=now.timeout_s)
-            found: dict[tuple[str, int], tuple[int, int]] = {}
-            for one, future in asked.items():
-                where = Where(one.topic, one.partition)
-                answer = self._handles.answer(future, now, where)
-                if answer.offset <= _OFFSET_INVALID:
-                    # What librdkafka 2.16 says, as if it were an answer, where the partition's leader is away.
-                    raise self._handles.no_leader(where)
-                epoch = -1 if answer.leader_epoch is None else answer.leader_epoch
-                found[one.topic, one.partition] = (answer.offset, epoch)
-            return found
-
-        return self._handles.retried(attempt)
-
-    def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
-        """Per partition the offset of the first record at or after `timestamp_ms`; None where there is none."""
-        from confluent_kafka.admin import OffsetSpec
-
-        if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
-            raise InvalidArgument(
-                f"timestamp_ms {brief_repr(timestamp_ms)} is not a time: an int, milliseconds since 1970, below 2**63"
-            )
-        partitions = [(topic, number) for number in range(self.partition_count(topic))]
-        if timestamp_ms < 0:
-            # Brokers take such times for questions of another kind. Every record is at or after it.
-            whole = self.bounds(partitions).items()
-            return {
-                number: one.log_start_offset if one.log_start_offset < one.high_watermark else None
-                for (_, number), one in whole
-            }
-        found = self._listed_offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(timestamp_ms)))
-        return {number: None if offset < 0 else offset for (_, number), (offset, _) in found.items()}
-
-    def delete_records(self, topic: str, before: Mapping[int, Place]) -> dict[int, int]:
-        """Delete everything below an offset, per partition, for good; "end" means all. Answers the new log starts."""
-        from confluent_kafka import TopicPartition
-
-        if not isinstance(before, Mapping):
-            raise InvalidArgument(f"delete_records() takes a dict such as {{0: 'end'}}, not {brief_repr(before)}")
-        count = self.partition_count(topic)
-        for number in before:
-            checked_partition(topic, number, count)
-        bounds = self.bounds((topic, number) for number in before)
-        wanted: list[KafkaTopicPartition] = [
-            TopicPartition(topic, number, resolve_place(bounds[topic, number], at, "before"))
-            for number, at in before.items()
-        ]
-        if not wanted:
-            return {}
-
-        def attempt(now: Attempt) -> dict[int, int]:
-            asked = now.admin.delete_records(wanted, request_timeout=now.timeout_s, operation_timeout=now.timeout_s)
-            return {
-                one.partition: self._handles.answer(future, now, Where(topic, one.partition)).low_watermark
-                for one, future in asked.items()
-            }
-
-        return self._handles.retried(attempt)
-
-    # --- upkeep ---------------------------------------------------------------------------------------------------
-
-    def compact(self, topic: str | None = None) -> dict[tuple[str, int], object]:
-        """Not here: the brokers compact when it is due, and nobody can ask them to."""
-        raise ReadOnly(f"compaction at {self._handles.url} is done by the cluster itself, when it is due")
-
-    def enforce_retention(self, topic: str | None = None) -> int:
-        """Not here: the brokers do it when it is due. `delete_records` is the way to delete now."""
-        raise ReadOnly(
-            f"retention at {self._handles.url} is enforced by the cluster itself, when it is due; delete_records()"
-            " deletes now"
-        )
 
 
 def _only(asked: Mapping[Any, Future[Done]]) -> Future[Done]:

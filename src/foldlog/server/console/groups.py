@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
-from foldlog.broker.group_messages import GroupDescription, GroupState, MemberIdentity, check_group_name
+from foldlog.broker.group_messages import GroupDescription, GroupState, check_group_name
 from foldlog.client.consumer_protocol import PROTOCOL_TYPE, decode_assignment
-from foldlog.errors import FoldlogError, GroupError, InvalidArgument, MalformedBytes, UnknownGroup
+from foldlog.errors import GroupError, InvalidArgument, MalformedBytes, UnknownGroup
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.strips import bounds
 from foldlog.server.console.topics import open_partition
@@ -166,28 +165,18 @@ def _refuse_fold(group: str) -> None:
 
 def _commit(broker: Broker, group: str, place: tuple[str, int], committed: OffsetAndMetadata, evict: bool) -> list[str]:
     """Send the members away and commit, with nobody in between; the names of those who went. Durable on return."""
-    done = threading.Event()
-    failures: list[FoldlogError] = []
-
-    def acknowledged(error: FoldlogError | None) -> None:
-        if error is not None:
-            failures.append(error)
-        done.set()
-
-    with broker.group_lock:
-        with broker.coordinator() as coordinator:
-            members = coordinator.describe(group).members
-            if members and not evict:
-                raise _has_members(group, members)
-            coordinator.leave(group, [MemberIdentity(each.member_id, each.group_instance_id) for each in members])
-        try:
-            broker.begin_commit_offsets(group, {place: committed}, acknowledged)
-        except GroupError as error:
-            raise GroupBusy([_name_of(member) for member in members]) from error
-    done.wait()
-    if failures:
-        raise failures[0]
-    return [_name_of(member) for member in members]
+    evicted: list[str] = []
+    try:
+        broker.move_offsets(
+            group,
+            {place: committed},
+            evict=evict,
+            on_evicted=lambda members: evicted.extend(_name_of(member) for member in members),
+        )
+    except GroupError as error:
+        members = () if evict else broker.describe_group(group).members
+        raise _has_members(group, members) if members else GroupBusy(evicted) from error
+    return evicted
 
 
 def _has_members(group: str, members: tuple[MemberDescription, ...]) -> ApiError:

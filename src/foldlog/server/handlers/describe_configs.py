@@ -56,6 +56,12 @@ def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
         rows = topic_rows(node.settings, topic.config)
         # For who asks for it by its name: it is none of Kafka's, and tools print every row they get.
         return [*rows, growths_row(topic)] if GROWTHS_SETTING in (resource.configuration_keys or ()) else rows
+    if resource.resource_type == ConfigResource.GROUP:
+        if not call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, name):
+            refuse(
+                ErrorCode.GROUP_AUTHORIZATION_FAILED, f"the settings of group {brief_repr(name)} are not for you to see"
+            )
+        return []  # those that Kafka keeps here are for protocols in which members do not bring their own
     if resource.resource_type not in (ConfigResource.BROKER, ConfigResource.BROKER_LOGGER):
         refuse(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here")
     if not call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):

@@ -51,9 +51,16 @@ def _changing(resource: AlterConfigsResource) -> Callable[[TopicConfig], TopicCo
         if twice:
             refuse(ErrorCode.INVALID_REQUEST, f"{brief_repr(min(twice))} is changed more than once; change it once")
         in_force = config.effective()
-        return config.with_changes({given.name: _new_value(given, in_force) for given in resource.configs})
+        return config.with_changes(
+            {given.name: _new_value(given, in_force) for given in resource.configs if not _is_done(given)}
+        )
 
     return decide
+
+
+def _is_done(given: AlterableConfig) -> bool:
+    """A setting that no topic has need not be put back. Kafka does not mind either: scripts outlive settings."""
+    return given.config_operation == _Operation.DELETE and given.name not in TOPIC_SETTINGS
 
 
 def _new_value(given: AlterableConfig, in_force: dict[str, str]) -> str | None:

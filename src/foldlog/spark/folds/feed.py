@@ -23,7 +23,7 @@ from foldlog.errors import (
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.deltas import PreparedFold
 from foldlog.spark.folds.ranges import lag, reachable_ends
-from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
+from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import View
 
@@ -81,6 +81,8 @@ class Feed:
     applied_ms: float = 0.0
     looked_ms: float = 0.0
     committed: Bookmark | None = field(default=None, repr=False)
+    moved_keys: tuple[int, tuple[Growth, ...]] | None = field(default=None, repr=False)
+    """What was found where brokers do not remember when the topic grew, as of an epoch of the bookmark."""
     _repeats: tuple[str, Bookmark | None] | None = field(default=None, repr=False)
 
     @property

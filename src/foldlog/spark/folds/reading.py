@@ -25,6 +25,7 @@ from foldlog.spark.folds.declaration import Topic
 from foldlog.spark.folds.ranges import split_for_tasks
 from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.origins.origin import OffsetRange, OriginSpec, open_origin
+from foldlog.spark.workers import packed_for_workers
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC
 
 if TYPE_CHECKING:
@@ -93,11 +94,10 @@ class RangeReader:
         origin = open_origin(self.spec)
         try:
             for number in numbers:
-                for wanted in self.tasks[number]:
-                    for records in origin.read(wanted, self._columns(), topic_id=self.topic_id):
-                        found = self._decoded(records, wanted)
-                        if found.num_rows:
-                            yield found
+                for wanted, records in origin.read_all(self.tasks[number], self._columns(), topic_id=self.topic_id):
+                    found = self._decoded(records, wanted)
+                    if found.num_rows:
+                        yield found
         finally:
             origin.close()
 
@@ -287,17 +287,20 @@ class TopicFrames:
 def _reading(reader: RangeReader) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Spark wants a plain function of the iterator. Its name stands in the plan: `law` knows the topic's rows by it."""
 
+    unpacked = packed_for_workers(reader)
+
     def foldlog_rows(batches: Iterator[Any]) -> Iterator[Any]:
-        return reader.read(number for batch in batches for number in batch.column(0).to_pylist())
+        return unpacked().read(number for batch in batches for number in batch.column(0).to_pylist())
 
     return foldlog_rows
 
 
 def _packing(reader: RangeReader) -> Callable[[Iterable[int]], Iterator[bytes]]:
     """Whole batches as bytes."""
+    unpacked = packed_for_workers(reader)
 
     def foldlog_batches(numbers: Iterable[int]) -> Iterator[bytes]:
-        return (batch.serialize().to_pybytes() for batch in reader.read(numbers))
+        return (batch.serialize().to_pybytes() for batch in unpacked().read(numbers))
 
     return foldlog_batches
 

@@ -21,6 +21,7 @@ from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
 from foldlog.spark.folds.dead_letters import bury
 from foldlog.spark.folds.deltas import PreparedFold, prepare, ranges_read
 from foldlog.spark.folds.feed import Feed, State, ends_of, is_for_good, lag_of, placed, starting_bookmark
+from foldlog.spark.folds.moved_keys import with_growths
 from foldlog.spark.folds.ranges import after, next_ranges
 from foldlog.spark.folds.reading import Seen, TopicFrames
 from foldlog.spark.folds.sizing import RANGE_BYTES, RangeSizes
@@ -172,7 +173,8 @@ class Runner:
                     topics[name] = (self.origin.topic(name), bounds)
                 facts, bounds = topics[name]
                 standing = self._stand(feed, facts, bounds)
-                ends = ends_of(feed, standing.base, facts, bounds)
+                in_order = with_growths(feed, standing.base, self.origin, facts, bounds)
+                ends = ends_of(feed, standing.base, in_order, bounds)
             except Exception as error:  # noqa: BLE001 one feed's trouble is not the others'
                 self._fail(feed, error)
                 continue

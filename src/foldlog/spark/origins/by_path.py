@@ -33,6 +33,7 @@ _CAUSES = {
     StartReason.DELETED: "deleted",
     StartReason.MISSING: "deleted",
     StartReason.WRITTEN: "deleted",
+    StartReason.UNKNOWN: "expired",
 }
 
 
@@ -134,6 +135,13 @@ class PathOrigin:
                 data, topic=topic, partition=number, start_offset=offset, end_offset=end, columns=columns
             )
             offset = next_offset
+
+    def read_all(
+        self, wanted: Sequence[OffsetRange], columns: Sequence[str], *, topic_id: str | None = None
+    ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+        for one in wanted:
+            for batch in self.read(one, columns, topic_id=topic_id):
+                yield one, batch
 
     def close(self) -> None:
         self._log.close()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from foldlog.client.cluster import GROWTHS_SETTING, Cluster
+from foldlog.client.cluster_ranges import WantedRange
 from foldlog.errors import (
     FoldlogError,
     InvalidArgument,
@@ -116,21 +117,39 @@ class WireOrigin:
     def read(
         self, wanted: OffsetRange, columns: Sequence[str], *, topic_id: str | None = None
     ) -> Iterator[pa.RecordBatch]:
+        for _, batch in self.read_all([wanted], columns, topic_id=topic_id):
+            yield batch
+
+    def read_all(
+        self, wanted: Sequence[OffsetRange], columns: Sequence[str], *, topic_id: str | None = None
+    ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+        for ranges in _one_per_partition(wanted):
+            yield from self._read_together(ranges, columns, topic_id)
+
+    def _read_together(
+        self, ranges: Sequence[OffsetRange], columns: Sequence[str], topic_id: str | None
+    ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
         from foldlog.records.arrow import arrow_batches
 
-        topic, number, offset, stop = wanted
         wanted_id = None if topic_id is None else _id_of(topic_id)
+        left = {WantedRange(*one, wanted_id): one for one in ranges}
         try:
-            with closing(self._cluster.fetch_range(topic, number, offset, stop, topic_id=wanted_id)) as answers:
-                for fetched in answers:
-                    end = min(stop, fetched.next_offset)
+            with closing(self._cluster.fetch_ranges(left)) as answers:
+                for one, fetched in answers:
+                    start, end = left[one].start, min(one.stop, fetched.next_offset)
                     for piece in fetched.pieces:
-                        yield from arrow_batches(
-                            piece, topic=topic, partition=number, start_offset=offset, end_offset=end, columns=columns
-                        )
-                    offset = fetched.next_offset
+                        for batch in arrow_batches(
+                            piece,
+                            topic=one.topic,
+                            partition=one.partition,
+                            start_offset=start,
+                            end_offset=end,
+                            columns=columns,
+                        ):
+                            yield OffsetRange(*one[:4]), batch
+                    left[one] = left[one]._replace(start=fetched.next_offset)
         except (OffsetOutOfRange, UnknownTopic, UnknownPartition) as error:
-            raise self._why(wanted._replace(start=offset), topic_id, error) from error
+            raise self._why(_blamed(error, list(left.values())), topic_id, error) from error
 
     def close(self) -> None:
         self._cluster.close()
@@ -174,6 +193,25 @@ class WireOrigin:
                     "the settings of topic %r cannot be seen, so it is taken for not compacted: %s", name, error
                 )
             return {}
+
+
+def _one_per_partition(wanted: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
+    """The same ranges, in as few lists as can be: one after the other, they have each partition's in their order."""
+    passes: list[list[OffsetRange]] = []
+    counts: dict[tuple[str, int], int] = {}
+    for one in wanted:
+        number = counts.get(one[:2], 0)
+        counts[one[:2]] = number + 1
+        if number == len(passes):
+            passes.append([])
+        passes[number].append(one)
+    return passes
+
+
+def _blamed(error: FoldlogError, left: Sequence[OffsetRange]) -> OffsetRange:
+    """What was still to be read of the partition that an error is about; of any, if it is about the topic."""
+    number = getattr(error, "partition", None)
+    return next((one for one in left if one.partition == number), left[0])
 
 
 def _id_of(topic_id: str) -> bytes:

@@ -124,6 +124,14 @@ class Origin(Protocol):
         """
         ...
 
+    def read_all(
+        self, wanted: Sequence[OffsetRange], columns: Sequence[str], *, topic_id: str | None = None
+    ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+        """The same for several ranges of a topic, each batch with its range: in offset order within a partition, and
+        from several leaders at the same time where there are several.
+        """
+        ...
+
     def close(self) -> None: ...
 
 

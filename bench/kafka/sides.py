@@ -1,0 +1,164 @@
+"""The two that are compared, each an ordinary process on the loopback: Apache Kafka as shipped, and `foldlog serve`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from bench.kafka.first_ack import answers, until_led
+from clusters.apache_kafka import SHIPPED_HEAP, ApacheKafka
+from clusters.kafka_tools import run_tool
+from clusters.processes import HOST, ClusterProcess, free_ports
+from confluent_kafka.admin import AdminClient, NewTopic
+
+KAFKA: Final = "kafka"
+FOLDLOG: Final = "foldlog"
+RELAXED: Final = "relaxed"
+
+LABELS: Final = {KAFKA: "Apache Kafka", FOLDLOG: "foldlog", RELAXED: "foldlog, relaxed"}
+NEVER: Final = str(2**63 - 1)
+"""Of `flush.messages`: never sync because of a number of records, which is Kafka's default and not ours."""
+
+SHIPPED_SETTINGS: Final = {
+    "num.network.threads": 3,
+    "num.io.threads": 8,
+    "socket.send.buffer.bytes": 102_400,
+    "socket.receive.buffer.bytes": 102_400,
+    "socket.request.max.bytes": 104_857_600,
+    "num.partitions": 1,
+    "num.recovery.threads.per.data.dir": 1,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 50,
+    "log.retention.hours": 168,
+    "log.segment.bytes": 1 << 30,
+    "log.retention.check.interval.ms": 300_000,
+}
+"""config/server.properties of the release; transaction.state.log.num.partitions is Kafka's default."""
+
+_ADMIN_S = 30
+
+
+class Side(ABC):
+    """A broker that can be started, killed and started again on its directory. Its port stays the same."""
+
+    name: str
+    _process: ClusterProcess
+
+    def begin(self) -> None:
+        """Start the process, and do not wait until it answers."""
+        self._process.start()
+
+    def start(self) -> None:
+        self.begin()
+        self._process.wait_until(lambda: answers(self.address))
+
+    def kill(self) -> None:
+        """As `kill -9` does it."""
+        self._process.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    @abstractmethod
+    def address(self) -> tuple[str, int]: ...
+
+    @property
+    @abstractmethod
+    def data(self) -> Path:
+        """Where the directories of partitions are."""
+
+    @property
+    def bootstrap(self) -> str:
+        return "{}:{}".format(*self.address)
+
+    def create_topic(self, name: str, partitions: int, *, relaxed: bool = False) -> None:
+        settings = {"flush.messages": NEVER} if relaxed else {}
+        wanted = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
+        admin = self._admin()  # it must outlive its answer
+        admin.create_topics([wanted])[name].result(_ADMIN_S)
+        until_led(self.address, name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        admin = self._admin()
+        admin.delete_topics([name])[name].result(_ADMIN_S)
+
+    def segments(self, topic: str) -> list[Path]:
+        return sorted(self.data.glob(f"{topic}-*/*.log"))
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+
+class KafkaSide(Side):
+    """One broker and controller in a process, 1 GB of heap, release defaults: it answers before it syncs."""
+
+    name = KAFKA
+
+    def __init__(self, directory: Path) -> None:
+        """Formatted and started, as it is not counted at a start."""
+        cluster = ApacheKafka.launch(directory, properties=SHIPPED_SETTINGS, heap=SHIPPED_HEAP)
+        self._node = cluster.brokers[0]
+        self._process = self._node.process
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return HOST, self._node.ports["PLAINTEXT"]
+
+    @property
+    def data(self) -> Path:
+        return self._node.data
+
+
+class FoldlogSide(Side):
+    """`foldlog serve` with no other setting than its port: acks=all is answered after fdatasync."""
+
+    name = FOLDLOG
+
+    def __init__(self, directory: Path) -> None:
+        (self._port,) = free_ports(1)
+        self._directory = directory
+        directory.mkdir(parents=True)
+        script = Path(sys.executable).with_name("foldlog")
+        command = [str(script), "serve", str(self.data), "--listen", f"{HOST}:{self._port}"]
+        # As installed: pip compiles to bytecode once, and nobody waits for that at a start.
+        environment = {"PYTHONDONTWRITEBYTECODE": ""}
+        self._process = ClusterProcess("foldlog serve", command, directory / "broker.log", environment)
+        self.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return HOST, self._port
+
+    @property
+    def data(self) -> Path:
+        return self._directory / "data"
+
+
+@contextmanager
+def both(directory: Path) -> Iterator[dict[str, Side]]:
+    """Both at once, each idle while the other is measured. Their directories are gone afterwards."""
+    running: dict[str, Side] = {}
+    try:
+        for name, made in ((KAFKA, KafkaSide), (FOLDLOG, FoldlogSide)):
+            running[name] = made(directory / name)
+        running[RELAXED] = running[FOLDLOG]
+        yield running
+    finally:
+        for name in (KAFKA, FOLDLOG):
+            if name in running:
+                running[name].kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def kafka_version() -> str:
+    """What Kafka's own tool says."""
+    return run_tool("kafka-topics", "--version").stdout.split()[0]

@@ -1,0 +1,103 @@
+"""Topics that are read: filled with the same encoded batches on both sides, and dropped from the page cache."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bench.broker_load import produce_load, run_flat_out
+from bench.kafka.librdkafka import values_of
+from bench.kafka.sides import Side
+
+from foldlog.clock import SystemClock
+from foldlog.records.loops import pack
+
+BATCH_BYTES = 64_000
+_WINDOW = 16
+_FILL_S = 600.0
+_CACHED_SHARE_MAX = 0.05
+_PROBES = 64
+
+
+class NotCold(Exception):
+    """The pages of a file stay in memory, whatever the kernel is asked: there is no cold figure here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A topic that has the same batch again and again: how many in each partition."""
+
+    name: str
+    batch: bytes
+    batch_records: int
+    batches: Sequence[int]
+
+    @property
+    def records(self) -> int:
+        return sum(self.batches) * self.batch_records
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(self.batches) * len(self.batch)
+
+
+@cache
+def encoded_batch(value_bytes: int, batch_bytes: int = BATCH_BYTES) -> tuple[bytes, int]:
+    """Not compressed, and how many records it has. Of this moment: retention.ms would delete what is from 1970."""
+    now_ms = SystemClock().now_ms()
+    records = max(1, batch_bytes // (value_bytes + 10))
+    return bytes(pack([(now_ms, None, value, ()) for value in values_of(value_bytes, records)], 0)), records
+
+
+def fill(side: Side, topic: str, partitions: int, value_bytes: int, total_bytes: int, batch_bytes: int) -> Filled:
+    """Make the topic and write about so many bytes of batches, the same to each partition; acknowledged by all."""
+    batch, records = encoded_batch(value_bytes, batch_bytes)
+    side.create_topic(topic, partitions)
+    load = produce_load(topic, partitions, batch, records, -1, _WINDOW)
+    rounds = max(1, total_bytes // (len(batch) * partitions))
+    found = run_flat_out(side.address, load, 1, _FILL_S, rounds * partitions * len(batch))
+    return Filled(topic, batch, records, [end // records for end in found.ends])
+
+
+def drop_from_cache(files: Sequence[Path]) -> None:
+    """Written out, and out of the page cache: the next read goes to the disk, which may have a cache of its own."""
+    for path in files:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+    share = cached_share(files)
+    if share > _CACHED_SHARE_MAX:
+        raise NotCold(f"{share:.0%} of the pages are still in the page cache")
+
+
+def cached_share(files: Sequence[Path]) -> float:
+    """Of pages spread evenly over the files, those that can be read without the disk."""
+    cached = probed = 0
+    for path in files:
+        size = path.stat().st_size
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            # A read ahead of one probe must not warm up the next.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            for number in range(_PROBES if size else 0):
+                probed += 1
+                cached += _is_cached(descriptor, size * number // _PROBES)
+        finally:
+            os.close(descriptor)
+    return cached / probed if probed else 0.0
+
+
+def _is_cached(descriptor: int, position: int) -> bool:
+    try:
+        return os.preadv(descriptor, [bytearray(1)], position, os.RWF_NOWAIT) == 1
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            return False
+        raise

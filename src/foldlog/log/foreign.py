@@ -1,0 +1,288 @@
+"""A partition that Kafka writes, or wrote: its directory, read without a checkpoint of ours. Nothing in it is changed.
+
+Where it starts is in Kafka's own checkpoint of log starts, which the caller reads; where it ends, the batches tell. A
+last batch that is not whole is a write that is under way or was cut off, and is not read; what is damaged with sound
+batches behind it is CorruptLog.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import ClassVar, Final, NamedTuple
+
+from foldlog.errors import CorruptLog, InvalidBatch, StorageError
+from foldlog.files.base import Entry, Files, read_file
+from foldlog.log.checkpoint import SlotState, StartReason
+from foldlog.log.epochs import NAME as EPOCHS_NAME
+from foldlog.log.epochs import Epochs
+from foldlog.log.follower import PartitionReader, Result
+from foldlog.log.layout import SWAP_SUFFIX, read_layout
+from foldlog.log.producer_state import read_snapshot
+from foldlog.log.reading import View
+from foldlog.log.salvage import UNKNOWN_END, Bounds, Salvage
+from foldlog.log.segment import ANY_OFFSET, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_stem
+from foldlog.log.segment_scan import is_room
+from foldlog.log.transactions import (
+    TRANSACTION_INDEX_SUFFIX,
+    Aborted,
+    AbortedTransaction,
+    Transactions,
+    read_transaction_index,
+)
+from foldlog.records.batch import RECORDS_AT
+from foldlog.records.loops import BatchHeader
+
+ADVICE: Final = "restore it, or let Kafka fetch it from another replica"
+_SETTLE: Final = "start Kafka on it once, which finishes it"
+_TRIES: Final = 2000  # with a millisecond between them: longer than any swap takes, short enough for a person to wait
+_PAUSE_S: Final = 0.001
+_SETTLED: Final = 2
+"""By so much the generation rises with each change of names: an even one is a list of segments that belong together."""
+
+_TELLING: Final = (".log", SWAP_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, EPOCHS_NAME)
+
+
+class _Tail(NamedTuple):
+    """How far the last segment is known: the first byte behind its sound batches, and the offset there."""
+
+    base_offset: int
+    position: int
+    next_offset: int
+
+
+class _Noted(NamedTuple):
+    """The transactions since the offset `since`, as far as `position` in the last segment of that generation."""
+
+    generation: int
+    since: int
+    transactions: Transactions
+    position: int = 0
+
+
+class ForeignState:
+    """What a slot of the checkpoint would say, told by the files: see `follower.Published`. Any thread.
+
+    With `committed_only` the log ends where the oldest open transaction begins, as for Kafka's read_committed.
+    """
+
+    def __init__(self, files: Files, path: str, log_start: Callable[[], int], *, committed_only: bool = False) -> None:
+        self._files = files
+        self._path = path
+        self._log_start = log_start
+        self._committed_only = committed_only
+        self._lock = threading.Lock()
+        self._entries_seen: list[Entry] = []
+        self._listed: tuple[dict[int, int], int] | None = None
+        self._generation = 0
+        self._tail: _Tail | None = None
+        self._head = b""
+        self._noted: _Noted | None = None
+        self._state: SlotState | None = None
+        self.aborted = Aborted()
+
+    def load_live(self) -> SlotState:
+        with self._lock:
+            for _ in range(_TRIES):
+                entries = self._entries()
+                if _sizes(entries) == _sizes(self._entries_seen) and not self._is_room_used():
+                    break
+                # Listing takes a moment, and names may change in it: what two lists agree on is one that existed.
+                if not read_layout(entries).swaps and _sizes(entries).keys() == _sizes(self._entries()).keys():
+                    self._state = self._look(entries)
+                    self._entries_seen = entries
+                    break
+                time.sleep(_PAUSE_S)
+            else:
+                raise StorageError(f"{self._path}: a compaction of Kafka's was interrupted; {_SETTLE}")
+            if self._state is None:
+                raise CorruptLog(self._path, 0, "it holds no segment at all", ADVICE)
+            start = min(max(self._log_start(), self._state.log_start_offset), self._state.high_watermark)
+            reason = StartReason.UNKNOWN if start else StartReason.WRITTEN
+            return replace(self._state, log_start_offset=start, start_reason=reason)
+
+    def _entries(self) -> list[Entry]:
+        """The files that say something about what can be read."""
+        try:
+            entries = self._files.entries(self._path)
+        except FileNotFoundError:
+            raise CorruptLog(self._path, 0, "the directory is missing", ADVICE) from None
+        return [entry for entry in entries if entry.name.endswith(_TELLING)]
+
+    def _is_room_used(self) -> bool:
+        """Whether something was written into room made ahead, by which a file does not grow."""
+        tail = self._tail
+        return tail is not None and self._head_at(tail) != self._head
+
+    def _head_at(self, tail: _Tail) -> bytes:
+        """The beginning of what stands behind the last sound batch; mostly nothing does."""
+        try:
+            file = self._files.open(segment_stem(self._path, tail.base_offset) + LOG_SUFFIX)
+        except FileNotFoundError:
+            return b""
+        try:
+            return file.read(tail.position, RECORDS_AT)
+        finally:
+            file.close()
+
+    def _look(self, entries: list[Entry]) -> SlotState | None:
+        logs = read_layout(entries).logs
+        bases = sorted(logs)
+        if not bases:
+            return None
+        sealed = {base: logs[base] for base in bases[:-1]}
+        if (sealed, bases[-1]) != self._listed:  # a compacted segment may have the name of the one it was made from
+            self._listed = (sealed, bases[-1])
+            self._generation += _SETTLED
+        end = self._end_of_last(bases[-1], logs[bases[-1]])
+        if self._committed_only:
+            end = self._look_for_transactions(bases, logs, entries, end)
+        return SlotState(
+            generation=self._generation,
+            log_start_offset=bases[0],
+            high_watermark=end,
+            durable_offset=end,
+            active_base_offset=bases[-1],
+            gaps_below=ANY_OFFSET,
+            segment_count=len(bases),
+            leader_epoch=load_epochs(self._files, self._path).latest,
+        )
+
+    def _segment(self, base_offset: int, size: int) -> Segment:
+        return Segment(self._files, self._path, base_offset, size, writable=False)
+
+    # The end
+
+    def _end_of_last(self, base_offset: int, size: int) -> int:
+        """The offset behind the last sound batch: from where the last look ended, or from the index's last entry."""
+        segment = self._segment(base_offset, size)
+        try:
+            tail = self._tail
+            if tail is None or tail.base_offset != base_offset or tail.position > size:
+                tail = _Tail(base_offset, 0, base_offset)
+                hint = segment.offset_index.last()
+                if hint is not None:
+                    found = self._walked(segment, _Tail(base_offset, hint[1], base_offset + hint[0]))
+                    tail = found if found.position > hint[1] else tail
+            tail = self._walked(segment, tail)
+            if tail.position < size and (behind := self._sound_behind(segment, tail)) is not None:
+                tail = behind
+            self._tail, self._head = tail, segment.log().read(tail.position, RECORDS_AT)
+            return tail.next_offset
+        finally:
+            segment.forget()
+
+    @staticmethod
+    def _walked(segment: Segment, tail: _Tail) -> _Tail:
+        for position, headers in segment.scan(tail.position, -1, ANY_OFFSET, stop_at_tear=True):
+            if headers[0].base_offset < segment.base_offset:
+                break
+            last = headers[-1]
+            tail = tail._replace(position=position + last.position + last.size, next_offset=last.next_offset)
+        return tail
+
+    @staticmethod
+    def _sound_behind(segment: Segment, tail: _Tail) -> _Tail | None:
+        """Behind what is no batch: the last sound one, if there is any. Then it is damage, and reading it says so."""
+        log = segment.log()
+        if is_room(log, tail.position, segment.size):
+            return None
+        bounds = Bounds(tail.position, segment.size, tail.next_offset, UNKNOWN_END, UNKNOWN_END, ())
+        sound = [piece for piece in Salvage(log, bounds, exact=False).pieces if not piece.is_lost]
+        return tail._replace(position=sound[-1].end, next_offset=sound[-1].next_offset) if sound else None
+
+    # Transactions
+
+    def _look_for_transactions(self, bases: list[int], sizes: dict[int, int], entries: list[Entry], end: int) -> int:
+        """Find the aborted ones; the last stable offset.
+
+        Kafka's snapshots of producers tell which were open at a roll, and the batches since then the rest.
+        """
+        aborted: list[AbortedTransaction] = []
+        for entry in entries:
+            if entry.name.endswith(TRANSACTION_INDEX_SUFFIX):
+                aborted += read_transaction_index(read_file(self._files, f"{self._path}/{entry.name}"))[0]
+        noted = self._noted
+        if noted is None or noted.generation != self._generation:
+            since, still_open = self._newest_snapshot(entries, end)
+            noted = _Noted(self._generation, since, Transactions(still_open))
+            for base, following in pairwise(bases):
+                if following > since:
+                    self._note_batches(self._segment(base, sizes[base]), 0, noted)
+        last = self._segment(bases[-1], sizes[bases[-1]])
+        self._noted = noted._replace(position=self._note_batches(last, noted.position, noted))
+        self.aborted = Aborted([*aborted, *noted.transactions.aborted])
+        first_open = noted.transactions.first_open_offset()
+        return end if first_open is None else min(end, first_open)
+
+    def _newest_snapshot(self, entries: list[Entry], end: int) -> tuple[int, list[tuple[int, int]]]:
+        """The offset of the newest sound one, and (producer, first offset) of each transaction that was open there."""
+        for offset in sorted(read_layout(entries).snapshots, reverse=True):
+            if offset <= end:
+                path = segment_stem(self._path, offset) + SNAPSHOT_SUFFIX
+                producers = read_snapshot(read_file(self._files, path))
+                if producers is not None:
+                    started = [(one.producer_id, one.transaction_start_offset) for one in producers]
+                    return offset, [(producer, first) for producer, first in started if first >= 0]
+        return 0, []
+
+    @staticmethod
+    def _note_batches(segment: Segment, position: int, noted: _Noted) -> int:
+        """Those from a position on; the position behind them."""
+        end = position
+        try:
+            for at, headers in segment.scan(position, -1, ANY_OFFSET, stop_at_tear=True):
+                for header in headers:
+                    if header.base_offset >= noted.since:
+                        noted.transactions.note(header, _bytes_of_marker(segment, at, header))
+                    end = at + header.position + header.size
+            return end
+        except InvalidBatch as error:
+            raise CorruptLog(segment.log_path, 0, error.reason, ADVICE) from error
+        finally:
+            segment.forget()
+
+
+class ForeignPartition(PartitionReader):
+    """Reads a partition of Kafka's, whole or as far as its transactions are decided. Any thread."""
+
+    SETTLE: ClassVar = _SETTLE
+
+    def __init__(self, files: Files, path: str, state: ForeignState, label: tuple[str, int]) -> None:
+        super().__init__(files, path, state, label)
+        self._foreign = state
+
+    def _load_epochs(self) -> Epochs:
+        return load_epochs(self._files, self.path)
+
+    def _with_view(self, look: Callable[[View], Result], offset: int | None = None) -> Result:
+        try:
+            return super()._with_view(look, offset)
+        except CorruptLog as error:
+            raise CorruptLog(error.path, error.position, error.reason, ADVICE) from error
+
+    def _view_of(self, state: SlotState) -> View:
+        # Kafka does not hold its epochs to what is in the batches, so neither do reads; `foldlog check` tells of it.
+        return View(self._segments, (), state.gaps_below, state.high_watermark, True, self._foreign.aborted)
+
+
+def load_epochs(files: Files, directory: str) -> Epochs:
+    """As the file says; none if there is no such file, which Kafka makes with the first batch."""
+    if not files.exists(f"{directory}/{EPOCHS_NAME}"):
+        return Epochs(files, directory, ())
+    return Epochs.load(files, directory)
+
+
+def _sizes(entries: list[Entry]) -> dict[str, int]:
+    """By name. Times are left out: they say nothing."""
+    return {entry.name: entry.size_bytes for entry in entries}
+
+
+def _bytes_of_marker(segment: Segment, position: int, header: BatchHeader) -> memoryview | None:
+    if not header.is_control:
+        return None
+    data = memoryview(segment.log().read(position + header.position, header.size))
+    return data if len(data) == header.size else None

@@ -1,0 +1,143 @@
+"""Transactions in a log that Kafka wrote: which were aborted, and up to where none is open. Pure functions of bytes.
+
+A transaction is the batches of one producer up to its next control batch, whose record says commit or abort. Kafka
+keeps the aborted ones beside each segment, in entries of 34 bytes:
+
+    .txnindex    int16 0 · int64 producer id · int64 first offset · int64 offset of the abort · int64 last stable offset
+
+There is no such file beside a segment in which none was aborted. Our own log has no transactions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from foldlog.errors import InvalidBatch
+from foldlog.records import batch as fmt
+from foldlog.records.loops import BatchHeader
+from foldlog.records.pure.reading import Body, batches_in, field, parse_records
+
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+_ENTRY: Final = struct.Struct(">hqqqq")
+_VERSION: Final = 0
+_MARKER_KEY: Final = struct.Struct(">hh")  # version, type
+_MARKER_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
+
+
+class AbortedTransaction(NamedTuple):
+    """Batches of `producer_id` from `first_offset` to before `last_offset`, where the abort stands."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int = -1
+
+
+class Marker(NamedTuple):
+    """The record of a control batch. `coordinator_epoch` is None where it is not the end of a transaction."""
+
+    offset: int
+    timestamp_ms: int
+    kind: int
+    coordinator_epoch: int | None
+
+
+ENTRY_BYTES: Final = _ENTRY.size
+
+
+def read_transaction_index(data: bytes) -> tuple[list[AbortedTransaction], str]:
+    """The entries as far as they can be right, and what is wrong with the rest: nothing, mostly."""
+    found: list[AbortedTransaction] = []
+    for at in range(0, len(data) - _ENTRY.size + 1, _ENTRY.size):
+        version, *fields = _ENTRY.unpack_from(data, at)
+        entry = AbortedTransaction(*fields)
+        if version != _VERSION:
+            return found, f"entry {len(found)} has version {version}, not {_VERSION}"
+        if not 0 <= entry.first_offset < entry.last_offset or entry.producer_id < 0:
+            return found, f"entry {len(found)} is of offsets {entry.first_offset} to {entry.last_offset}"
+        if found and entry.last_offset <= found[-1].last_offset:
+            return found, f"entry {len(found)} ends at offset {entry.last_offset}, not after the one before it"
+        found.append(entry)
+    if len(data) % _ENTRY.size:
+        return found, f"its last {len(data) % _ENTRY.size} bytes are not a whole entry of {_ENTRY.size}"
+    return found, ""
+
+
+def markers_of(batch: memoryview, header: BatchHeader) -> list[Marker]:
+    """The records of a control batch. Control batches are never compressed. InvalidBatch if they are none."""
+    body = Body(batch, fmt.RECORDS_AT, header.size)
+    found: list[Marker] = []
+    for parsed in parse_records(body, next(batches_in(batch))):
+        key, value = (
+            field(body.data, at, size) or b""
+            for at, size in ((parsed.key_at, parsed.key_bytes), (parsed.value_at, parsed.value_bytes))
+        )
+        if len(key) < _MARKER_KEY.size:
+            raise InvalidBatch("the key of a control record is not a version and a type", parsed.start)
+        kind = _MARKER_KEY.unpack_from(key)[1]
+        is_end = kind in (fmt.CONTROL_ABORT, fmt.CONTROL_COMMIT) and len(value) >= _MARKER_VALUE.size
+        epoch = _MARKER_VALUE.unpack_from(value)[1] if is_end else None
+        timestamp_ms = header.base_timestamp + parsed.timestamp_delta
+        found.append(Marker(header.base_offset + parsed.offset_delta, timestamp_ms, kind, epoch))
+    return found
+
+
+class Transactions:
+    """What is open, and what was aborted, as of the batches that were noted, in their order. One thread."""
+
+    def __init__(self, still_open: Iterable[tuple[int, int]] = ()) -> None:
+        """`still_open`: producer and first offset of each that is open before the first batch."""
+        self._open = dict(still_open)
+        self.aborted: list[AbortedTransaction] = []
+
+    def note(self, header: BatchHeader, batch: memoryview | None = None) -> None:
+        """A batch; of one with a marker its bytes, too."""
+        if not header.is_control:
+            if header.is_transactional:
+                self._open.setdefault(header.producer_id, header.base_offset)
+            return
+        first_offset = self._open.get(header.producer_id)
+        for marker in markers_of(batch, header) if batch is not None else ():
+            if marker.coordinator_epoch is None:
+                continue
+            self._open.pop(header.producer_id, None)
+            if marker.kind == fmt.CONTROL_ABORT and first_offset is not None:
+                self.aborted.append(AbortedTransaction(header.producer_id, first_offset, marker.offset))
+
+    def first_open_offset(self) -> int | None:
+        """Where the oldest open one begins."""
+        return min(self._open.values(), default=None)
+
+
+class Aborted:
+    """All aborted transactions of a partition, to leave their batches out of what is read. Immutable."""
+
+    def __init__(self, transactions: Iterable[AbortedTransaction] = ()) -> None:
+        self._by_producer: dict[int, list[AbortedTransaction]] = {}
+        for one in sorted({one._replace(last_stable_offset=-1) for one in transactions}, key=lambda one: one[1:]):
+            self._by_producer.setdefault(one.producer_id, []).append(one)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_producer)
+
+    def holds(self, header: BatchHeader) -> bool:
+        """Whether the batch is of an aborted transaction."""
+        if not header.is_transactional or header.is_control:
+            return False
+        known = self._by_producer.get(header.producer_id, ())
+        return any(one.first_offset <= header.base_offset < one.last_offset for one in known)
+
+    def kept_spans(self, headers: Sequence[BatchHeader]) -> list[tuple[int, int]]:
+        """Where the other batches stand, as few spans of bytes as can be."""
+        spans: list[tuple[int, int]] = []
+        for header in headers:
+            if self.holds(header):
+                continue
+            stop = header.position + header.size
+            if spans and spans[-1][1] == header.position:
+                spans[-1] = (spans[-1][0], stop)
+            else:
+                spans.append((header.position, stop))
+        return spans

@@ -1,0 +1,68 @@
+"""Where keys have moved in a topic whose brokers do not remember when it grew, found in the topic itself.
+
+A key's records are in the partition that its hash has among as many as there are now: at home. A record elsewhere was
+written when there were fewer partitions, so it is older than those of its key at home. Where each partition's last such
+record ends is as good as where it ended when the topic grew: once all of them are read, a key's records come in order.
+
+It takes one look at the keys of what is about to be read. After several growths, of a key that has moved more than once
+only the newest place is sure to be read last. Where partitions are chosen by another rule, no key is at home, and
+nothing is held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, Origin, TopicFacts
+from foldlog.views.bookmark import Bookmark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from foldlog.spark.folds.feed import Feed
+
+
+def with_growths(
+    feed: Feed, base: Bookmark, origin: Origin, facts: TopicFacts, bounds: Mapping[int, Bounds]
+) -> TopicFacts:
+    """The facts, with a growth where keys of a keyed view have moved and nobody remembers when.
+
+    Looked for once for a feed, and again after its bookmark was moved by hand: what a growth does to a fold that runs
+    is not to be found out, but to stop it.
+    """
+    if facts.growths is not None or not feed.fold.view.is_keyed or len(bounds) < 2:
+        return facts
+    if feed.moved_keys is None or feed.moved_keys[0] != base.epoch:
+        stops = feed.stops or {}
+        ranges = [
+            OffsetRange(facts.name, number, base.offset(number) or 0, min(bound.end, stops.get(number, bound.end)))
+            for number, bound in sorted(bounds.items())
+        ]
+        ends = tuple(end_of_strangers(origin, one, len(bounds), facts.topic_id) for one in ranges)
+        feed.moved_keys = base.epoch, (Growth(len(bounds), ends),) if any(ends) else ()
+    return replace(facts, growths=feed.moved_keys[1])
+
+
+def end_of_strangers(origin: Origin, wanted: OffsetRange, partitions: int, topic_id: str | None = None) -> int:
+    """One past the last record of the range whose key is at home in another partition; 0 if there is none."""
+    end = 0
+    if wanted.start < wanted.stop:
+        for batch in origin.read(wanted, ["key", "offset"], topic_id=topic_id):
+            row = _last_stranger(batch.column("key"), wanted.partition, partitions)
+            if row >= 0:
+                end = batch.column("offset")[row].as_py() + 1
+    return end
+
+
+def _last_stranger(keys: pa.Array, partition: int, partitions: int) -> int:
+    """The last row with a key that is at home elsewhere, -1 if there is none. Records without key have no home."""
+    import numpy as np
+
+    from foldlog.records.arrow import binary_input
+    from foldlog.records.loops import route_rows
+
+    homes = route_rows(binary_input("key", keys), None, len(keys), partitions)
+    last = [np.frombuffer(memoryview(rows), np.int64)[-1] for number, rows in homes if number not in (partition, -1)]
+    return int(max(last, default=-1))

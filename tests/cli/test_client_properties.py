@@ -1,0 +1,110 @@
+"""Properties of Kafka clients come from a file, from -X and from variables; none of their values is in an error."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from foldlog.cli.client_properties import client_properties
+from foldlog.cli.copy import is_broker
+from foldlog.cli.fold import _source
+from foldlog.cli.main import main
+from foldlog.errors import InvalidArgument
+
+FOLDS = """
+import foldlog.spark as fl
+
+orders = fl.topic("orders", key="tx_id", schema="amount BIGINT")
+
+@fl.fold(orders, into=fl.table("{place}/orders.db", "orders"))
+def mirror(rows): return rows
+"""
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="hunter2";'
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """As it lies beside Kafka's tools: continued lines, a cluster of its own, Java's way to say who one is."""
+    file = tmp_path / "client.properties"
+    lines = [
+        "# ours",
+        "bootstrap.servers=elsewhere:9092",
+        "sasl.mechanism=PLAIN",
+        "client.id = from the file",
+        "sasl.jaas.config=" + JAAS.replace(" required", " \\\n    required"),
+    ]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+def test_the_line_goes_before_the_file_and_says_which_cluster_it_is(config: Path) -> None:
+    given = client_properties(["client.id=from the line", "a.b=c=d"], str(config))
+    assert given == {
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": JAAS,
+        "client.id": "from the line",
+        "a.b": "c=d",
+    }
+    assert client_properties(None, None) == {}
+
+
+def arguments(**given: object) -> argparse.Namespace:
+    nothing = dict.fromkeys(("source", "directory", "bootstrap", "properties", "command_config"))
+    return argparse.Namespace(**{**nothing, **given})
+
+
+@pytest.mark.parametrize("place", [{"bootstrap": "one:9093"}, {"source": "kafka://one:9093?client.id=x%2By"}])
+def test_a_fold_takes_them_with_every_way_to_name_a_cluster(config: Path, place: dict[str, str]) -> None:
+    spec = _source(arguments(**place, properties=["request.timeout.ms=5"], command_config=str(config)))
+    assert spec.bootstrap == "one:9093"
+    assert spec.properties == {
+        "client.id": "from the file",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ann",
+        "sasl.password": "hunter2",
+        "request.timeout.ms": "5",
+    }
+    assert "hunter2" not in repr(spec)
+
+
+def test_a_plus_in_a_url_is_a_plus() -> None:
+    """As in foldlog.connect: a query is not a form."""
+    assert _source(arguments(source="kafka://one:9093?sasl.password=a+b")).properties == {"sasl.password": "a+b"}
+
+
+def test_a_directory_has_no_use_for_them(tmp_path: Path, config: Path) -> None:
+    assert _source(arguments(directory=str(tmp_path), command_config=str(config))).path == str(tmp_path)
+    with pytest.raises(InvalidArgument, match=r"^-X sasl\.password is for clients of a broker") as caught:
+        _source(arguments(directory=str(tmp_path), properties=["sasl.password=hunter2"]))
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("topic list -b 127.0.0.1:1 -X sasl.mechanism=PLAIN -X hunter2", "-X, the 2. of 2, is not NAME=VALUE"),
+        ("topic list -b 127.0.0.1:1 -X hunter2", "-X is not NAME=VALUE"),
+        ("topic list -d {place} -X sasl.password=hunter2", "-X sasl.password is for clients of a broker"),
+        ("topic list -b 127.0.0.1:1 --command-config {place}/hunter", "hunter cannot be read: No such file"),
+        ("topic list -b 127.0.0.1:1 --command-config {place}", "cannot be read: Is a directory"),
+        ("topic list -b 127.0.0.1:1 --command-config {place}/latin1", "latin1 cannot be read: it is not UTF-8"),
+        ("fold status -f {place}/folds.py --source kafka:/h:1?sasl.password=hunter2", "is not the URL of a cluster"),
+        ("copy --all --from kafka:/h:1?sasl.password=hunter2 --to {place}", "has more than brokers"),
+        ("copy --all --from kafka://ann:hunter2@h:1 --to {place}", "users as properties"),
+    ],
+)
+def test_what_is_wrong_with_them_is_told_without_a_password(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    (tmp_path / "latin1").write_bytes(b"sasl.password=\xfcber")
+    (tmp_path / "folds.py").write_text(FOLDS.format(place=tmp_path))
+    assert main(line.format(place=tmp_path).split()) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert "hunter2" not in printed.out + printed.err
+
+
+def test_a_url_with_a_slash_too_few_is_no_directory() -> None:
+    assert is_broker("kafka:/h:1?sasl.password=hunter2")

@@ -1,0 +1,161 @@
+"""Several partitions read by one reader: from all their leaders at the same time, each in its order.
+
+A leader that is silent, lost or new holds up its own partitions only. The brokers are simulated; Apache Kafka's are in
+tests/clusters/test_leaders.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client.simulated_cluster import Mishap, SimulatedCluster
+from foldlog.client import cluster_ranges
+from foldlog.client.cluster import Cluster
+from foldlog.client.cluster_fetch import Fetched
+from foldlog.client.cluster_ranges import WantedRange
+from foldlog.errors import OffsetOutOfRange, UnknownTopic
+from foldlog.records.loops import decode, pack
+from foldlog.wire.messages.fetch import FetchRequest
+from foldlog.wire.schema import Request
+
+NODES = 3
+PARTITIONS = 6
+RECORDS = 12
+PATIENT = {"retry.backoff.ms": "1", "retry.backoff.max.ms": "2", "fetch.max.wait.ms": "1"}
+ONE_BY_ONE = {**PATIENT, "max.partition.fetch.bytes": "1"}
+"""Each fetch brings one record."""
+
+WHOLE = [WantedRange("orders", number, 0, RECORDS) for number in range(PARTITIONS)]
+
+
+def filled(simulated: SimulatedCluster) -> SimulatedCluster:
+    """Partition n is led by node n % 3 + 1, and has a dozen batches of one record."""
+    for number, partition in enumerate(simulated.create("orders", PARTITIONS)):
+        partition.leader = number % NODES + 1
+        for record in range(RECORDS):
+            partition.append(pack([(1, None, b"%d.%d" % (number, record), ())]))
+    return simulated
+
+
+@pytest.fixture
+def simulated() -> Iterator[SimulatedCluster]:
+    with SimulatedCluster(nodes=NODES) as started:
+        yield filled(started)
+
+
+class Found:
+    """What came, by partition; each answer is decoded when it comes, as it is good until the next."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, list[bytes]] = {}
+
+    def add(self, wanted: WantedRange, fetched: Fetched) -> None:
+        values = self.values.setdefault(wanted.partition, [])
+        for piece in fetched.pieces:
+            records, _ = decode(piece, "orders", wanted.partition, start_offset=wanted.start, end_offset=wanted.stop)
+            values += [record.value or b"" for record in records]
+
+
+def everything() -> dict[int, list[bytes]]:
+    return {number: [b"%d.%d" % (number, record) for record in range(RECORDS)] for number in range(PARTITIONS)}
+
+
+def test_all_leaders_are_asked_before_the_first_has_answered(simulated: SimulatedCluster) -> None:
+    """Nobody answers a fetch; still each partition's fetch arrives at its leader."""
+    simulated.interfere = lambda node, request: Mishap.SILENCE if isinstance(request, FetchRequest) else None
+    properties = {**ONE_BY_ONE, "request.timeout.ms": "500", "default.api.timeout.ms": "1"}
+    with Cluster.open(simulated.address(), properties) as cluster:
+        with pytest.raises(Exception, match=r"it did not answer within request\.timeout\.ms=500"):
+            next(cluster.fetch_ranges(WHOLE))
+        assert [simulated.count("FetchRequest", node) for node in (1, 2, 3)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5, 16])
+def test_every_partition_is_read_whole_and_in_its_order(
+    simulated: SimulatedCluster, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_ranges, "CLUSTER_RANGES_MAX", at_once)
+    found = Found()
+    with Cluster.open(simulated.address(), ONE_BY_ONE) as cluster:
+        for wanted, fetched in cluster.fetch_ranges(WHOLE):
+            found.add(wanted, fetched)
+    assert found.values == everything()
+
+
+def test_a_leader_that_says_nothing_holds_up_its_own_partitions_only(simulated: SimulatedCluster) -> None:
+    """Node 1 is silent. All that the others lead is read meanwhile; then node 2 leads for it."""
+
+    def interfere(node: int, request: Request) -> Mishap | None:
+        return Mishap.SILENCE if node == 1 and isinstance(request, FetchRequest) else None
+
+    simulated.interfere = interfere
+    found = Found()
+    with Cluster.open(simulated.address(2), {**ONE_BY_ONE, "request.timeout.ms": "2000"}) as cluster:
+        answers = cluster.fetch_ranges(WHOLE)
+        for _ in range(4 * RECORDS):
+            found.add(*next(answers))
+        assert found.values == {number: values for number, values in everything().items() if number not in (0, 3)}
+        for number in (0, 3):
+            simulated.topics["orders"].partitions[number].leader = 2
+        for wanted, fetched in answers:
+            found.add(wanted, fetched)
+    assert found.values == everything()
+
+
+def test_leaders_that_are_lost_and_new_are_gone_on_from_where_they_were(simulated: SimulatedCluster) -> None:
+    """After every seventh fetch the partition that it was for has another leader, or its connection ends."""
+    partitions = simulated.topics["orders"].partitions
+    fetches = 0
+
+    def interfere(node: int, request: Request) -> Mishap | None:
+        nonlocal fetches
+        if not isinstance(request, FetchRequest):
+            return None
+        fetches += 1
+        if fetches % 7:
+            return None
+        moved = partitions[request.topics[0].partitions[0].partition]
+        moved.leader = moved.leader % NODES + 1
+        moved.epoch += 1
+        return Mishap.CUT if fetches % 2 else None
+
+    simulated.interfere = interfere
+    found = Found()
+    with Cluster.open(simulated.address(), ONE_BY_ONE) as cluster:
+        for wanted, fetched in cluster.fetch_ranges(WHOLE):
+            found.add(wanted, fetched)
+    assert found.values == everything()
+
+
+def test_a_range_that_the_log_does_not_hold_is_told_for_all(simulated: SimulatedCluster) -> None:
+    simulated.topics["orders"].partitions[4].start = 3
+    with Cluster.open(simulated.address(), ONE_BY_ONE) as cluster:
+        with pytest.raises(OffsetOutOfRange, match="offset 0 of orders-4 is not in the log, which holds 3 to 12"):
+            list(cluster.fetch_ranges(WHOLE))
+        with pytest.raises(UnknownTopic):
+            list(cluster.fetch_ranges([*WHOLE, WantedRange("orders", 0, 0, 1, b"another topic id")]))
+        assert [wanted for wanted, _ in cluster.fetch_ranges([WHOLE[1]._replace(stop=1)])] == [
+            WHOLE[1]._replace(stop=1)
+        ]
+        assert list(cluster.fetch_ranges([])) == []
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[Cluster]:
+    with SimulatedCluster(nodes=NODES) as started, Cluster.open(filled(started).address(), PATIENT) as cluster:
+        yield cluster
+
+
+OFFSETS = st.integers(0, RECORDS)
+
+
+@given(ranges=st.lists(st.tuples(st.integers(0, PARTITIONS - 1), OFFSETS, OFFSETS), max_size=8))
+def test_any_ranges_give_what_each_alone_gives(quick: Cluster, ranges: list[tuple[int, int, int]]) -> None:
+    wanted = [WantedRange("orders", number, min(one, other), max(one, other)) for number, one, other in ranges]
+    stops = {one: fetched.next_offset for one, fetched in quick.fetch_ranges(dict.fromkeys(wanted))}
+    assert set(stops) == {one for one in wanted if one.start < one.stop}
+    assert all(at >= one.stop for one, at in stops.items())

@@ -1,0 +1,93 @@
+"""Partitions of a copy go at the same time where a cluster is one of the sides; an error in one ends all of them, and
+the copy can be gone on with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import foldlog
+from client.copies import AnyLog, Stopped, contents, copy, ignored
+from foldlog.client.copying_cluster import ClusterTarget
+from foldlog.client.copying_directory import DirectoryTarget
+from foldlog.client.copying_sides import Side
+from foldlog.client.copying_targets import Copied, OnProgress, Resume, Span
+from foldlog.testing import KafkaBroker
+
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker.launch() as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(broker: KafkaBroker) -> Iterator[AnyLog]:
+    with foldlog.connect(f"kafka://{broker}") as log:
+        yield log
+
+
+@pytest.fixture
+def directory() -> Iterator[foldlog.Log]:
+    with foldlog.open(":memory:", background=False) as log:
+        yield log
+
+
+def fill(log: AnyLog, topic: str) -> None:
+    log.create_topic(topic, partitions=PARTITIONS)
+    for number in range(40):
+        log.append(topic, b"%d" % number, partition=number % PARTITIONS)
+
+
+def meeting(monkeypatch: pytest.MonkeyPatch, kind: type[ClusterTarget | DirectoryTarget]) -> list[int]:
+    """Nobody begins with a partition before all of them are begun with: one after the other would wait in vain."""
+    everybody = threading.Barrier(PARTITIONS, timeout=60)
+    begun: list[int] = []
+    copy_one = kind.copy
+
+    def together(
+        self: ClusterTarget | DirectoryTarget, source: Side, span: Span, resume: Resume, on_progress: OnProgress
+    ) -> Copied:
+        begun.append(span.route.partition)
+        everybody.wait()
+        return copy_one(self, source, span, resume, on_progress)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kind, "copy", together)
+    return begun
+
+
+def test_partitions_go_to_a_cluster_and_back_at_the_same_time(
+    cluster: AnyLog, directory: foldlog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(directory, "together")
+    there = meeting(monkeypatch, ClusterTarget)
+    assert copy(directory, cluster, "together").records == 40
+    back = meeting(monkeypatch, DirectoryTarget)
+    with foldlog.open(":memory:", background=False) as again:
+        assert copy(cluster, again, "together").records == 40
+        for number in range(PARTITIONS):
+            assert contents(again, "together", number) == contents(directory, "together", number)
+    assert sorted(there) == sorted(back) == list(range(PARTITIONS))
+
+
+def test_an_error_in_one_ends_all_and_the_copy_goes_on_later(cluster: AnyLog, directory: foldlog.Log) -> None:
+    fill(directory, "broken.off")
+    told = 0
+
+    def on_progress(offsets: int, size_bytes: int) -> None:
+        nonlocal told
+        told += 1
+        if told == 7:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        copy(directory, cluster, "broken.off", on_progress=on_progress)
+    assert told == 7  # nobody has gone on after it
+    assert [one.name for one in threading.enumerate() if one.name.startswith("foldlog-copy")] == []
+    copy(directory, cluster, "broken.off", on_progress=ignored)
+    for number in range(PARTITIONS):
+        assert contents(cluster, "broken.off", number) == contents(directory, "broken.off", number)

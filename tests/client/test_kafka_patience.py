@@ -1,0 +1,210 @@
+"""A cluster's brokers come and go: what passes is asked again until a call's time is over, and what stays is told.
+
+librdkafka's errors are the real ones; what they answer is the test's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+import foldlog
+from client.log_places import polled
+from foldlog import errors
+from foldlog.client.cluster_links import ClusterLinks
+from foldlog.client.kafka import everywhere
+from foldlog.client.kafka.faults import Where
+from foldlog.client.kafka.handles import Attempt, Handles, Trouble
+from foldlog.client.kafka.url import parse_url
+from foldlog.testing import KafkaBroker
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from foldlog.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+
+
+@pytest.fixture
+def handles(monkeypatch: pytest.MonkeyPatch) -> Iterator[Handles]:
+    """Of a cluster that nobody asks; pauses are over at once."""
+    made = Handles(parse_url("kafka://127.0.0.1:1"))
+    monkeypatch.setattr("foldlog.client.kafka.handles._PAUSE_S", 0.0)
+    monkeypatch.setattr("foldlog.client.kafka.handles._PAUSE_MAX_S", 0.0)
+    yield made
+    made.close()
+
+
+def failing(*codes: int) -> Any:
+    """A question that fails with each of these, one after the other, and then is answered with the tries it took."""
+    left = list(codes)
+
+    def question(attempt: Attempt) -> Future[int]:
+        future: Future[int] = Future()
+        if left:
+            future.set_exception(KafkaException(KafkaError(left.pop(0))))
+        else:
+            future.set_result(attempt.number)
+        return future
+
+    return question
+
+
+@pytest.mark.parametrize(
+    ("code", "is_new"),
+    [
+        (KafkaError._TRANSPORT, True),
+        (KafkaError._TIMED_OUT, True),
+        (KafkaError._ALL_BROKERS_DOWN, True),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, False),
+        (KafkaError.COORDINATOR_NOT_AVAILABLE, False),
+        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, False),
+        (KafkaError.REQUEST_TIMED_OUT, False),
+    ],
+)
+def test_what_passes_is_asked_again_with_a_new_handle_if_nobody_answered(
+    handles: Handles, code: int, is_new: bool
+) -> None:
+    before = handles.admin
+    assert handles.ask(failing(code, code)) == 3
+    assert (handles.admin is not before) == is_new
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, errors.UnknownTopic),
+        (KafkaError.TOPIC_ALREADY_EXISTS, errors.TopicExists),
+        (KafkaError._AUTHENTICATION, errors.BrokerUnreachable),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, errors.FoldlogError),
+        (KafkaError._INVALID_ARG, errors.InvalidArgument),
+    ],
+)
+def test_what_stays_is_told_at_once(handles: Handles, code: int, error: type[Exception]) -> None:
+    asked = 0
+
+    def question(attempt: Attempt) -> Future[int]:
+        nonlocal asked
+        asked += 1
+        return cast("Future[int]", failing(code)(attempt))
+
+    with pytest.raises(error):
+        handles.ask(question, Where("orders"))
+    assert asked == 1
+
+
+def test_what_does_not_pass_is_told_when_the_calls_time_is_over(
+    handles: Handles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handles, "call_s", 0.05)
+    with pytest.raises(errors.BrokerUnreachable, match="no answer from the Kafka cluster"):
+        handles.ask(failing(*[KafkaError._TRANSPORT] * 1_000_000))
+
+
+def test_a_consumers_question_is_asked_again_too(handles: Handles) -> None:
+    left = [KafkaError._WAIT_COORD, int(ErrorCode.NOT_COORDINATOR)]
+
+    def attempt() -> str:
+        if left:
+            raise KafkaException(KafkaError(left.pop()))
+        return "answered"
+
+    assert handles.patiently(attempt, Where(group="fraud"), Trouble()) == "answered"
+    left = [KafkaError.UNKNOWN_MEMBER_ID]
+    with pytest.raises(errors.UnknownMember):
+        handles.patiently(attempt, Where(group="fraud"), Trouble())
+
+
+# --- all brokers ------------------------------------------------------------------------------------------------------
+
+
+class Brokers:
+    """What each broker answers."""
+
+    def __init__(self, *answers: object) -> None:
+        self._answers = answers
+
+    def call_each(self, request: object, answer: type) -> list[object]:
+        return list(self._answers)
+
+    @property
+    def links(self) -> ClusterLinks:
+        return cast(ClusterLinks, self)
+
+
+def told(*leaders: int, error: int = 0) -> MetadataResponse:
+    partitions = [
+        MetadataResponsePartition(partition_index=number, leader_id=leader) for number, leader in enumerate(leaders)
+    ]
+    return MetadataResponse(topics=[MetadataResponseTopic(name="orders", error_code=error, partitions=partitions)])
+
+
+def test_a_topic_is_ready_once_every_broker_knows_who_leads_it() -> None:
+    unknown = told(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert everywhere.is_led(Brokers(told(1, 2), told(2, 1)).links, "orders", 2)
+    assert not everywhere.is_led(Brokers(told(1, 2), unknown).links, "orders", 2)
+    assert not everywhere.is_led(Brokers(told(1, 2), told(1)).links, "orders", 2)
+    assert not everywhere.is_led(Brokers(told(1, 2), told(1, -1)).links, "orders", 2)
+    assert everywhere.is_gone(Brokers(unknown, unknown).links, "orders")
+    assert not everywhere.is_gone(Brokers(unknown, told(1)).links, "orders")
+
+
+def test_settings_are_in_force_once_every_broker_tells_them() -> None:
+    def has(**values: tuple[str, int]) -> DescribeConfigsResponse:
+        configs = [
+            DescribeConfigsResourceResult(name=name.replace("_", "."), value=value, config_source=source)
+            for name, (value, source) in values.items()
+        ]
+        return DescribeConfigsResponse(results=[DescribeConfigsResult(configs=configs)])
+
+    set_by_topic, default = 1, 5
+    changes = {"retention.ms": "5", "segment.ms": None}
+    new = has(retention_ms=("5", set_by_topic), segment_ms=("100", default))
+    assert everywhere.has_settings(Brokers(new, new).links, "orders", changes)
+    for old in (
+        has(retention_ms=("4", set_by_topic), segment_ms=("100", default)),
+        has(retention_ms=("5", default), segment_ms=("100", default)),
+        has(retention_ms=("5", set_by_topic), segment_ms=("1", set_by_topic)),
+    ):
+        assert not everywhere.has_settings(Brokers(new, old).links, "orders", changes)
+
+
+# --- without our own connections --------------------------------------------------------------------------------------
+
+
+def test_with_a_login_that_only_librdkafka_has_a_log_does_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call that goes over our own connections where they can be made, made through librdkafka."""
+    with KafkaBroker.launch() as broker, foldlog.connect(f"kafka://{broker}?heartbeat.interval.ms=200") as log:
+        monkeypatch.setattr(log._handles, "speaks_wire", False)
+        log.create_topic("orders", partitions=2, config={"retention.ms": -1})
+        log.grow_topic("orders", 3)
+        log.alter_topic("orders", {"segment.ms": 1000})
+        table = pa.table({"value": [b"1", b"2"], "partition": [0, 2], "timestamp": [1000, 2000]})
+        assert log.append_arrow("orders", table) == {0: (0, 1), 2: (0, 1)}
+        assert log.read_arrow("orders", columns=["partition", "value"]).to_pydict() == {
+            "partition": [0, 2],
+            "value": [b"1", b"2"],
+        }
+        assert log.offsets("orders") == {0: (0, 1), 1: (0, 0), 2: (0, 1)}
+        assert log.offsets_at("orders", 1500) == {0: None, 1: None, 2: 0}
+        log.reset_group("fraud", {("orders", 0): "start", ("orders", 2): "end"})
+        assert log.lag("fraud") == {("orders", 0): 1, ("orders", 2): 0}
+        assert log.describe_group("fraud") == foldlog.GroupDescription("fraud", "Empty", "", ())
+        with log.consumer(["orders"], "fraud", auto_offset_reset="earliest") as consumer:
+            assert [record.value for record in polled(consumer, 1)] == [b"1"]
+            (member,) = log.describe_group("fraud").members
+            with pytest.raises(errors.GroupNotEmpty) as caught:
+                log.reset_group("fraud", {("orders", 0): "start"})
+            assert caught.value.members == [member.name]
+        log.delete_group("fraud")
+        assert log.committed("fraud") == {}
+        with pytest.raises(errors.UnknownGroup):
+            log.describe_group("fraud")
+        log.delete_topic("orders")
+        assert log.topics() == []

@@ -1,0 +1,161 @@
+"""Kafka's dump-log tool over our files: every record of every codec, the indexes, the producers, the groups' offsets.
+
+The files are those of a broker that ran and stopped: several segments, some of them compacted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from clusters.kafka_tools import ToolDesk
+
+import foldlog
+from foldlog.testing import KafkaBroker
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+RECORD = re.compile(
+    r"^\| offset: (\d+) CreateTime: (\d+) keySize: (-?\d+) valueSize: (-?\d+) sequence: (-?\d+)"
+    r" headerKeys: \[(.*?)\](?: key: (\S+))?(?: payload: (.*))?$",
+    re.MULTILINE,
+)
+HOLE = re.compile(r"Non-consecutive offsets in \S+|  -?\d+ is followed by \d+")
+SMALL = {"segment.bytes": 4096, "index.interval.bytes": 128, "retention.ms": -1}
+
+Row = tuple[int, int, str | None, str | None, str]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[Row]]]:
+    """The directory of a broker that has stopped, and what was in its topics."""
+    directory = tmp_path_factory.mktemp("dumped")
+    with KafkaBroker.launch(path=directory) as broker:
+        broker.create_topic("orders", config=SMALL)
+        broker.create_topic(
+            "states", config={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+        )
+        for codec in CODECS:
+            # Idempotent, as it is unless told.
+            with foldlog.connect(f"kafka://{broker}") as log, log.producer(compression=codec) as producer:
+                for number in range(60):
+                    value = None if number % 11 == 5 else f"{codec}-{number}".encode() * 3
+                    headers = [("trace", b"t1"), ("trace", None)] if number % 3 else []
+                    producer.send("orders", value, key=None if number % 7 == 3 else b"k%d" % number, headers=headers)
+                    once = f"{codec}-{number}".encode()  # compaction keeps some of each batch
+                    producer.send("states", value or b"x", key=once if number % 4 == 0 else b"k%d" % (number % 9))
+                    if number % 10 == 9:
+                        producer.flush()
+        broker.log.compact("states")
+        broker.log.reset_group("fraud", {("orders", 0): 42})
+        rows = {
+            topic: [
+                (
+                    record.offset,
+                    record.timestamp_ms,
+                    None if record.key is None else record.key.decode(),
+                    None if record.value is None else record.value.decode(),
+                    ",".join(name for name, _ in record.headers),
+                )
+                for record in broker.log.read(topic, 0)
+            ]
+            for topic in ("orders", "states")
+        }
+    return directory, rows
+
+
+def files_of(directory: Path, topic: str, suffix: str) -> list[Path]:
+    found = sorted((directory / f"{topic}-0").glob(f"*.{suffix}"))
+    assert found, f"{topic} has no .{suffix}"
+    return found
+
+
+def dump(desk: ToolDesk, files: Iterable[Path], *arguments: str) -> str:
+    """What the tool says of them; it may complain of nothing but the holes of compaction.
+
+    Before a segment's first record it counts from -1, in Kafka's own files too.
+    """
+    done = desk.run("kafka-dump-log", *arguments, "--files", ",".join(map(str, files)))
+    complaints = [line for line in done.stderr.splitlines() if not HOLE.fullmatch(line)]
+    assert (done.returncode, complaints) == (0, []), done
+    return done.stdout
+
+
+def records_in(text: str) -> list[Row]:
+    return [
+        (
+            int(offset),
+            int(timestamp_ms),
+            None if key_size == "-1" else key,
+            None if value_size == "-1" else value,
+            headers,
+        )
+        for offset, timestamp_ms, key_size, value_size, _, headers, key, value in RECORD.findall(text)
+    ]
+
+
+@pytest.mark.parametrize("topic", ["orders", "states"])
+def test_every_record_is_dumped_as_it_was_written(
+    tool_desk: ToolDesk, written: tuple[Path, dict[str, list[Row]]], topic: str
+) -> None:
+    directory, rows = written
+    logs = files_of(directory, topic, "log")
+    assert len(logs) > 2
+    text = dump(tool_desk, logs, "--deep-iteration", "--print-data-log")
+    assert "isvalid: false" not in text
+    assert records_in(text) == rows[topic]
+    assert set(re.findall(r"compresscodec: (\w+)", text)) == set(CODECS)
+    assert (len(rows[topic]) < 300) == (topic == "states")  # compaction left holes
+    bases = [int(path.stem) for path in logs]
+    assert [int(base) for base in re.findall(r"^Log starting offset: (\d+)$", text, re.MULTILINE)] == bases
+
+
+@pytest.mark.parametrize("topic", ["orders", "states", "__consumer_offsets"])
+def test_the_indexes_agree_with_the_log(
+    tool_desk: ToolDesk, written: tuple[Path, dict[str, list[Row]]], topic: str
+) -> None:
+    """An empty batch, which keeps the place of compacted records, has a time and no record: the tool finds none.
+
+    Kafka's cleaner leaves such batches too, with their time. Segments of nothing else are left out of that check.
+    """
+    directory, rows = written
+    offset_indexes = files_of(directory, topic, "index")
+    dump(tool_desk, offset_indexes, "--verify-index-only")
+    for suffix in ("index", "timeindex"):
+        told = dump(tool_desk, files_of(directory, topic, suffix), "--index-sanity-check")
+        verdicts = [line for line in told.splitlines() if not line.startswith("Dumping")]
+        assert len(verdicts) == len(offset_indexes)
+        assert all(line.endswith(("passed sanity check.", "is empty.")) for line in verdicts)
+    bases = [int(path.stem) for path in offset_indexes]
+    offsets = [row[0] for row in rows.get(topic, [(0, 0, None, None, "")])]
+    ends = [*bases[1:], offsets[-1] + 1]
+    timed = [
+        path
+        for path, base, end in zip(files_of(directory, topic, "timeindex"), bases, ends, strict=True)
+        if any(base <= offset < end for offset in offsets)
+    ]
+    assert timed
+    dump(tool_desk, timed, "--verify-index-only")
+    if topic == "orders":
+        entries = dump(tool_desk, offset_indexes)
+        assert len(re.findall(r"^offset: \d+ position: \d+$", entries, re.MULTILINE)) > len(bases)
+
+
+def test_the_producers_of_a_snapshot_are_dumped(
+    tool_desk: ToolDesk, written: tuple[Path, dict[str, list[Row]]]
+) -> None:
+    directory, rows = written
+    newest = files_of(directory, "orders", "snapshot")[-1]
+    text = dump(tool_desk, [newest])
+    found = re.findall(r"producerId: (\d+) producerEpoch: 0 .*?lastSequence: (\d+) lastOffset: (\d+)", text)
+    assert len(found) == len(CODECS)
+    assert {int(last_sequence) for _, last_sequence, _ in found} == {59}
+    assert max(int(last_offset) for *_, last_offset in found) == rows["orders"][-1][0]
+
+
+def test_the_offsets_of_groups_are_decoded(tool_desk: ToolDesk, written: tuple[Path, dict[str, list[Row]]]) -> None:
+    directory, _ = written
+    text = dump(tool_desk, files_of(directory, "__consumer_offsets", "log"), "--offsets-decoder")
+    assert '"data":{"group":"fraud","topic":"orders","partition":0}' in text
+    assert '"data":{"offset":42,' in text

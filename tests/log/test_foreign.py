@@ -1,0 +1,235 @@
+"""Partitions with transactions, written the way Kafka writes them, against a model: any interleaving of producers, any
+rolls, with and without the files beside the segments.
+
+The batches are real; segments, snapshots of producers and indexes of aborted transactions are put into memory as Kafka
+lays them out. The model keeps, for each producer, what its open transaction holds.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldlog.errors import InvalidBatch
+from foldlog.files.base import Entry
+from foldlog.files.memory import MemoryFiles
+from foldlog.log import foreign
+from foldlog.log.foreign import ForeignPartition, ForeignState
+from foldlog.log.transactions import AbortedTransaction, markers_of, read_transaction_index
+from foldlog.records import batch as fmt
+from foldlog.records.loops import assign_offsets, control_batch, decode, pack, walk
+from records.generated import with_right_crc
+
+PATH = "data/payments-0"
+ENTRY = struct.Struct(">hqqqq")
+SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+
+Step = tuple[str, int]
+"""What happens, and to which producer."""
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["send", "send", "plain", "commit", "abort", "roll"]), st.integers(0, 2)), max_size=40
+)
+
+
+@dataclass
+class Model:
+    """Kafka's side: files, and what is committed."""
+
+    files: MemoryFiles = field(default_factory=MemoryFiles)
+    end: int = 0
+    base: int = 0
+    data: bytearray = field(default_factory=bytearray)
+    index: bytearray = field(default_factory=bytearray)
+    open: dict[int, list[int]] = field(default_factory=dict)
+    decided: set[int] = field(default_factory=set)  # offsets of records to be read, if no older transaction is open
+    everything: list[int] = field(default_factory=list)
+
+    def step(self, what: str, producer: int) -> None:
+        if what == "roll":
+            self.roll()
+        elif what == "plain":
+            self.decided.add(self.put(pack([(0, b"k", b"plain", ())])))
+        elif what == "send":
+            numbers = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0}
+            offset = self.put(pack([(0, b"k", b"sent", ())], **numbers, transactional=True))
+            self.open.setdefault(producer, []).append(offset)
+        elif producer in self.open:
+            kind = fmt.CONTROL_COMMIT if what == "commit" else fmt.CONTROL_ABORT
+            offset = self.put(control_batch(kind, 0, producer, 0, 0), is_record=False)
+            sent = self.open.pop(producer)
+            if what == "commit":
+                self.decided.update(sent)
+            else:
+                self.index += ENTRY.pack(0, producer, sent[0], offset, self.stable)
+
+    def put(self, batch: bytearray, *, is_record: bool = True) -> int:
+        offset = self.end
+        self.end = assign_offsets(batch, walk(batch).headers, offset, 0)
+        self.data += batch
+        if is_record:
+            self.everything.append(offset)
+        return offset
+
+    @property
+    def stable(self) -> int:
+        return min([self.end, *(sent[0] for sent in self.open.values())])
+
+    def roll(self) -> None:
+        """Also at the end: the segment gets its files."""
+        self.store_last()
+        if self.end == self.base:
+            return
+        entries = b"".join(
+            SNAPSHOT_ENTRY.pack(producer, 0, 0, sent[-1], 0, 0, 0, sent[0]) for producer, sent in self.open.items()
+        )
+        body = struct.pack(">i", len(self.open)) + entries
+        self.store(f"{self.end:020d}.snapshot", struct.pack(">hI", 1, crc32c(body)) + body)
+        self.base, self.data, self.index = self.end, bytearray(), bytearray()
+        self.store(f"{self.base:020d}.log", b"")
+
+    def store_last(self) -> None:
+        """The segment that is being written, and what is beside it."""
+        self.store(f"{self.base:020d}.log", self.data)
+        if self.index:
+            self.store(f"{self.base:020d}.txnindex", self.index)
+
+    def store(self, name: str, data: bytes | bytearray) -> None:
+        file = self.files.open(f"{PATH}/{name}", write=True, create=True)
+        file.truncate(0)
+        file.write(0, [bytes(data)])
+        file.close()
+
+    def forget(self, suffix: str) -> None:
+        for entry in self.files.entries(PATH):
+            if entry.name.endswith(suffix):
+                self.files.unlink(f"{PATH}/{entry.name}")
+
+    def reader(self, *, committed_only: bool) -> ForeignPartition:
+        state = ForeignState(self.files, PATH, lambda: 0, committed_only=committed_only)
+        return ForeignPartition(self.files, PATH, state, ("payments", 0))
+
+    def offsets(
+        self, *, committed_only: bool, max_bytes: int = 1 << 20, log: ForeignPartition | None = None
+    ) -> list[int]:
+        log = log or self.reader(committed_only=committed_only)
+        found: list[int] = []
+        offset, end = log.log_start_offset, log.high_watermark
+        while offset < end:
+            data, next_offset = log.read(offset, max_bytes)
+            found += [record.offset for record in decode(data, "payments", 0, start_offset=offset)[0]]
+            if next_offset == offset:
+                break
+            offset = next_offset
+        return found
+
+
+def written(steps: list[Step]) -> Model:
+    model = Model()
+    model.files.make_directory(PATH)
+    for step in steps:
+        model.step(*step)
+    model.store_last()
+    return model
+
+
+@given(STEPS, st.sampled_from([1, 200, 1 << 20]))
+def test_what_is_committed_is_read_and_nothing_else(steps: list[Step], max_bytes: int) -> None:
+    model = written(steps)
+    assert model.offsets(committed_only=False, max_bytes=max_bytes) == model.everything
+    truth = sorted(offset for offset in model.decided if offset < model.stable)
+    assert model.offsets(committed_only=True, max_bytes=max_bytes) == truth
+    model.forget(".snapshot")
+    assert model.offsets(committed_only=True) == truth
+    model.forget(".txnindex")
+    assert model.offsets(committed_only=True) == truth
+
+
+@given(STEPS)
+def test_a_reader_beside_kafka_sees_at_each_moment_what_is_committed(steps: list[Step]) -> None:
+    model = written([])
+    readers = {committed_only: model.reader(committed_only=committed_only) for committed_only in (False, True)}
+    for step in steps:
+        model.step(*step)
+        model.store_last()
+        assert model.offsets(committed_only=False, log=readers[False]) == model.everything
+        truth = sorted(offset for offset in model.decided if offset < model.stable)
+        assert model.offsets(committed_only=True, log=readers[True]) == truth
+        assert readers[True].high_watermark == model.stable
+
+
+@given(STEPS, st.integers(1, 60))
+def test_a_write_that_was_cut_off_changes_nothing_before_it(steps: list[Step], cut: int) -> None:
+    model = written([*steps, ("plain", 0)])
+    model.store(f"{model.base:020d}.log", model.data[: -min(cut, len(model.data))])
+    truth = model.everything[:-1]
+    assert model.offsets(committed_only=False) == truth
+    stable = [offset for offset in truth if offset < model.stable and offset in model.decided]
+    assert model.offsets(committed_only=True) == stable
+
+
+def test_an_index_of_transactions_is_read_as_far_as_it_can_be_right() -> None:
+    good = AbortedTransaction(1, 5, 9, 10)
+    data = ENTRY.pack(0, *good)
+    assert read_transaction_index(data) == ([good], "")
+    for wrong, reason in (
+        (data[:-1], "not a whole entry"),
+        (ENTRY.pack(1, *good), "version 1"),
+        (ENTRY.pack(0, 1, 9, 9, 10), "offsets 9 to 9"),
+        (data, "not after the one before it"),
+    ):
+        found, problem = read_transaction_index(data + wrong)
+        assert (found, reason in problem) == ([good], True)
+
+
+def test_a_control_record_without_a_type_is_an_invalid_batch() -> None:
+    batch = pack([(0, b"k", b"v", ())])
+    batch[fmt.ATTRIBUTES_AT + 1] |= fmt.CONTROL
+    whole = with_right_crc(bytes(batch))
+    with pytest.raises(InvalidBatch, match="not a version and a type"):
+        markers_of(memoryview(whole), walk(whole).headers[0])
+
+
+class Growing(MemoryFiles):
+    """Kafka appends whenever somebody lists the directory."""
+
+    def entries(self, directory: str) -> list[Entry]:
+        log = self.open(f"{PATH}/{0:020d}.log", write=True)
+        log.write(log.size(), [at_offset(log.size() // len(at_offset(0)))])
+        log.close()
+        return super().entries(directory)
+
+
+def at_offset(offset: int) -> bytearray:
+    batch = pack([(0, b"k", b"plain", ())])
+    assign_offsets(batch, walk(batch).headers, offset, 0)
+    return batch
+
+
+def test_a_log_that_grows_all_the_time_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lists of its files are never of the same sizes."""
+    monkeypatch.setattr(foreign, "_TRIES", 3)
+    files = Growing()
+    files.make_directory(PATH)
+    files.open(f"{PATH}/{0:020d}.log", write=True, create=True).close()
+    log = ForeignPartition(files, PATH, ForeignState(files, PATH, lambda: 0), ("payments", 0))
+    ends = [log.high_watermark for _ in range(3)]
+    assert 0 < ends[0] < ends[1] < ends[2]
+
+
+def test_what_is_written_into_room_made_ahead_is_read_although_the_file_does_not_grow() -> None:
+    model = written([])
+    model.store(f"{0:020d}.log", bytes(4096))
+    log = ForeignPartition(model.files, PATH, ForeignState(model.files, PATH, lambda: 0), ("payments", 0))
+    position = 0
+    for end in range(5):
+        assert log.high_watermark == end
+        batch = at_offset(end)
+        model.files.open(f"{PATH}/{0:020d}.log", write=True).write(position, [batch])
+        position += len(batch)
+    assert log.read(0, 1 << 20).next_offset == 5
