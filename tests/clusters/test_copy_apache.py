@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from clusters.apache_kafka import ApacheKafka
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 import foldlog
 from client.copies import AnyLog, Content, contents, copy, ignored
@@ -203,38 +202,42 @@ def test_of_transactions_only_what_was_committed_is_copied(
     apache_kafka: ApacheKafka, kafka: AnyLog, broker: AnyLog, directory: foldlog.Log
 ) -> None:
     """Aborted ones are not, and an open one is once it has ended; what came behind it waits with it."""
-    kafka.create_topic("payments", config=FOREVER)
+    kafka.create_topic("transactions", config=FOREVER)
     plain = Producer({"bootstrap.servers": apache_kafka.bootstrap, "compression.type": "lz4"})
-    paying = transactional(apache_kafka, "payments")
+    paying = transactional(apache_kafka, "transactions")
     for step, (outcome, codec) in enumerate(zip("ccaacaca", "abcdefgh", strict=True)):
         paying.begin_transaction()
         for number in range(3):
-            paying.produce("payments", f"{outcome} {codec}{number}".encode())
+            paying.produce("transactions", f"{outcome} {codec}{number}".encode())
             paying.flush(TIMEOUT_S)
-            plain.produce("payments", f"plain {step}.{number}".encode())
+            plain.produce("transactions", f"plain {step}.{number}".encode())
             plain.flush(TIMEOUT_S)
         if outcome == "c":
             paying.commit_transaction(TIMEOUT_S)
         else:
             paying.abort_transaction(TIMEOUT_S)
     paying.begin_transaction()
-    paying.produce("payments", b"c open")
+    paying.produce("transactions", b"c open")
     paying.flush(TIMEOUT_S)
-    plain.produce("payments", b"plain behind it")
+    plain.produce("transactions", b"plain behind it")
     plain.flush(TIMEOUT_S)
-    targets: list[tuple[AnyLog, str]] = [(directory, "payments"), (broker, "payments"), (kafka, "payments.2")]
+    targets: list[tuple[AnyLog, str]] = [
+        (directory, "transactions"),
+        (broker, "transactions"),
+        (kafka, "transactions.2"),
+    ]
     for target, name in targets:
-        done = copy(kafka, target, f"payments={name}")
+        done = copy(kafka, target, f"transactions={name}")
         assert done.records == 24 + 12
     paying.commit_transaction(TIMEOUT_S)
-    wanted = [value for _, _, value, _ in records(committed_only(apache_kafka), "payments")]
+    wanted = [value for _, _, value, _ in records(committed_only(apache_kafka), "transactions")]
     assert len(wanted) == 24 + 12 + 2
     for target, name in targets:
-        assert copy(kafka, target, f"payments={name}").records == 2
+        assert copy(kafka, target, f"transactions={name}").records == 2
         assert [value for _, _, value, _ in records(target, name)] == wanted
-    kept = contents(committed_only(apache_kafka), "payments")
-    assert contents(directory, "payments") == kept, "with the places of what was aborted, and of the markers"
-    assert directory.offsets("payments") == kafka.offsets("payments")
+    kept = contents(committed_only(apache_kafka), "transactions")
+    assert contents(directory, "transactions") == kept, "with the places of what was aborted, and of the markers"
+    assert directory.offsets("transactions") == kafka.offsets("transactions")
 
 
 def transactional(apache_kafka: ApacheKafka, name: str) -> Producer:
@@ -250,11 +253,8 @@ def committed_only(apache_kafka: ApacheKafka) -> AnyLog:
     return foldlog.connect(f"{apache_kafka.url}?isolation.level=read_committed")
 
 
-def test_a_topic_that_kafka_has_compacted_and_trimmed(
-    apache_kafka: ApacheKafka, kafka: AnyLog, broker: AnyLog, directory: foldlog.Log
-) -> None:
+def test_a_topic_that_kafka_has_compacted_and_trimmed(kafka: AnyLog, broker: AnyLog, directory: foldlog.Log) -> None:
     """Its cleaner leaves holes in batches, between them and at the log's start."""
-    hurry_cleaner(apache_kafka)
     config = {
         **FOREVER,
         "cleanup.policy": "compact,delete",
@@ -288,15 +288,6 @@ def test_a_topic_that_kafka_has_compacted_and_trimmed(
         behind = [offset for offset in contents(kafka, "prices") if offset >= move.source_offset]
         assert target.offsets(name)[0][1] - move.target_offset == len(behind)
         assert target.committed("readers")[TopicPartition(name, 0)].offset == move.target_offset
-
-
-def hurry_cleaner(apache_kafka: ApacheKafka) -> None:
-    """Have it look for work every 100 ms instead of every 15 s."""
-    change = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[change])
-    admin = AdminClient({"bootstrap.servers": apache_kafka.bootstrap})
-    (asked,) = admin.incremental_alter_configs([resource]).values()
-    asked.result(TIMEOUT_S)
 
 
 def test_internal_topics_are_not_copied(kafka: AnyLog, apache_kafka: ApacheKafka) -> None:
