@@ -55,7 +55,7 @@ def test_a_table_holds_the_records_that_reading_gives(log: foldlog.Log, monkeypa
     # In small pieces, on several threads, in the same order.
     monkeypatch.setattr(bulk, "ARROW_READ_BYTES", 1)
     monkeypatch.setattr(bulk, "_RANGE_BYTES_MIN", 100)
-    monkeypatch.setattr(bulk, "_read_threads", lambda: 3)
+    monkeypatch.setattr(bulk, "read_threads", lambda: 3)
     assert table_rows(log.read_arrow("orders")) == expected
     assert log.read_arrow("orders").schema.names == list(log.read_arrow("orders", columns=bulk_columns()).schema.names)
 
