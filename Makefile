@@ -21,7 +21,7 @@ KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-kafka lint docs bench demo clean
+.PHONY: help setup test test-faults test-kafka lint docs bench bench-kafka demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ docs: $(READY) ## the pages of docs/ as a site in site/; a link that leads nowhe
 
 bench: $(READY) ## measure speed beside the machine's limit and the alternatives
 	$(BIN)/python -m bench $(ARGS)
+
+bench-kafka: $(READY) ## the same beside Apache Kafka, with the same clients; needs Java, Maven and 15 GB of disk
+	$(BIN)/python -m bench.kafka $(ARGS)
 
 demo: $(READY) ## the whole of it at work, in a minute, and a checklist; ONCE=1 ends by itself
 	@$(BIN)/python -m foldlog.cli.main demo $(if $(ONCE),--once) $(ARGS)
