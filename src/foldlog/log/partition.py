@@ -313,9 +313,10 @@ class Partition:
         relaxed flush.* it is written. Whoever comes first syncs for all who wait. Raises PartitionPoisoned."""
         self._durability.wait_acknowledged(next_offset)
 
-    def on_acknowledged(self, next_offset: int, callback: OnAcknowledged) -> None:
-        """The same without blocking: `callback` runs once, with the error if any, on a syncing thread or here."""
-        self._durability.on_acknowledged(next_offset, callback)
+    def on_acknowledged(self, next_offset: int, callback: OnAcknowledged, *, is_quick: bool = False) -> None:
+        """The same without blocking: `callback` runs once, with the error if any, on a syncing thread or here; where
+        it `is_quick` and waits for nothing, perhaps on a server's event loop."""
+        self._durability.on_acknowledged(next_offset, callback, is_quick=is_quick)
 
     def sync(self) -> None:
         """Make everything appended so far durable. A failure poisons the partition and is told to all who wait."""

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DescriptorsExhausted, FoldlogError, StorageError
+from foldlog.limits import SYNC_THREADS
 from foldlog.server.append_lanes import Appenders
 from foldlog.server.arrivals import Arrivals
 from foldlog.server.authorizer import AllowEverything, Authorizer
@@ -72,6 +74,19 @@ class Node:
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._is_scheduled = False
+        self._sync_event = self._lend_sync_threads()
+
+    def _lend_sync_threads(self) -> int | None:
+        """Syncs that the loop begins and hears of without another Python thread between. What tells of them, if any."""
+        if PURE_PYTHON:
+            return None
+        try:
+            from foldlog.files.sync_threads import SyncThreads
+        except ImportError:
+            return None  # not built, or not for this system
+        threads = SyncThreads(SYNC_THREADS)
+        self.loop.add_reader(threads.event, self.broker.lend_sync_threads(threads))
+        return threads.event
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
         """Call it on a thread: for what may wait for the disk or a lock."""
@@ -124,6 +139,9 @@ class Node:
 
     def close(self) -> None:
         """End every thread. What they have written is synced, or the log, which stays open, would not show it."""
+        if self._sync_event is not None:
+            self.loop.remove_reader(self._sync_event)
+            self.broker.return_sync_threads()
         self.openings.close()
         self._workers.shutdown(wait=True, cancel_futures=True)
         self.appenders.close()
