@@ -206,8 +206,8 @@ cdef class SyncThreads:
         self._pool.waiting_count += 1
         if self._pool.idle_count < self._pool.waiting_count and self._pool.thread_count < self._pool.thread_limit:
             start_thread(self._pool)  # if it cannot be, one of those there are does it later
-        pthread_cond_signal(&self._pool.wanted)
         pthread_mutex_unlock(&self._pool.mutex)
+        pthread_cond_signal(&self._pool.wanted)  # after: who wakes wants the mutex
 
     def done(self):
         """What is over since the last call: (ticket, error number or 0, whether the file has no name, seconds)."""

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from foldlog.environment import PURE_PYTHON
@@ -74,6 +75,7 @@ class Node:
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._is_scheduled = False
+        self._loop_thread = get_ident()  # a node is made on its loop
         self._sync_event = self._lend_sync_threads()
 
     def _lend_sync_threads(self) -> int | None:
@@ -98,7 +100,10 @@ class Node:
         if not self._is_scheduled:
             self._is_scheduled = True
             try:
-                self.loop.call_soon_threadsafe(self._run_calls)
+                if get_ident() == self._loop_thread:
+                    self.loop.call_soon(self._run_calls)  # it is awake: no need to ring
+                else:
+                    self.loop.call_soon_threadsafe(self._run_calls)
             except RuntimeError:
                 pass  # the loop is closed, and with it every connection that could have been answered
 
