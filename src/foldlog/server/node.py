@@ -84,9 +84,10 @@ class Node:
             return None
         try:
             from foldlog.files.sync_threads import SyncThreads
-        except ImportError:
-            return None  # not built, or not for this system
-        threads = SyncThreads(SYNC_THREADS)
+
+            threads = SyncThreads(SYNC_THREADS)
+        except (ImportError, OSError):
+            return None  # not built, not for this system, or no descriptor left: the log has threads of its own
         self.loop.add_reader(threads.event, self.broker.lend_sync_threads(threads))
         return threads.event
 
