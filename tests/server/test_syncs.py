@@ -51,7 +51,9 @@ class NotedPartition:
         self.wanted: list[int] = []
         self._waiting: list[tuple[int, Callable[[FoldlogError | None], None]]] = []
 
-    def on_acknowledged(self, next_offset: int, callback: Callable[[FoldlogError | None], None]) -> None:
+    def on_acknowledged(
+        self, next_offset: int, callback: Callable[[FoldlogError | None], None], *, is_quick: bool
+    ) -> None:
         if next_offset <= self.durable_offset:
             callback(None)
         else:

@@ -46,7 +46,7 @@ from foldlog.files.posix import PosixFiles
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.partition import Partition
 from foldlog.log.recompression import RecompressionReport
-from foldlog.log.syncer import OnSynced
+from foldlog.log.syncer import DescriptorThreads, OnSynced
 from foldlog.records.batch import Compression
 
 MEMORY_PATH: Final = ":memory:"
@@ -367,6 +367,17 @@ class Broker(GroupCalls):
         """Tell `callback` of every sync of a partition from now on, on the thread that ran it; None to tell nobody.
         It must be quick, and must not call the log."""
         self._writable().syncer.on_synced = callback
+
+    def lend_sync_threads(self, threads: DescriptorThreads) -> Callable[[], None]:
+        """Sync with these from now on, until they are returned: call what this gives when they are through with one."""
+        syncer = self._writable().syncer
+        syncer.lend(threads)
+        return syncer.settle
+
+    def return_sync_threads(self) -> None:
+        """Returns when they are through with everything, and closed."""
+        if self._written is not None:
+            self._written.syncer.give_back()
 
     # --- closing --------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,11 @@ class Entry:
 class File(Protocol):
     """An open file. Positions are explicit, so threads may share it. Closed when dropped, or by `close`."""
 
+    @property
+    def sync_descriptor(self) -> int | None:
+        """What fdatasync makes durable as `sync` would; see `sync_fault`. None where only `sync` can."""
+        ...
+
     def size(self) -> int: ...
 
     def read(self, position: int, length: int) -> bytes:
@@ -196,6 +201,13 @@ def would_block(path: str) -> BlockingIOError:
 def deleted(path: str) -> FileNotFoundError:
     """For who syncs a file that has no name any more."""
     return FileNotFoundError(errno.ENOENT, "the file was deleted under the log", path)
+
+
+def sync_fault(path: str, error_number: int, is_nameless: bool) -> OSError | None:
+    """What `File.sync` would have raised, for who had the file's `sync_descriptor` synced elsewhere."""
+    if error_number:
+        return OSError(error_number, os.strerror(error_number), path)
+    return deleted(path) if is_nameless else None
 
 
 def read_file(files: Files, path: str) -> bytes:

@@ -61,6 +61,10 @@ class MemoryFile:
         self.node = node
         self.path = path
 
+    @property
+    def sync_descriptor(self) -> int | None:
+        return None
+
     def size(self) -> int:
         self._refuse_closed()
         return len(self.node.data)

@@ -44,6 +44,10 @@ class PosixFile:
         self._can_tell = True  # whether the file system knows what of the file is in memory
         self.path = path
 
+    @property
+    def sync_descriptor(self) -> int | None:
+        return None if sys.platform == "darwin" else self._descriptor
+
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 

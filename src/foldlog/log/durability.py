@@ -8,6 +8,7 @@ import time
 from typing import NamedTuple
 
 from foldlog.errors import InvalidArgument, LogClosed, PartitionPoisoned, StorageError
+from foldlog.files.base import File, sync_fault
 from foldlog.log.core import PartitionCore
 from foldlog.log.segment import Segment
 from foldlog.log.syncer import Syncer
@@ -15,6 +16,7 @@ from foldlog.log.waiting import OnAcknowledged, Turns, Waiting
 
 logger = logging.getLogger("foldlog.log")
 
+_SETTLE_AFTER_S = 0.005  # far longer than an event loop takes to settle a sync that is over
 _INDEX_WRITE_ENTRIES = 64  # 256 KiB of small batches: what a reading process may have to walk beyond its index
 
 
@@ -24,6 +26,28 @@ class Tail(NamedTuple):
     segment: Segment
     end_offset: int
     position: int
+
+
+class SyncLock:
+    """Who holds it syncs the partition. A lent thread's sync holds it until somebody settles it: who waits for the
+    lock does so too, and depends on no event loop that may itself be waiting."""
+
+    def __init__(self, syncer: Syncer) -> None:
+        self._syncer = syncer
+        self._lock = threading.Lock()
+
+    def take_at_once(self) -> bool:
+        return self._lock.acquire(blocking=False)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        while not self._lock.acquire(timeout=_SETTLE_AFTER_S):
+            self._syncer.settle()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 class Durability:
@@ -39,12 +63,13 @@ class Durability:
         self._syncer = syncer
         self._waiting = Waiting()
         self.tail = tail
-        self.lock = threading.Lock()
+        self.lock = SyncLock(syncer)
         self._turns = Turns()
         self.poison: PartitionPoisoned | None = None
         self.unsynced_since_ms: int | None = None
         # Part of a write that failed was cut off again, and that is not synced yet; by us, or by who ended uncleanly.
         self.has_leftovers = not core.state.clean
+        self._under_way: tuple[Tail, File]
 
     def wrote(self, tail: Tail, now_ms: int) -> None:
         """The log now ends at `tail`. Where the topic relaxed flush.*, that may be read, and is acknowledged."""
@@ -76,12 +101,12 @@ class Durability:
                 self._turns.pass_on(self._acknowledged_offset())
             self._tell()
 
-    def on_acknowledged(self, next_offset: int, callback: OnAcknowledged) -> None:
+    def on_acknowledged(self, next_offset: int, callback: OnAcknowledged, *, is_quick: bool = False) -> None:
         """See Partition."""
         if self._acknowledged_offset() >= next_offset:
             callback(None)
             return
-        self._waiting.add(next_offset, callback)
+        self._waiting.add(next_offset, callback, is_quick)
         # Look again: a sync, a failure or a close may have come between.
         if self._core.is_closed:
             self.close()
@@ -114,12 +139,9 @@ class Durability:
 
     def sync_tail(self) -> None:
         """Sync, for who holds the lock, and who then tells the others."""
-        tail = self.tail
-        nothing_new = tail.end_offset <= self._core.state.durable_offset and not self.has_leftovers
-        if self.poison is not None or nothing_new:
+        tail = self._to_sync()
+        if tail is None:
             return
-        self.unsynced_since_ms = None
-        self.has_leftovers = False
         began = time.perf_counter()
         try:
             tail.segment.log().sync()
@@ -127,11 +149,52 @@ class Durability:
             # Never sync again: the kernel may have marked the lost pages clean, and would now say all is well.
             self.poison_with(error)
             return
+        self._synced(tail, time.perf_counter() - began)
+
+    def begin_sync(self) -> int | None:
+        """See Syncable. The lock is held until `end_sync`."""
+        if not self.lock.take_at_once():
+            return None
+        log = self.tail.segment.log()
+        tail = None if log.sync_descriptor is None else self._to_sync()
+        if tail is None:
+            self.lock.release()
+            return None
+        self._under_way = tail, log
+        return log.sync_descriptor
+
+    def end_sync(self, error_number: int, is_nameless: bool, seconds: float) -> None:
+        """See Syncable."""
+        tail, _ = self._under_way
+        del self._under_way
+        try:
+            fault = sync_fault(tail.segment.log_path, error_number, is_nameless)
+            if fault is None:
+                self._synced(tail, seconds)
+            else:
+                self.poison_with(fault)  # as above
+        finally:
+            self.lock.release()
+        self._core.watchers.tell()
+        if self._waiting.reached(self._acknowledged_offset(), only_quick=True):
+            self._syncer.request(self)  # their callbacks may take long, or wait for the partition
+
+    def _to_sync(self) -> Tail | None:
+        """What there is to sync; None if nothing. Who asks syncs it."""
+        tail = self.tail
+        nothing_new = tail.end_offset <= self._core.state.durable_offset and not self.has_leftovers
+        if self.poison is not None or nothing_new:
+            return None
+        self.unsynced_since_ms = None
+        self.has_leftovers = False
+        return tail
+
+    def _synced(self, tail: Tail, seconds: float) -> None:
         if self._syncer.on_synced is not None:
             state = self._core.state
             synced_before = state.active_position if state.active_base_offset == tail.segment.base_offset else 0
             records = tail.end_offset - state.durable_offset
-            self._syncer.on_synced(time.perf_counter() - began, tail.position - synced_before, records)
+            self._syncer.on_synced(seconds, tail.position - synced_before, records)
         if tail.segment.unwritten_entries >= _INDEX_WRITE_ENTRIES:
             try:
                 tail.segment.write_indexes()

@@ -214,22 +214,22 @@ class Partition:
         to wait.
         """
         admitted = [admit(buffer, self.config, trusted=trusted, foreign=foreign, stored=stored) for buffer in buffers]
-        headers = [header for _, found in admitted for header in found]
-        size_bytes = sum(len(data) for data, _ in admitted)
+        headers = admitted[0].headers if len(admitted) == 1 else [header for _, found in admitted for header in found]
+        size_bytes = sum([len(data) for data, _ in admitted])
         if not self._append_lock.acquire(blocking=not nowait):
             raise would_block(self.path)
         try:
             self._refuse_unless_writable()
             now_ms = self._clock.now_ms()
-            if nowait and (self._has_to_prepare(headers, size_bytes, now_ms) or self._producers.must_wait(headers)):
+            must_prepare = self._has_to_prepare(headers, size_bytes, now_ms)
+            if nowait and (must_prepare or self._producers.must_wait(headers)):
                 raise would_block(self.path)
             repeated = self._producers.duplicate_of(headers, self._durability.tail.end_offset)
             if repeated is not None:
                 then_ms = repeated.timestamp_ms if self.config.log_append_time else -1
                 return Appended(repeated.base_offset, repeated.last_offset + 1, then_ms, True)
-            tail = self._ready_tail(headers, size_bytes, now_ms)
-            append_time_ms = now_ms if self.config.log_append_time else -1
-            next_offset = tail.end_offset
+            tail = self._ready_tail(headers, size_bytes, now_ms) if must_prepare else self._durability.tail
+            append_time_ms, next_offset = now_ms if self.config.log_append_time else -1, tail.end_offset
             for data, found in admitted:
                 next_offset = assign_offsets(data, found, next_offset, self.leader_epoch, append_time_ms)
             self._producers.expect(headers)
@@ -253,6 +253,7 @@ class Partition:
         """Whether `_ready_tail` has something to do, which goes to the disk."""
         return (
             not self._appending
+            or self._active_since_ms is None
             or self._must_roll(headers, size, now_ms)
             or self._core.epochs.latest != self.leader_epoch
             or (self._core.state.clean and self.acks_when_written)
@@ -285,7 +286,7 @@ class Partition:
         if position == 0:
             return False
         config = self.config
-        relative_end = end_offset + sum(header.last_offset_delta + 1 for header in headers) - segment.base_offset
+        relative_end = end_offset + sum([header.last_offset_delta + 1 for header in headers]) - segment.base_offset
         return (
             position + size > min(config.segment_bytes, POSITION_MAX)
             or relative_end > POSITION_MAX
@@ -313,9 +314,10 @@ class Partition:
         relaxed flush.* it is written. Whoever comes first syncs for all who wait. Raises PartitionPoisoned."""
         self._durability.wait_acknowledged(next_offset)
 
-    def on_acknowledged(self, next_offset: int, callback: OnAcknowledged) -> None:
-        """The same without blocking: `callback` runs once, with the error if any, on a syncing thread or here."""
-        self._durability.on_acknowledged(next_offset, callback)
+    def on_acknowledged(self, next_offset: int, callback: OnAcknowledged, *, is_quick: bool = False) -> None:
+        """The same without blocking: `callback` runs once, with the error if any, on a syncing thread or here.
+        `is_quick`: it waits for nothing, so a server's event loop may run it too."""
+        self._durability.on_acknowledged(next_offset, callback, is_quick=is_quick)
 
     def sync(self) -> None:
         """Make everything appended so far durable. A failure poisons the partition and is told to all who wait."""

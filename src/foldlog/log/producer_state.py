@@ -99,6 +99,12 @@ class ProducerState:
 
         Raises OutOfOrderSequence or InvalidProducerEpoch if they are neither.
         """
+        if len(headers) == 1:  # as a client sends them
+            header = headers[0]
+            batch = self._repeated(header)
+            if batch is None and header.producer_id >= 0 and not header.is_control:
+                self._check(header)
+            return batch
         repeated = [batch for header in headers if (batch := self._repeated(header)) is not None]
         if repeated:
             if len(repeated) < len(headers):
@@ -115,8 +121,9 @@ class ProducerState:
         known = self._producers.get(header.producer_id)
         if known is None or header.is_control or header.producer_epoch != known.epoch:
             return None
+        first_sequence = header.base_sequence
         for batch in known.batches:
-            if batch.first_sequence == header.base_sequence and batch.last_sequence == _last_sequence(header):
+            if batch.first_sequence == first_sequence and batch.last_sequence == _last_sequence(header):
                 return batch
         return None
 

@@ -21,31 +21,33 @@ class Waiting:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pending: list[tuple[int, OnAcknowledged]] = []
+        self._pending: list[tuple[int, OnAcknowledged, bool]] = []
 
     def __bool__(self) -> bool:
         """Whether anybody waits."""
         return bool(self._pending)
 
-    def add(self, next_offset: int, callback: OnAcknowledged) -> None:
+    def add(self, next_offset: int, callback: OnAcknowledged, is_quick: bool = False) -> None:
         with self._lock:
-            self._pending.append((next_offset, callback))
+            self._pending.append((next_offset, callback, is_quick))
 
-    def reached(self, offset: int) -> None:
-        """Everything below `offset` is acknowledged."""
+    def reached(self, offset: int, *, only_quick: bool = False) -> bool:
+        """Everything below `offset` is acknowledged. Returns whether somebody was left to be told who is not quick."""
         if not self._pending:
-            return
+            return False
         with self._lock:
-            ready = [callback for wanted, callback in self._pending if wanted <= offset]
-            self._pending = [(wanted, callback) for wanted, callback in self._pending if wanted > offset]
-        for callback in ready:
+            due = [one for one in self._pending if one[0] <= offset]
+            ready = [one for one in due if one[2] or not only_quick]
+            self._pending = [one for one in self._pending if one[0] > offset or (only_quick and not one[2])]
+        for _, callback, _ in ready:
             _call(callback, None)
+        return len(ready) < len(due)
 
     def fail(self, error: FoldlogError) -> None:
         """Nothing more will be acknowledged."""
         with self._lock:
             pending, self._pending = self._pending, []
-        for _, callback in pending:
+        for _, callback, _ in pending:
             _call(callback, error)
 
 

@@ -23,6 +23,7 @@ from foldlog.server.exchange import Exchange
 from foldlog.server.failures import has_error
 from foldlog.server.frame_sizes import HEADER_BYTES_MIN, size_refusal
 from foldlog.server.memory import HeldMemory
+from foldlog.server.once import OnceATurn
 from foldlog.server.quick_produce import Quick, QuickWait
 from foldlog.server.refusals import refusal
 from foldlog.server.unheard import unheard_bytes
@@ -71,6 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = False
         self._is_at_end = False
         self._is_taking = False
+        # One write for what is acknowledged together: then the client's next requests come together and share a sync.
+        self._send_soon = OnceATurn(node.loop, self._send, self._go_on)
         self._memory = HeldMemory(node.memory, self._has_memory)
         self._answered_bytes = 0  # of answers that are known and wait for those before them
         self._last_active = node.loop.time()
@@ -253,8 +256,7 @@ class Connection(asyncio.BufferedProtocol):
     def _acknowledged(self, exchange: Exchange, chunks: list[Chunk], is_refusal: bool) -> None:
         self._know(exchange, chunks)
         exchange.has_error = is_refusal
-        self._send()
-        self._go_on()
+        self._send_soon()
 
     def _answer_unserved(self, header: RequestHeader, body: memoryview, began: float) -> None:
         answer = refusal(header, body)
@@ -318,8 +320,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(describe(*exchange.header[:2]), error)
             return
         self._settle(exchange, later.result())
-        self._send()
-        self._go_on()
+        self._send_soon()
 
     def _settle(self, exchange: Exchange, message: Message | None) -> None:
         """The answer is known."""

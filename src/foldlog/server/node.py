@@ -7,9 +7,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DescriptorsExhausted, FoldlogError, StorageError
+from foldlog.limits import SYNC_THREADS
 from foldlog.server.append_lanes import Appenders
 from foldlog.server.arrivals import Arrivals
 from foldlog.server.authorizer import AllowEverything, Authorizer
@@ -72,6 +75,21 @@ class Node:
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-worker")
         self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._is_scheduled = False
+        self._loop_thread = get_ident()  # a node is made on its loop
+        self._sync_event = self._lend_sync_threads()
+
+    def _lend_sync_threads(self) -> int | None:
+        """Syncs that the loop begins and hears of without another Python thread between. What tells of them, if any."""
+        if PURE_PYTHON:
+            return None
+        try:
+            from foldlog.files.sync_threads import SyncThreads
+
+            threads = SyncThreads(SYNC_THREADS)
+        except (ImportError, OSError):
+            return None  # not built, not for this system, or no descriptor left: the log has threads of its own
+        self.loop.add_reader(threads.event, self.broker.lend_sync_threads(threads))
+        return threads.event
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
         """Call it on a thread: for what may wait for the disk or a lock."""
@@ -83,7 +101,10 @@ class Node:
         if not self._is_scheduled:
             self._is_scheduled = True
             try:
-                self.loop.call_soon_threadsafe(self._run_calls)
+                if get_ident() == self._loop_thread:
+                    self.loop.call_soon(self._run_calls)  # it is awake: no need to ring
+                else:
+                    self.loop.call_soon_threadsafe(self._run_calls)
             except RuntimeError:
                 pass  # the loop is closed, and with it every connection that could have been answered
 
@@ -124,6 +145,9 @@ class Node:
 
     def close(self) -> None:
         """End every thread. What they have written is synced, or the log, which stays open, would not show it."""
+        if self._sync_event is not None:
+            self.loop.remove_reader(self._sync_event)
+            self.broker.return_sync_threads()
         self.openings.close()
         self._workers.shutdown(wait=True, cancel_futures=True)
         self.appenders.close()

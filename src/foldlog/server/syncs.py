@@ -82,7 +82,7 @@ class Syncs:
         for partition, (next_offset, waiters) in awaited.items():
             if self._unhurried.get(partition, next_offset) <= next_offset:
                 self._unhurried.pop(partition, None)
-            partition.on_acknowledged(next_offset, partial(self._soon, _tell, waiters))
+            partition.on_acknowledged(next_offset, partial(self._soon, _tell, waiters), is_quick=True)
 
 
 def _tell(waiters: list[Waiter], error: FoldlogError | None) -> None:

@@ -182,6 +182,7 @@ class FaultyFile:
         self.path = path
         self.size = file.size
         self.read = file.read
+        self.sync_descriptor = None  # only `sync` knows of its faults
         self.read_into = file.read_into
         self.close = file.close
 

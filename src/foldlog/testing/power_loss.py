@@ -410,6 +410,7 @@ class PowerLossFile:
         self.path = file.path
         self.size = file.size
         self.read = file.read
+        self.sync_descriptor = None  # only `sync` keeps the books
         self.read_into = file.read_into
         self.close = file.close
 
