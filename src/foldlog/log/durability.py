@@ -155,7 +155,7 @@ class Durability:
         """See Syncable. The lock is held until `end_sync`."""
         if not self.lock.take_at_once():
             return None
-        log = self.tail.segment.log()
+        log = self.tail.segment.log()  # the tail's below too: no roll while the lock is held
         tail = None if log.sync_descriptor is None else self._to_sync()
         if tail is None:
             self.lock.release()
