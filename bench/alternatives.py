@@ -115,6 +115,7 @@ class CountingFile:
     def __init__(self, file: PosixFile, owner: CountingFiles) -> None:
         self._file = file
         self._owner = owner
+        self.sync_descriptor = None  # only `sync` counts
         self.size = file.size
         self.read = file.read
         self.read_into = file.read_into

@@ -121,6 +121,7 @@ class CountedFile:
     def __init__(self, owner: CountingFiles, file: File) -> None:
         self._owner = owner
         self._file = file
+        self.sync_descriptor = file.sync_descriptor
         self.size = file.size
         self.write = file.write
         self.truncate = file.truncate

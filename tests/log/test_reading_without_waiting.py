@@ -42,6 +42,7 @@ class ColdFile:
         self._owner = owner
         self._file = file
         self._path = path
+        self.sync_descriptor = file.sync_descriptor
         self.size = file.size
         self.read = file.read
         self.write = file.write

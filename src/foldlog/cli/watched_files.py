@@ -40,6 +40,7 @@ class _WatchedFile:
     def __init__(self, file: File, was_read: Callable[[int], None]) -> None:
         self._file = file
         self._was_read = was_read
+        self.sync_descriptor = file.sync_descriptor
 
     def size(self) -> int:
         return self._file.size()
