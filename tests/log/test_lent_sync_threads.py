@@ -244,3 +244,43 @@ def test_a_forked_child_leaves_the_threads_alone(tmp_path: Path) -> None:
     threads.submit(descriptor, 2)
     assert wait_for(threads, 1)[0][0] == 2
     os.close(descriptor)
+
+
+def test_who_may_take_long_is_told_however_much_is_written(small: SmallPartition, lent: Lent) -> None:
+    """A sync after which somebody wants a thread is followed by one on a thread, also while others keep appending."""
+    told: list[object] = []
+    heard = threading.Event()
+    small.partition.on_acknowledged(append(small.partition, b"slow"), lambda _: heard.set())
+    for number in range(1000):
+        ask(small, str(number).encode(), told)
+        if lent.submitted:
+            lent.end()
+        small.syncer.settle()
+        if not lent.submitted:
+            heard.wait(10)  # no sync is under way: a thread has it
+        if heard.is_set():
+            break
+    else:
+        pytest.fail("not told while others appended a thousand times")
+    small.syncer.give_back()
+
+
+def test_a_segment_that_cannot_be_opened_holds_no_lock(
+    small: SmallPartition, lent: Lent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = type(small.partition._durability.tail.segment)
+    with monkeypatch.context() as patch:
+        patch.setattr(segment, "log", lambda _: (_ for _ in ()).throw(OSError(errno.EMFILE, "too many")))
+        assert small.partition._durability.begin_sync() is None
+    small.write(b"a")  # waits for the lock
+    assert small.partition.durable_offset == 2
+
+
+def test_threads_are_lent_by_one_at_a_time(small: SmallPartition, lent: Lent) -> None:
+    assert not small.syncer.lend(Lent())
+    told: list[object] = []
+    ask(small, b"a", told)
+    assert len(lent.submitted) == 1
+    small.syncer.give_back()
+    assert len(told) == 1
+    assert small.syncer.lend(Lent())

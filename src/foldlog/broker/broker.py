@@ -368,11 +368,11 @@ class Broker(GroupCalls):
         It must be quick, and must not call the log."""
         self._writable().syncer.on_synced = callback
 
-    def lend_sync_threads(self, threads: DescriptorThreads) -> Callable[[], None]:
-        """Sync with these from now on, until they are returned: call what this gives when they are through with one."""
+    def lend_sync_threads(self, threads: DescriptorThreads) -> Callable[[], None] | None:
+        """Sync with these from now on, until they are returned: call what this gives when they are through with one.
+        None, and nothing lent, where others are lent already."""
         syncer = self._writable().syncer
-        syncer.lend(threads)
-        return syncer.settle
+        return syncer.settle if syncer.lend(threads) else None
 
     def return_sync_threads(self) -> None:
         """Returns when they are through with everything, and closed."""

@@ -226,7 +226,7 @@ class GroupStore:
         if pending is None:
             acknowledged(None)
         else:
-            pending.partition.on_acknowledged(pending.next_offset, acknowledged)
+            pending.partition.on_acknowledged(pending.next_offset, acknowledged, is_quick=True)
 
     def _begin_commit(
         self,

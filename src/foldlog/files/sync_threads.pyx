@@ -118,7 +118,12 @@ cdef void sync(Job *job) noexcept nogil:
     cdef double began = now()
     job.error = errno if fdatasync(job.descriptor) else 0
     job.seconds = now() - began
-    job.is_nameless = not job.error and fstat(job.descriptor, &status) == 0 and status.st_nlink == 0
+    job.is_nameless = False
+    if not job.error:
+        if fstat(job.descriptor, &status):
+            job.error = errno
+        else:
+            job.is_nameless = status.st_nlink == 0
 
 
 cdef void *run(void *argument) noexcept nogil:

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from foldlog.errors import InvalidArgument, LogClosed, PartitionPoisoned, StorageError
+from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, PartitionPoisoned, StorageError
 from foldlog.files.base import File, sync_fault
 from foldlog.log.core import PartitionCore
 from foldlog.log.segment import Segment
@@ -70,6 +70,8 @@ class Durability:
         # Part of a write that failed was cut off again, and that is not synced yet; by us, or by who ended uncleanly.
         self.has_leftovers = not core.state.clean
         self._under_way: tuple[Tail, File]
+        # Something is due that may take long or wait: the next sync is for a thread that may, and not for a lent one.
+        self._wants_thread = False
 
     def wrote(self, tail: Tail, now_ms: int) -> None:
         """The log now ends at `tail`. Where the topic relaxed flush.*, that may be read, and is acknowledged."""
@@ -127,6 +129,7 @@ class Durability:
 
     def _answer(self) -> None:
         """Those who wait, as far as something is known."""
+        self._wants_thread = False
         self._waiting.reached(self._acknowledged_offset())
         if self.poison is not None:
             self._waiting.fail(self.poison)
@@ -141,6 +144,7 @@ class Durability:
         """Sync, for who holds the lock, and who then tells the others."""
         tail = self._to_sync()
         if tail is None:
+            self._write_indexes()
             return
         began = time.perf_counter()
         try:
@@ -150,12 +154,17 @@ class Durability:
             self.poison_with(error)
             return
         self._synced(tail, time.perf_counter() - began)
+        self._write_indexes()
 
     def begin_sync(self) -> int | None:
         """See Syncable. The lock is held until `end_sync`."""
-        if not self.lock.take_at_once():
+        if self._wants_thread or not self.lock.take_at_once():
             return None
-        log = self.tail.segment.log()  # the tail's below too: no roll while the lock is held
+        try:
+            log = self.tail.segment.log()  # the tail's below too: no roll while the lock is held
+        except (OSError, FoldlogError):
+            self.lock.release()
+            return None  # `sync` will say what it is
         tail = None if log.sync_descriptor is None else self._to_sync()
         if tail is None:
             self.lock.release()
@@ -176,8 +185,9 @@ class Durability:
         finally:
             self.lock.release()
         self._core.watchers.tell()
-        if self._waiting.reached(self._acknowledged_offset(), only_quick=True):
-            self._syncer.request(self)  # their callbacks may take long, or wait for the partition
+        if self._waiting.reached(self._acknowledged_offset(), only_quick=True) or self._are_indexes_due():
+            self._wants_thread = True
+            self._syncer.request(self)
 
     def _to_sync(self) -> Tail | None:
         """What there is to sync; None if nothing. Who asks syncs it."""
@@ -195,12 +205,18 @@ class Durability:
             synced_before = state.active_position if state.active_base_offset == tail.segment.base_offset else 0
             records = tail.end_offset - state.durable_offset
             self._syncer.on_synced(seconds, tail.position - synced_before, records)
-        if tail.segment.unwritten_entries >= _INDEX_WRITE_ENTRIES:
-            try:
-                tail.segment.write_indexes()
-            except (OSError, StorageError) as error:
-                logger.warning("%s: index not written (%s); tried again later", tail.segment.log_path, error)
         self._core.raise_watermarks(tail.end_offset, (tail.end_offset, tail.segment.base_offset, tail.position))
+
+    def _are_indexes_due(self) -> bool:
+        return self.tail.segment.unwritten_entries >= _INDEX_WRITE_ENTRIES
+
+    def _write_indexes(self) -> None:
+        if self.poison is None and self._are_indexes_due():
+            segment = self.tail.segment
+            try:
+                segment.write_indexes()
+            except (OSError, StorageError) as error:
+                logger.warning("%s: index not written (%s); tried again later", segment.log_path, error)
 
     def refuse_if_poisoned(self) -> None:
         if self.poison is not None:

@@ -70,24 +70,30 @@ class Syncer:
         self._closed = False
         self._lent: DescriptorThreads | None = None
         self._under_way: dict[int, Syncable] = {}  # on lent threads
+        self._over: deque[tuple[int, int, bool, float]] = deque()  # what they are through with, until it is settled
 
-    def lend(self, threads: DescriptorThreads) -> None:
-        """Sync with these from now on, where that is possible, until `give_back`."""
+    def lend(self, threads: DescriptorThreads) -> bool:
+        """Sync with these from now on, where that is possible, until `give_back`. Not if others are lent already."""
         with self._lock:
+            if self._lent is not None:
+                return False
             self._lent = threads
+            return True
 
     def give_back(self) -> None:
         """Returns when what the lent threads do is done, and settled here; they are closed then."""
         with self._lock:
             threads, self._lent = self._lent, None
         if threads is not None:
-            self._settle(threads.close())
+            self._over.extend(threads.close())
+            self._settle()
 
     def settle(self) -> None:
         """Lent threads may be through with something. Any thread, whatever locks it holds."""
         threads = self._lent
         if threads is not None:
-            self._settle(threads.done())
+            self._over.extend(threads.done())
+            self._settle()
 
     def request(self, partition: Syncable) -> None:
         """Sync `partition` soon, on another thread."""
@@ -111,17 +117,23 @@ class Syncer:
         threads.submit(descriptor, id(partition))
         return True
 
-    def _settle(self, done: list[tuple[int, int, bool, float]]) -> None:
-        for ticket, error_number, is_nameless, seconds in done:
+    def _settle(self) -> None:
+        """One after the other, by whoever comes: an interrupt in the middle loses none of the rest."""
+        while self._over:
+            try:
+                ticket, error_number, is_nameless, seconds = self._over.popleft()
+            except IndexError:
+                return  # another thread was quicker
             partition = self._under_way.pop(ticket)
             try:
                 partition.end_sync(error_number, is_nameless, seconds)
             except Exception:
                 logger.exception("a partition could not be synced")
-            with self._lock:
-                if self._again.pop(ticket) and not self._begin(partition):
-                    self._enqueue(partition)
-                    self._find_thread()
+            finally:
+                with self._lock:
+                    if self._again.pop(ticket) and not self._begin(partition):
+                        self._enqueue(partition)
+                        self._find_thread()
 
     def _enqueue(self, partition: Syncable) -> None:
         self._queued.add(id(partition))
@@ -147,7 +159,7 @@ class Syncer:
                 self._lock.release()
                 _sync(partition)
                 with self._lock:
-                    if self._again.pop(id(partition)):
+                    if self._again.pop(id(partition)) and not self._begin(partition):
                         self._enqueue(partition)  # behind the others that wait; this thread goes on with the first
             elif self._closed:
                 self._lock.release()

@@ -88,7 +88,11 @@ class Node:
             threads = SyncThreads(SYNC_THREADS)
         except (ImportError, OSError):
             return None  # not built, not for this system, or no descriptor left: the log has threads of its own
-        self.loop.add_reader(threads.event, self.broker.lend_sync_threads(threads))
+        settle = self.broker.lend_sync_threads(threads)
+        if settle is None:
+            threads.close()  # another node of the same broker has lent its own
+            return None
+        self.loop.add_reader(threads.event, settle)
         return threads.event
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
