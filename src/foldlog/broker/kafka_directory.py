@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 import uuid
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from foldlog.broker.catalog import ABSENT, CATALOG_NAME, Catalog, Topic
 from foldlog.broker.topic_config import DEFAULT_CONFIG, TopicConfig
 from foldlog.broker.topic_names import is_partition_directory
 from foldlog.errors import ForeignDirectory, InvalidConfig, LogNotFound, MalformedBytes
-from foldlog.files.base import Files, read_file
+from foldlog.files.base import Files, own_name, read_file
 from foldlog.limits import KAFKA_PARTITIONS_MAX
 from foldlog.log.layout import METADATA_NAME, read_layout
 
@@ -63,7 +62,7 @@ def find_kafka(files: Files, path: str) -> KafkaDirectory | None:
         return KafkaDirectory(path)
     if not read_layout(entries).logs or files.exists(f"{_around(path)}/{CATALOG_NAME}"):
         return None
-    label = partition_label(os.path.basename(os.path.abspath(path)))
+    label = partition_label(own_name(path))
     if label is None:
         raise LogNotFound(f"{path} holds segments, but its name is not TOPIC-NUMBER; rename it to what it was")
     return KafkaDirectory(path, label)
