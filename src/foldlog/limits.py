@@ -56,6 +56,10 @@ PRODUCER_ID_BLOCK = 1000
 PARTITIONS_MAX = 10_000
 """Per topic: beyond this a typing error is likelier than a wish."""
 
+KAFKA_PARTITIONS_MAX = 1_000_000
+"""Of a topic in a directory of Kafka's: each up to the highest takes 8 bytes, held there or not. More than a cluster of
+Kafka's has in all its topics; a number beyond it is a date or a typing error in the name of a directory."""
+
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """What one request over the network may make: about ten seconds of work. Kafka's controller has the same bound."""
 

@@ -8,13 +8,17 @@ passed over; and not a byte of Kafka's directory is ever changed.
 from __future__ import annotations
 
 import base64
+import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import foldlog
+from foldlog.broker import kafka_storage
+from foldlog.broker.catalog import Catalog, Topic
 from foldlog.errors import (
     CorruptLog,
     ForeignDirectory,
@@ -148,6 +152,40 @@ def test_a_partitions_directory_needs_its_name(tmp_path: Path) -> None:
     shutil.copytree(DATA / "codecs-0", tmp_path / "backup")
     with pytest.raises(LogNotFound, match="not TOPIC-NUMBER; rename it"):
         foldlog.open(tmp_path / "backup", mode="r")
+
+
+def test_a_partitions_directory_is_read_from_inside_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With the log start that the file beside the directory has; and a partition of ours is not taken for Kafka's."""
+    monkeypatch.chdir(DATA / "expired-0")
+    with foldlog.open(".", mode="r") as log:
+        assert log.offsets("expired") == {0: (7, 16)}
+    with foldlog.open(tmp_path / "ours") as log:
+        log.create_topic("orders")
+        log.append("orders", b"one")
+    monkeypatch.chdir(tmp_path / "ours" / "orders-0")
+    with pytest.raises(LogNotFound, match="there is no log in"):
+        foldlog.open(".", mode="r")
+
+
+@pytest.mark.parametrize("name", ["orders-20240101", "x-99999999999", "codecs-7"])
+def test_a_directory_that_only_has_the_name_of_a_partition_is_none(name: str, tmp_path: Path) -> None:
+    """A number in a name takes no memory, and makes no partition."""
+    data = copied_to(tmp_path)
+    (data / name).mkdir()
+    (data / name / "notes.txt").write_text("ours", encoding="utf-8")
+    assert read_all(data) == FACTS.records
+    with foldlog.open(data, mode="r") as log:
+        assert log.topics() == sorted(TOPICS)
+        assert log.topic("codecs").partition_count == 1
+
+
+def test_a_copy_with_a_date_for_a_number_is_no_partition(tmp_path: Path) -> None:
+    data = copied_to(tmp_path)
+    shutil.copytree(data / "codecs-0", data / "codecs-20240101")
+    with foldlog.open(data, mode="r") as log:
+        assert log.topic("codecs").partition_count == 1
+    with pytest.raises(LogNotFound, match="not TOPIC-NUMBER; rename it"):
+        foldlog.open(data / "codecs-20240101", mode="r")
 
 
 # What is not written
@@ -311,6 +349,55 @@ def test_partitions_that_another_broker_holds_are_named(tmp_path: Path) -> None:
 
 
 # While Kafka writes
+
+
+def test_a_topic_that_goes_while_it_is_opened_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread looks again between the check of the name and the opening."""
+    data = copied_to(tmp_path)
+    with foldlog.open(data, mode="r") as log:
+        storage = log.broker._storage
+        check = storage.check_partition
+
+        def check_and_lose(name: str, number: int) -> Topic:
+            found = check(name, number)
+            shutil.rmtree(data / f"{name}-{number}")
+            storage.look_again()
+            return found
+
+        monkeypatch.setattr(storage, "check_partition", check_and_lose)
+        for name, number in (("stamped", 0), ("orders.eu-west", 1)):
+            with pytest.raises(UnknownTopic):
+                storage.partition(name, number)
+
+
+def test_a_partition_that_is_filled_within_one_tick_of_the_clock_is_found(tmp_path: Path) -> None:
+    """Its directory is there first, and has the same time when the files are in it."""
+    data = copied_to(tmp_path)
+    made, just_now_s = data / "made-0", time.time() + 60
+    made.mkdir()
+    os.utime(made, (just_now_s, just_now_s))
+    with foldlog.open(data, mode="r") as log:
+        assert "made" not in log.topics()
+        shutil.copytree(data / "codecs-0", made, dirs_exist_ok=True)
+        os.utime(made, (just_now_s, just_now_s))
+        log.broker.look_again()
+        assert "made" in log.topics()
+
+
+def test_topics_that_could_not_be_read_are_read_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = copied_to(tmp_path)
+    with foldlog.open(data, mode="r") as log:
+        shutil.copytree(data / "codecs-0", data / "made-0")
+
+        def fail(*_: object) -> Catalog:
+            raise PermissionError(13, "not now")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(kafka_storage, "read_catalog", fail)
+            with pytest.raises(PermissionError):
+                log.broker.look_again()
+        log.broker.look_again()
+        assert "made" in log.topics()
 
 
 def test_what_kafka_writes_is_read_as_it_comes(tmp_path: Path) -> None:

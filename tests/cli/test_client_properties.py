@@ -90,6 +90,7 @@ def test_a_directory_has_no_use_for_them(tmp_path: Path, config: Path) -> None:
         ("topic list -b 127.0.0.1:1 --command-config {place}/hunter", "hunter cannot be read: No such file"),
         ("topic list -b 127.0.0.1:1 --command-config {place}", "cannot be read: Is a directory"),
         ("topic list -b 127.0.0.1:1 --command-config {place}/latin1", "latin1 cannot be read: it is not UTF-8"),
+        ("topic list -b 127.0.0.1:1 --command-config {place}/escape", "escape cannot be read: line 2 has \\u without"),
         ("fold status -f {place}/folds.py --source kafka:/h:1?sasl.password=hunter2", "is not the URL of a cluster"),
         ("copy --all --from kafka:/h:1?sasl.password=hunter2 --to {place}", "has more than brokers"),
         ("copy --all --from kafka://ann:hunter2@h:1 --to {place}", "users as properties"),
@@ -99,6 +100,7 @@ def test_what_is_wrong_with_them_is_told_without_a_password(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, said: str
 ) -> None:
     (tmp_path / "latin1").write_bytes(b"sasl.password=\xfcber")
+    (tmp_path / "escape").write_text("a=1\nsasl.password=hunter2\\until")
     (tmp_path / "folds.py").write_text(FOLDS.format(place=tmp_path))
     assert main(line.format(place=tmp_path).split()) == 2
     printed = capsys.readouterr()

@@ -17,7 +17,7 @@ from foldlog.client import cluster_ranges
 from foldlog.client.cluster import Cluster
 from foldlog.client.cluster_fetch import Fetched
 from foldlog.client.cluster_ranges import WantedRange
-from foldlog.errors import OffsetOutOfRange, UnknownTopic
+from foldlog.errors import BrokerUnreachable, OffsetOutOfRange, UnknownTopic
 from foldlog.records.loops import decode, pack
 from foldlog.wire.messages.fetch import FetchRequest
 from foldlog.wire.schema import Request
@@ -104,6 +104,34 @@ def test_a_leader_that_says_nothing_holds_up_its_own_partitions_only(simulated: 
         for wanted, fetched in answers:
             found.add(wanted, fetched)
     assert found.values == everything()
+
+
+def test_a_leader_that_says_nothing_when_asked_again_holds_up_its_own_partitions_only(
+    simulated: SimulatedCluster,
+) -> None:
+    """Node 1 is lost with its first fetches and then silent, until it is given up. All others are read by then."""
+    lost: set[int] = set()
+
+    def interfere(node: int, request: Request) -> Mishap | None:
+        if node != 1 or not isinstance(request, FetchRequest):
+            return None
+        number = request.topics[0].partitions[0].partition
+        if number not in lost:
+            lost.add(number)
+            return Mishap.CUT
+        return Mishap.SILENCE
+
+    def read_all(cluster: Cluster) -> None:
+        for wanted, fetched in cluster.fetch_ranges(WHOLE):
+            found.add(wanted, fetched)
+
+    simulated.interfere = interfere
+    found = Found()
+    properties = {**ONE_BY_ONE, "request.timeout.ms": "2000", "default.api.timeout.ms": "1500"}
+    unanswered = pytest.raises(BrokerUnreachable, match=r"did not answer within request\.timeout\.ms=2000")
+    with Cluster.open(simulated.address(2), properties) as cluster, unanswered:
+        read_all(cluster)
+    assert found.values == {number: values for number, values in everything().items() if number not in (0, 3)}
 
 
 def test_leaders_that_are_lost_and_new_are_gone_on_from_where_they_were(simulated: SimulatedCluster) -> None:

@@ -15,12 +15,12 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.errors import InvalidBatch
+from foldlog.errors import InvalidBatch, StorageError
 from foldlog.files.base import Entry
-from foldlog.files.memory import MemoryFiles
+from foldlog.files.memory import MemoryFile, MemoryFiles
 from foldlog.log import foreign
 from foldlog.log.foreign import ForeignPartition, ForeignState
-from foldlog.log.transactions import AbortedTransaction, markers_of, read_transaction_index
+from foldlog.log.transactions import Aborted, AbortedTransaction, markers_of, read_transaction_index
 from foldlog.records import batch as fmt
 from foldlog.records.loops import assign_offsets, control_batch, decode, pack, walk
 from records.generated import with_right_crc
@@ -129,8 +129,8 @@ class Model:
         return found
 
 
-def written(steps: list[Step]) -> Model:
-    model = Model()
+def written(steps: list[Step], files: MemoryFiles | None = None) -> Model:
+    model = Model(files or MemoryFiles())
     model.files.make_directory(PATH)
     for step in steps:
         model.step(*step)
@@ -187,6 +187,16 @@ def test_an_index_of_transactions_is_read_as_far_as_it_can_be_right() -> None:
         assert (found, reason in problem) == ([good], True)
 
 
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20), st.integers(1, 9)), max_size=8), st.integers(0, 30))
+def test_any_aborted_transactions_hold_what_each_of_them_holds(spans: list[tuple[int, int, int]], offset: int) -> None:
+    """Also such as overlap, which a broken index may name."""
+    aborted = Aborted(AbortedTransaction(producer, first, first + length) for producer, first, length in spans)
+    batch = pack([(0, b"k", b"v", ())], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    assign_offsets(batch, walk(batch).headers, offset, 0)
+    truth = any(producer == 1 and first <= offset < first + length for producer, first, length in spans)
+    assert aborted.holds(walk(batch).headers[0]) == truth
+
+
 def test_a_control_record_without_a_type_is_an_invalid_batch() -> None:
     batch = pack([(0, b"k", b"v", ())])
     batch[fmt.ATTRIBUTES_AT + 1] |= fmt.CONTROL
@@ -233,3 +243,64 @@ def test_what_is_written_into_room_made_ahead_is_read_although_the_file_does_not
         model.files.open(f"{PATH}/{0:020d}.log", write=True).write(position, [batch])
         position += len(batch)
     assert log.read(0, 1 << 20).next_offset == 5
+
+
+def test_a_transaction_that_was_cut_off_is_open_no_more() -> None:
+    """A replica that follows another leader cuts its log, and what comes instead has other offsets and producers."""
+    model = written([("plain", 0)])
+    log = model.reader(committed_only=True)
+    kept, end = bytes(model.data), model.end
+    model.step("send", 1)
+    model.store_last()
+    assert log.high_watermark == end
+    model.data, model.end, model.open = bytearray(kept), end, {}
+    model.store_last()
+    assert log.high_watermark == end
+    model.step("plain", 0)
+    model.store_last()
+    assert log.high_watermark == end + 1
+    model.step("send", 2)
+    model.store_last()
+    assert log.high_watermark == end + 1
+    model.step("commit", 2)
+    model.store_last()
+    assert log.high_watermark == model.end
+
+
+class Removing(MemoryFiles):
+    """Kafka removes a file when somebody is about to open it; with `keeps_name` it is only listed on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_remove = ""
+        self.keeps_name = False
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> MemoryFile:
+        if self.to_remove and path.endswith(self.to_remove):
+            if not self.keeps_name:
+                self.to_remove = ""
+                self.rename(path, f"{path}.deleted")
+            raise FileNotFoundError(path)
+        return super().open(path, write=write, create=create)
+
+
+ROLLED: list[Step] = [("send", 1), ("abort", 1), ("roll", 0), ("plain", 0)]
+
+
+@pytest.mark.parametrize("name", [f"{0:020d}.txnindex", f"{2:020d}.snapshot", f"{2:020d}.log"])
+def test_a_file_that_goes_while_it_is_looked_at_is_no_damage(name: str) -> None:
+    files = Removing()
+    model = written(ROLLED, files)
+    files.to_remove = name
+    log = model.reader(committed_only=True)
+    assert log.high_watermark == (2 if name.endswith(".log") else 3)
+    assert files.to_remove == ""
+
+
+@pytest.mark.parametrize("name", [f"{0:020d}.txnindex", f"{2:020d}.log"])
+def test_a_file_that_is_listed_and_cannot_be_opened_is_named(name: str) -> None:
+    files = Removing()
+    model = written(ROLLED, files)
+    files.to_remove, files.keeps_name = name, True
+    with pytest.raises(StorageError, match=name):
+        _ = model.reader(committed_only=True).high_watermark

@@ -213,6 +213,21 @@ def test_a_properties_file_is_known_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("# ours\na=1\nsasl.password=hunter2\\until", "line 3 has"),
+        ("a=1,\\\n  2\nsasl.password=\\\n  hunter2\\until\n", "line 3 has"),
+        ("hunter2\\until", "line 1 has"),
+    ],
+)
+def test_a_wrong_escape_is_named_by_its_line_and_never_by_a_value(text: str, place: str) -> None:
+    """What stands there may be a password, on whichever side of '=' it was typed."""
+    with pytest.raises(InvalidConfig, match=rf"^{place} \\u without four hexadecimal digits") as caught:
+        parse_properties(text)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("text", "pairs"),
     [
         ("", {}),

@@ -1,7 +1,7 @@
 """What a directory of Apache Kafka's says about itself: the broker, the topics, where logs start. Reads only.
 
     meta.properties                     whose directory it is
-    <topic>-<partition>/                a partition; partition.metadata in it has the topic's id
+    <topic>-<partition>/                a partition, if it holds segments or partition.metadata, with the topic's id
     <topic>-<partition>.<id>-delete/    one on its way out; -future and -stray: one that is not in use
     log-start-offset-checkpoint         where logs start, if later than their first segment: every minute
 
@@ -14,7 +14,7 @@ import base64
 import binascii
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +22,8 @@ from foldlog.broker.catalog import ABSENT, CATALOG_NAME, Catalog, Topic
 from foldlog.broker.topic_config import DEFAULT_CONFIG, TopicConfig
 from foldlog.broker.topic_names import is_partition_directory
 from foldlog.errors import ForeignDirectory, InvalidConfig, LogNotFound, MalformedBytes
-from foldlog.files.base import Entry, Files, read_file
+from foldlog.files.base import Files, own_name, read_file
+from foldlog.limits import KAFKA_PARTITIONS_MAX
 from foldlog.log.layout import METADATA_NAME, read_layout
 
 KAFKA_PROPERTIES: Final = "meta.properties"
@@ -61,7 +62,7 @@ def find_kafka(files: Files, path: str) -> KafkaDirectory | None:
         return KafkaDirectory(path)
     if not read_layout(entries).logs or files.exists(f"{_around(path)}/{CATALOG_NAME}"):
         return None
-    label = partition_label(path.rpartition("/")[2])
+    label = partition_label(own_name(path))
     if label is None:
         raise LogNotFound(f"{path} holds segments, but its name is not TOPIC-NUMBER; rename it to what it was")
     return KafkaDirectory(path, label)
@@ -75,18 +76,18 @@ def refuse_kafka(files: Files, path: str) -> None:
 
 def partition_label(name: str) -> tuple[str, int] | None:
     """
-    >>> partition_label("orders.eu-west-3"), partition_label("orders-0.6f0e-delete")
-    (('orders.eu-west', 3), None)
+    >>> partition_label("orders.eu-west-3"), partition_label("orders-0.6f0e-delete"), partition_label("orders-20240101")
+    (('orders.eu-west', 3), None, None)
     """
     if not is_partition_directory(name):
         return None
     topic, _, number = name.rpartition("-")
-    return topic, int(number)
+    return (topic, int(number)) if int(number) < KAFKA_PARTITIONS_MAX else None
 
 
 def read_catalog(files: Files, kafka: KafkaDirectory, settings: Mapping[str, Mapping[str, str]]) -> Catalog:
     """The topics that have partitions here, with the settings that are known of them."""
-    held = [kafka.alone] if kafka.alone else _labels(files.entries(kafka.path))
+    held = [kafka.alone] if kafka.alone else _labels(files, kafka)
     numbers: dict[str, set[int]] = {}
     for topic, number in held:
         numbers.setdefault(topic, set()).add(number)
@@ -133,14 +134,26 @@ def parse_offset_checkpoint(text: str) -> dict[tuple[str, int], int]:
     return found
 
 
-def _labels(entries: Iterable[Entry]) -> list[tuple[str, int]]:
-    found = (partition_label(entry.name) for entry in entries if entry.is_directory)
-    return [label for label in found if label is not None]
+def _labels(files: Files, kafka: KafkaDirectory) -> list[tuple[str, int]]:
+    found = (partition_label(entry.name) for entry in files.entries(kafka.path) if entry.is_directory)
+    return [label for label in found if label is not None and _is_partition(files, kafka.partition_path(*label))]
+
+
+def _is_partition(files: Files, path: str) -> bool:
+    """Whether there is in it what Kafka puts into a partition's directory; others may have such a name by chance."""
+    try:
+        return files.exists(f"{path}/{METADATA_NAME}") or bool(read_layout(files.entries(path)).logs)
+    except FileNotFoundError:
+        return False  # removed meanwhile, or named another way, as in orders-00
+    except PermissionError:
+        return True  # who reads it is told so
 
 
 def _around(path: str) -> str:
     """The directory that `path` is in."""
-    parent, sign, _ = path.rpartition("/")
+    parent, sign, name = path.rpartition("/")
+    if name in {".", ".."}:
+        return f"{path}/.."
     return parent or ("/" if sign else ".")
 
 

@@ -18,7 +18,14 @@ from foldlog.broker.open_partitions import AnyPartition
 from foldlog.broker.storage import Storage
 from foldlog.broker.topic_names import OFFSETS_TOPIC
 from foldlog.clock import Clock
-from foldlog.errors import CorruptGroupRecord, InvalidArgument, MalformedBytes, PartitionElsewhere, brief_repr
+from foldlog.errors import (
+    CorruptGroupRecord,
+    InvalidArgument,
+    MalformedBytes,
+    PartitionElsewhere,
+    UnknownTopic,
+    brief_repr,
+)
 from foldlog.files.base import Files
 from foldlog.log.checkpoint import SlotState
 from foldlog.log.foreign import ForeignPartition, ForeignState
@@ -77,11 +84,16 @@ class KafkaStorage(Storage):
             self._log_starts = read_log_starts(self.files, self._kafka)
         except MalformedBytes as error:
             self.report("reading where logs start", error)
+        settled_ms = self._clock.now_ms() - limits.READER_POLL_MAX_MS
         entries = {(entry.name, entry.modified_ms) for entry in self.files.entries(self.path) if entry.is_directory}
         if entries == self._entries:
             return self._catalog  # nothing was made, renamed or removed in any of them
-        self._entries = entries
-        return read_catalog(self.files, self._kafka, self._settings)
+        found = read_catalog(self.files, self._kafka, self._settings)
+        # The times of directories are those of a clock that ticks every few milliseconds: what was changed just now may
+        # change once more and keep its time.
+        is_settled = all(modified_ms < settled_ms for _, modified_ms in entries)
+        self._entries = entries if is_settled else None
+        return found
 
     def report(self, doing: str, error: Exception) -> None:
         is_newer = isinstance(error, CorruptGroupRecord) and error.key is not None and is_newer_group_key(error.key)
@@ -99,7 +111,11 @@ class KafkaStorage(Storage):
         return [] if topic is None else list(topic.held_partitions)
 
     def _open(self, topic: str, number: int) -> AnyPartition:
-        if self._catalog.topics[topic].slots[number] == ABSENT:
+        # Without another look: one that notices a change closes partitions, and waits for this one to be open.
+        found = self._catalog.topics.get(topic)
+        if found is None or number >= found.partition_count:
+            raise UnknownTopic(topic)
+        if found.slots[number] == ABSENT:
             raise PartitionElsewhere(self.path, topic, number)
         path = self._kafka.partition_path(topic, number)
         return ForeignPartition(self.files, path, self._state_of(topic, number), (topic, number))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from foldlog.errors import InvalidArgument
+from foldlog.errors import InvalidArgument, InvalidConfig
 
 _SAID_BY_B: Final = "bootstrap.servers"
 
@@ -68,6 +68,9 @@ def _of_file(file: str) -> dict[str, str]:
         raise InvalidArgument(f"the properties in {file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"the properties in {file} cannot be read: it is not UTF-8") from error
-    given = parse_properties(text)
+    try:
+        given = parse_properties(text)
+    except InvalidConfig as error:
+        raise InvalidArgument(f"the properties in {file} cannot be read: {error}") from None
     given.pop(_SAID_BY_B, None)  # many such files have it; the command line says which cluster it is
     return given

@@ -113,13 +113,14 @@ class PartitionFetcher:
                 self._drop()  # the next call tries it again, and says what is wrong
         return fetched
 
-    def ask_ahead(self) -> None:
-        """Put the question on its way, and leave it to `next` to say what is wrong where that cannot be."""
+    def ask(self) -> None:
+        """Put the question on its way, without waiting for the answer. Raises as `try_next` does."""
         if self._asked is None:
             try:
                 self._ask(self.offset)
-            except (OSError, Passing, MalformedBytes):
+            except BaseException:
                 self._drop()
+                raise
 
     @property
     def awaited(self) -> WireConnection | None:

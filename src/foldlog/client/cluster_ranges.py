@@ -2,7 +2,7 @@
 
 One thread reads them all. Every partition has a connection on which a fetch is always under way, so that all leaders
 work at once, and whoever has answered is taken next. Where one leader is lost, it is looked for in between, and the
-others go on.
+others go on. Only to find a leader, to connect and to log in take turns: who is slow in that holds up all.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def fetch_ranges(
         while waiting or readers:
             while waiting and len(readers) < CLUSTER_RANGES_MAX:
                 readers.append(RangeReader(links, waiting.popleft()))
-                readers[-1].ask_ahead()
+                readers[-1].ask()
             for reader, is_late in _turns(readers, limit_s):
                 fetched = reader.step(is_late=is_late)
                 if fetched is not None:
@@ -77,7 +77,8 @@ def fetch_ranges(
 
 
 def _turns(readers: list[RangeReader], limit_s: float) -> list[tuple[RangeReader, bool]]:
-    """Waits until some can go on; those, each with whether it is because its leader has not answered in time."""
+    """Waits until some can go on, or have asked; those that can, each with whether it is because its leader has not
+    answered in time."""
     if len(readers) == 1:
         (only,) = readers
         if only.awaited is None:
@@ -93,9 +94,12 @@ def _turns(readers: list[RangeReader], limit_s: float) -> list[tuple[RangeReader
             selector.register(connection, selectors.EVENT_READ, reader)
         answered.update(key.data for key, _ in selector.select(0 if answered else max(0.0, until_s - now_s)))
     now_s = time.monotonic()
-    turns = [(reader, False) for reader in idle if reader.due_s <= now_s]
+    for reader in idle:
+        if reader.due_s <= now_s:
+            reader.ask()  # a step would wait for the answer, and the others with it
+    done = [reader for reader in idle if reader.is_done]
     late = [reader for reader in awaited if reader not in answered and reader.asked_s + limit_s <= now_s]
-    return [*turns, *((reader, False) for reader in answered), *((reader, True) for reader in late)]
+    return [*((reader, False) for reader in (*done, *answered)), *((reader, True) for reader in late)]
 
 
 class RangeReader:
@@ -112,10 +116,13 @@ class RangeReader:
         self._drought: _Drought | None = None
         self._is_end_checked = False
 
-    def ask_ahead(self) -> None:
-        """Put the first question on its way."""
+    def ask(self) -> None:
+        """Put the next question on its way; where that cannot be now, it is due later. Raises as `step` does."""
         if not self.is_done:
-            self._fetcher.ask_ahead()
+            try:
+                self._fetcher.ask()
+            except (Passing, OSError, MalformedBytes) as error:
+                self._put_off(error)
 
     @property
     def awaited(self) -> WireConnection | None:
@@ -139,9 +146,7 @@ class RangeReader:
         try:
             fetched = self._fetcher.try_next(before=wanted.stop, is_late=is_late)
         except (Passing, OSError, MalformedBytes) as error:
-            self._patience = self._patience or self._links.patience()
-            self.due_s = time.monotonic() + self._patience.pause_s(error)
-            self._links.forget_leaders()
+            self._put_off(error)
             return None
         self._patience = None
         if fetched.end < wanted.stop and not self._is_end_checked:
@@ -157,6 +162,11 @@ class RangeReader:
         else:
             self.due_s = time.monotonic() + self._drought.pause_s()
         return None
+
+    def _put_off(self, error: Passing | OSError | MalformedBytes) -> None:
+        self._patience = self._patience or self._links.patience()
+        self.due_s = time.monotonic() + self._patience.pause_s(error)
+        self._links.forget_leaders()
 
     def close(self) -> None:
         self._fetcher.close()

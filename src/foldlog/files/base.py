@@ -210,6 +210,11 @@ def sync_fault(path: str, error_number: int, is_nameless: bool) -> OSError | Non
     return deleted(path) if is_nameless else None
 
 
+def own_name(path: str) -> str:
+    """The last name of a path; of one that ends in '.' or '..' the name of the directory that this is."""
+    return os.path.basename(os.path.abspath(path))
+
+
 def read_file(files: Files, path: str) -> bytes:
     """The whole of a small file."""
     file = files.open(path)

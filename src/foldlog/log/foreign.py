@@ -91,9 +91,7 @@ class ForeignState:
                 if _sizes(entries) == _sizes(self._entries_seen) and not self._is_room_used():
                     break
                 # Listing takes a moment, and names may change in it: what two lists agree on is one that existed.
-                if not read_layout(entries).swaps and _sizes(entries).keys() == _sizes(self._entries()).keys():
-                    self._state = self._look(entries)
-                    self._entries_seen = entries
+                if not read_layout(entries).swaps and self._are_still_there(entries) and self._has_looked(entries):
                     break
                 time.sleep(_PAUSE_S)
             else:
@@ -103,6 +101,23 @@ class ForeignState:
             start = min(max(self._log_start(), self._state.log_start_offset), self._state.high_watermark)
             reason = StartReason.UNKNOWN if start else StartReason.WRITTEN
             return replace(self._state, log_start_offset=start, start_reason=reason)
+
+    def _has_looked(self, entries: list[Entry]) -> bool:
+        """Look at them; False if Kafka has removed some meanwhile, which is no damage."""
+        try:
+            self._state = self._look(entries)
+        except (FileNotFoundError, CorruptLog) as error:
+            self._tail = self._noted = None  # a look that was broken off has noted some batches, and not how far
+            if not self._are_still_there(entries):
+                return False
+            if isinstance(error, CorruptLog):
+                raise
+            raise StorageError(f"{self._path} could not be read ({error})") from error
+        self._entries_seen = entries
+        return True
+
+    def _are_still_there(self, entries: list[Entry]) -> bool:
+        return _sizes(entries).keys() == _sizes(self._entries()).keys()
 
     def _entries(self) -> list[Entry]:
         """The files that say something about what can be read."""
@@ -163,6 +178,7 @@ class ForeignState:
             tail = self._tail
             if tail is None or tail.base_offset != base_offset or tail.position > size:
                 tail = _Tail(base_offset, 0, base_offset)
+                self._noted = None  # of what was cut off, too
                 hint = segment.offset_index.last()
                 if hint is not None:
                     found = self._walked(segment, _Tail(base_offset, hint[1], base_offset + hint[0]))

@@ -11,6 +11,7 @@ There is no such file beside a segment in which none was aborted. Our own log ha
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -115,9 +116,13 @@ class Aborted:
     """All aborted transactions of a partition, to leave their batches out of what is read. Immutable."""
 
     def __init__(self, transactions: Iterable[AbortedTransaction] = ()) -> None:
-        self._by_producer: dict[int, list[AbortedTransaction]] = {}
-        for one in sorted({one._replace(last_stable_offset=-1) for one in transactions}, key=lambda one: one[1:]):
-            self._by_producer.setdefault(one.producer_id, []).append(one)
+        # Of each producer the first offsets, ascending, and how far those up to each reach at most: an index that is
+        # not what it should be may name some that overlap.
+        self._by_producer: dict[int, tuple[list[int], list[int]]] = {}
+        for one in sorted(set(transactions), key=lambda one: one.first_offset):
+            starts, ends = self._by_producer.setdefault(one.producer_id, ([], []))
+            ends.append(max(one.last_offset, ends[-1]) if ends else one.last_offset)
+            starts.append(one.first_offset)
 
     def __bool__(self) -> bool:
         return bool(self._by_producer)
@@ -126,8 +131,9 @@ class Aborted:
         """Whether the batch is of an aborted transaction."""
         if not header.is_transactional or header.is_control:
             return False
-        known = self._by_producer.get(header.producer_id, ())
-        return any(one.first_offset <= header.base_offset < one.last_offset for one in known)
+        starts, ends = self._by_producer.get(header.producer_id, ((), ()))
+        begun = bisect_right(starts, header.base_offset)
+        return begun > 0 and header.base_offset < ends[begun - 1]
 
     def kept_spans(self, headers: Sequence[BatchHeader]) -> list[tuple[int, int]]:
         """Where the other batches stand, as few spans of bytes as can be."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from foldlog.errors import InvalidConfig, brief_repr
+from foldlog.errors import InvalidConfig
 
 _BLANKS: Final = " \t\f"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -17,36 +17,42 @@ def parse_properties(text: str) -> dict[str, str]:
     """Names and values; of a name that stands twice the last counts, as in Java.
 
     A backslash at the end of a line goes on with the next, and before a character it stands for that character (or a
-    tab, a line end, a code point). A name ends at '=', ':' or a blank.
+    tab, a line end, a code point). A name ends at '=', ':' or a blank. InvalidConfig names the line, not what is in it,
+    which may be a password.
 
     >>> parse_properties("# ours\\nnum.partitions = 3\\nlisteners: \\\\\\n    127.0.0.1:9092")
     {'num.partitions': '3', 'listeners': '127.0.0.1:9092'}
     """
     pairs: dict[str, str] = {}
-    for line in _logical_lines(text):
+    for line_number, line in _logical_lines(text):
         end = _end_of_name(line)
         rest = line[end:].lstrip(_BLANKS)
         if rest[:1] in {"=", ":"}:
             rest = rest[1:].lstrip(_BLANKS)
-        pairs[_unescaped(line[:end])] = _unescaped(rest)
+        try:
+            pairs[_unescaped(line[:end])] = _unescaped(rest)
+        except ValueError as error:
+            raise InvalidConfig(f"line {line_number} has {error}") from None
     return pairs
 
 
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank ones, those that go on put together."""
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments and blank ones, those that go on put together, each with the number of its first."""
     parts: list[str] = []
-    for natural in re.split(r"\r\n|\r|\n", text):
+    first_number = 1
+    for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = natural.lstrip(_BLANKS)
         if not parts and (not line or line[0] in "#!"):
             continue
+        first_number = first_number if parts else number
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
             parts.append(line[:-1])
             continue
-        yield "".join((*parts, line))
+        yield first_number, "".join((*parts, line))
         parts.clear()
     if parts:
-        yield "".join(parts)
+        yield first_number, "".join(parts)
 
 
 def _end_of_name(line: str) -> int:
@@ -57,6 +63,7 @@ def _end_of_name(line: str) -> int:
 
 
 def _unescaped(text: str) -> str:
+    """ValueError if it cannot be."""
     if "\\" not in text:
         return text
     characters: list[str] = []
@@ -70,7 +77,7 @@ def _unescaped(text: str) -> str:
             if character == "u":
                 digits = _HEX_DIGITS.match(text, position)
                 if digits is None:
-                    raise InvalidConfig(f"{brief_repr(text)} has \\u without four hexadecimal digits behind it")
+                    raise ValueError("\\u without four hexadecimal digits behind it")
                 character = chr(int(digits[0], 16))
                 position += 4
             else:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 Done = TypeVar("Done")
 
-_OFFSET_INVALID: Final = -1001
-
 _LOW_64_BITS: Final = (1 << 64) - 1
 
 _LOOK_AGAIN_S: Final = 0.02
