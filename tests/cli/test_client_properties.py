@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import foldlog
 from foldlog.cli.client_properties import client_properties
 from foldlog.cli.copy import is_broker
 from foldlog.cli.fold import _source
@@ -92,7 +93,7 @@ def test_a_directory_has_no_use_for_them(tmp_path: Path, config: Path) -> None:
         ("topic list -b 127.0.0.1:1 --command-config {place}/latin1", "latin1 cannot be read: it is not UTF-8"),
         ("topic list -b 127.0.0.1:1 --command-config {place}/escape", "escape cannot be read: line 2 has \\u without"),
         ("fold status -f {place}/folds.py --source kafka:/h:1?sasl.password=hunter2", "is not the URL of a cluster"),
-        ("copy --all --from kafka:/h:1?sasl.password=hunter2 --to {place}", "has more than brokers"),
+        ("copy --all --from kafka:/h:1?sasl.password=hunter2 --to {place}", "is not a broker's address"),
         ("copy --all --from kafka://ann:hunter2@h:1 --to {place}", "users as properties"),
     ],
 )
@@ -110,3 +111,56 @@ def test_what_is_wrong_with_them_is_told_without_a_password(
 
 def test_a_url_with_a_slash_too_few_is_no_directory() -> None:
     assert is_broker("kafka:/h:1?sasl.password=hunter2")
+
+
+CLUSTERS = ["kafka://127.0.0.1:9092", "kafka://ann:hunter2@127.0.0.1:9092?sasl.password=hunter2", "KAFKA://h:1"]
+
+
+@pytest.mark.parametrize("url", CLUSTERS)
+def test_a_clusters_url_is_no_directory(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither for the library nor for -d: nothing is made, nothing is acknowledged, no password is shown."""
+    monkeypatch.chdir(tmp_path)
+    for place in (url, Path(url)):
+        for mode in ("w", "r"):
+            with pytest.raises(InvalidArgument, match=r"is a cluster's; use foldlog.connect\(") as caught:
+                foldlog.open(place, mode=mode)
+            assert "hunter2" not in str(caught.value)
+    for words in (["topic", "create", "lost"], ["topic", "list"], ["group", "list"]):
+        assert main([*words, "-d", url]) == 2
+        said = capsys.readouterr().err
+        assert "is a cluster's" in said
+        assert "hunter2" not in said
+    with pytest.raises(InvalidArgument, match="is a cluster's"):
+        _source(arguments(directory=url))
+    with pytest.raises(InvalidArgument, match="is a URL and no directory"):
+        foldlog.open("s3://bucket/log")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_b_is_never_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever directories there are."""
+    monkeypatch.chdir(tmp_path)
+    Path("kafka:/127.0.0.1:9092").mkdir(parents=True)
+    Path("127.0.0.1:9092").mkdir()
+    for said in ("127.0.0.1:9092", "kafka://127.0.0.1:9092"):
+        assert _source(arguments(bootstrap=said)).bootstrap == "127.0.0.1:9092"
+    assert _source(arguments(source="kafka://127.0.0.1:9092")).bootstrap == "127.0.0.1:9092"
+
+
+def test_an_address_that_is_none_is_told_as_it_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topic", "list", "-b", "http://host:9092"]) == 2
+    said = capsys.readouterr().err
+    assert "'http://host:9092' is not a broker's address, which is HOST:PORT or kafka://HOST:PORT" in said
+    assert "kafka://http" not in said
+
+
+def test_replicas_of_a_directory_are_refused_before_it_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = str(tmp_path / "data")
+    assert main(["topic", "create", "orders", "--replication-factor", "3", "-d", place]) == 2
+    assert "a replication factor of 3 needs a cluster" in capsys.readouterr().err
+    assert not Path(place).exists()
+    assert main(["topic", "create", "orders", "--replication-factor", "1", "-d", place]) == 0

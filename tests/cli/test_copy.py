@@ -235,6 +235,34 @@ def test_ctrl_c_says_how_to_go_on(shop: Path) -> None:
     assert "stopped; the same command goes on from here" in err
 
 
+def test_ctrl_c_says_how_to_go_on_at_whatever_moment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also while the command's module is still being loaded; other commands have nothing to say."""
+
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("importlib.import_module", interrupted)
+    assert main(["copy", "orders", "--from", "data", "--to", "copy"]) == 130
+    assert capsys.readouterr() == ("", "stopped; the same command goes on from here\n")
+    assert main(["topic", "list"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_ctrl_c_inside_an_extension_module_is_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The interpreter complains of such a module with an error of its own, whose cause is the interrupt."""
+
+    def complaint(arguments: object) -> None:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    monkeypatch.setattr("foldlog.cli.copy._report", complaint)
+    assert main(["copy", "orders", "--from", "data", "--to", "copy"]) == 130
+    assert capsys.readouterr() == ("", "stopped; the same command goes on from here\n")
+
+
 def bookmark_of(name: str) -> Bookmark | None:
     (view,) = [one.view for one in load_folds("folds.py") if one.name == name]
     try:

@@ -139,6 +139,30 @@ def test_a_request_of_the_killed_copy_that_arrives_late_does_not_double_its_reco
     assert values(cluster, name) == values(source, name)
 
 
+def test_a_topic_that_the_stopped_copy_was_still_making_is_the_copys(
+    source: foldlog.Log, cluster: AnyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request of the one before wins between the question whether there is a topic and its making. One with more
+    partitions than the source is a conflict, as ever."""
+    make = cluster.create_topic
+    for name, partitions in ((new_name(), 1), (new_name(), 2)):
+        fill(source, name)
+
+        def make_second(topic: str, partitions: int, *, made: int = partitions) -> object:
+            make(topic, partitions=made)
+            return make(topic, partitions=partitions)
+
+        monkeypatch.setattr(cluster, "create_topic", make_second)
+        with Copying(source, cluster, [Pair(name, name)]) as copying:
+            if partitions == 1:
+                assert [one.is_made for one in copying.prepare()] == [False]
+                copying.copy_all(ignored)
+                assert values(cluster, name) == values(source, name)
+            else:
+                with pytest.raises(CopyConflict, match="has 2 partitions, and its source 1"):
+                    copying.prepare()
+
+
 def test_without_its_notes_a_copy_is_told_by_its_records(source: foldlog.Log, cluster: AnyLog) -> None:
     whole, trimmed = new_name(), new_name()
     fill(source, whole, trimmed=0)

@@ -27,8 +27,10 @@ from foldlog.client.kafka.handles import Handles
 from foldlog.client.kafka.producer import KafkaProducer
 from foldlog.client.kafka.url import parse_url
 from foldlog.client.kafka.wire import speaks_wire, wire_properties
+from foldlog.client.remote_calls import topic_error
 from foldlog.limits import EVICTION_TRIES_MAX, KAFKA_CALL_MS
 from foldlog.testing import KafkaBroker
+from foldlog.wire.error_codes import ErrorCode
 
 
 @pytest.fixture
@@ -101,12 +103,56 @@ def test_what_is_no_url_of_a_cluster_is_refused(url: str) -> None:
         ("client.id=a&client.id=b", "stands twice"),
         ("group.id=a", "group.id cannot be set as a property: a consumer's group is said with consumer"),
         ("default.api.timeout.ms=soon", "is not a whole number"),
+        ("acks=7", "acks='7' is not known; it is one of all, -1, 0, 1"),
+        ("acks=1&enable.idempotence=true", "acks=1 does not go with enable.idempotence=true"),
+        ("security.protocol=SSL&ssl.ca.location=/nope/ca.pem", "ssl.ca.location names /nope/ca.pem, and there is no"),
     ],
 )
 def test_a_property_that_cannot_be_is_told_in_one_sentence(query: str, sentence: str) -> None:
     with pytest.raises(errors.InvalidConfig, match=sentence) as caught:
         foldlog.connect(f"kafka://127.0.0.1:1?{query}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_port_that_cannot_be_is_told() -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"'127\.0\.0\.1:99999', whose port is out of range"):
+        foldlog.connect("kafka://127.0.0.1:99999")
+
+
+def test_fewer_acknowledgements_are_taken_and_an_offset_that_nobody_told_is_none(broker: KafkaBroker) -> None:
+    """As Java's client does: idempotence goes with acks=all alone, and acks=0 knows of no offset."""
+    offsets = {}
+    for acks in ("all", "-1", "1", "0"):
+        with foldlog.connect(f"kafka://{broker}?acks={acks}") as log:
+            log.create_topic(f"orders{acks}")
+            offsets[acks] = log.append(f"orders{acks}", "paid").offset
+    with foldlog.connect(f"kafka://{broker}?request.required.acks=0") as log:
+        offsets["0, by its other name"] = log.append("orders0", "paid").offset
+    assert offsets == {"all": 0, "-1": 0, "1": 0, "0": -1, "0, by its other name": -1}
+
+
+def test_replicas_may_be_asked_for(broker: KafkaBroker, log: foldlog.KafkaLog) -> None:
+    """The broker is one, so more than one replica is its to refuse; a directory refuses by itself."""
+    assert log.create_topic("orders", replication_factor=1).partition_count == 1
+    with pytest.raises(errors.InvalidArgument, match="3 replicas need as many brokers, and there is one"):
+        log.create_topic("payments", replication_factor=3)
+    with foldlog.open(":memory:") as here:
+        here.create_topic("orders", replication_factor=1)
+        with pytest.raises(errors.InvalidArgument, match="a replication factor of 3 needs a cluster"):
+            here.create_topic("payments", replication_factor=3)
+        for wrong in (0, -1, True, "3", 1 << 15):
+            for one in (here, log):
+                with pytest.raises(errors.InvalidArgument, match="is not a whole number from 1 to 32767"):
+                    one.create_topic("payments", replication_factor=wrong)  # type: ignore[arg-type]
+        assert here.topics() == log.topics() == ["orders"]
+
+
+def test_a_time_that_the_topic_does_not_allow_names_the_settings() -> None:
+    told = topic_error(ErrorCode.INVALID_TIMESTAMP, None, "orders", 0)
+    assert isinstance(told, errors.InvalidTimestamp)
+    assert "orders-0" in str(told)
+    assert "message.timestamp.after.max.ms" in str(told)
+    assert "message.timestamp.before.max.ms" in str(told)
 
 
 def test_passwords_are_not_shown(broker: KafkaBroker) -> None:

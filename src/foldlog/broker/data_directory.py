@@ -21,6 +21,7 @@ LOCK_NAME: Final = ".lock"
 CHECKPOINT_NAME: Final = "checkpoint"
 PORT_MAX: Final = 65_535
 _HOST: Final = re.compile(r"[A-Za-z0-9._:%-]+")  # a name, or a number of IPv4 or, with its zone, IPv6
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|kafka:/", re.IGNORECASE)  # a Path has lost one of the slashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ def check_path(path: object) -> None:
     """InvalidArgument if no log can be there."""
     if not isinstance(path, str):
         raise InvalidArgument(f"the path of a log is text or a Path, not {brief_repr(path)}")
+    if _URL.match(path):
+        raise InvalidArgument(_not_a_directory(path))
     if not path:
         raise InvalidArgument("the path of a log cannot be empty; use '.' for the current directory")
     try:
@@ -97,6 +100,17 @@ def check_path(path: object) -> None:
         names_a_file = False
     if not names_a_file:
         raise InvalidArgument(f"{brief_repr(path)} holds a character that no file name can have")
+
+
+def _not_a_directory(url: str) -> str:
+    scheme, _, rest = url.partition("?")[0].partition(":")
+    shown = f"{scheme}://{rest.lstrip('/').rpartition('@')[2]}"  # users and properties may hold a password
+    if scheme.lower() != "kafka":
+        return f"{brief_repr(shown)} is a URL and no directory; give the path of one"
+    return (
+        f"{brief_repr(shown)} is a cluster's; use foldlog.connect({brief_repr(shown)}), or -b on the command line,"
+        " where -d names a directory"
+    )
 
 
 def cannot_open(path: str, mode: str, error: OSError) -> StorageError:

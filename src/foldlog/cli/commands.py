@@ -63,9 +63,18 @@ def _run(arguments: Sequence[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else USAGE
     except (BrokenPipeError, OutputRefused):
         raise
-    except Exception as error:  # noqa: BLE001 whatever it is, a person gets a sentence; --debug shows the rest
+    except Exception as error:  # whatever it is, a person gets a sentence; --debug shows the rest
+        if not isinstance(error, FoldlogError) and _is_of_interrupt(error):
+            raise KeyboardInterrupt from error
         return _fail(error, is_debugging)
     return code
+
+
+def _is_of_interrupt(error: BaseException | None) -> bool:
+    """Ctrl-C that was pressed inside an extension module: it comes out as the interpreter's complaint about that."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _is_debugging(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:

@@ -67,11 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    try:
-        report = _report(arguments)
-    except KeyboardInterrupt:
-        remark("stopped; the same command goes on from here")
-        raise
+    report = _report(arguments)
     if report is None:
         return DONE
     show_report(arguments, report)

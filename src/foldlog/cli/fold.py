@@ -19,6 +19,7 @@ from foldlog.cli.fold_signals import StopOnSignals
 from foldlog.cli.fold_status import status_json, status_lines
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import Verbs, add_verb, add_verbs
+from foldlog.cli.places import broker_url
 from foldlog.cli.tables import add_format_option
 from foldlog.cli.wording import counted
 from foldlog.errors import FoldError, InvalidArgument, MissingDependency
@@ -317,9 +318,14 @@ def _running(arguments: argparse.Namespace, names: list[str]) -> Iterator[_Under
 
 
 def _source(arguments: argparse.Namespace) -> OriginSpec:
+    from foldlog.broker.data_directory import check_path
     from foldlog.spark.origins.origin import origin_spec
 
-    source = arguments.source or arguments.directory or arguments.bootstrap
+    source = arguments.source or arguments.directory
+    if arguments.directory and not arguments.source:
+        check_path(arguments.directory)
+    elif not source and arguments.bootstrap:
+        source = broker_url(arguments.bootstrap)
     if not source:
         raise InvalidArgument(
             "say where the log is: -d data/ or -b host:port, or FOLDLOG_DIR, FOLDLOG_BOOTSTRAP_SERVER or FOLDLOG_SOURCE"

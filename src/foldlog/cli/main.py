@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from foldlog.cli.exit_codes import INTERRUPTED, PIPE_CLOSED
+
+_STOPPED: Final = {"copy": "stopped; the same command goes on from here"}
+"""What a command says when it is interrupted, at whatever moment: also before its module is there."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
         from foldlog.cli.output import forget_output, occupy_standard_descriptors
 
@@ -23,11 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from foldlog.cli.commands import run_command
 
         try:
-            return run_command(sys.argv[1:] if arguments is None else arguments)
+            return run_command(words)
         except BrokenPipeError:
             forget_output()
             return PIPE_CLOSED
     except KeyboardInterrupt:
+        said = _STOPPED.get(next((word for word in words if not word.startswith("-")), ""))
+        if said is not None and sys.stderr is not None:
+            print(said, file=sys.stderr, flush=True)
         return INTERRUPTED
 
 

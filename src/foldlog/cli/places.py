@@ -69,12 +69,27 @@ def open_named(
     if directory:
         log: AnyLog = _open_directory(directory, write, make, properties or {})
     elif bootstrap:
-        url = bootstrap if bootstrap.startswith(SCHEME) else SCHEME + bootstrap
-        log = foldlog.connect(url, properties=properties)
+        log = foldlog.connect(broker_url(bootstrap), properties=properties)
     else:
         raise InvalidArgument(_NOWHERE)
     with log:
         yield log
+
+
+def broker_url(bootstrap: str) -> str:
+    """The URL of what -b names, which is never a path. InvalidArgument in terms of what was typed.
+
+    >>> broker_url("one:9092,two:9092")
+    'kafka://one:9092,two:9092'
+    """
+    if bootstrap.startswith(SCHEME):
+        return bootstrap
+    addresses = bootstrap.partition("?")[0].removesuffix("/")  # a password may be among the properties
+    if "/" in addresses:
+        raise InvalidArgument(
+            f"{addresses.rpartition('@')[2]!r} is not a broker's address, which is HOST:PORT or kafka://HOST:PORT"
+        )
+    return SCHEME + bootstrap
 
 
 def is_kafkas(path: str) -> bool:
@@ -87,10 +102,11 @@ def is_kafkas(path: str) -> bool:
 
 def _open_directory(path: str, write: bool, make: bool, properties: Mapping[str, str]) -> Log:
     from foldlog.broker.catalog import CATALOG_NAME
-    from foldlog.broker.data_directory import writer_of
+    from foldlog.broker.data_directory import check_path, writer_of
     from foldlog.broker.kafka_directory import find_kafka, refuse_kafka
     from foldlog.files.posix import PosixFiles
 
+    check_path(path)
     plain = path.rstrip("/") or "/"
     kafka = find_kafka(PosixFiles(), plain)
     refuse_properties(name for name in properties if kafka is None or name != ISOLATION_LEVEL)

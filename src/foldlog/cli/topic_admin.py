@@ -118,6 +118,12 @@ def _configure_changing(verbs: Verbs) -> None:
     )
     create.add_argument("topics", metavar="TOPIC", nargs="+", help="its name")
     create.add_argument("-p", "--partitions", metavar="N", type=count, default=1, help="how many (default: 1)")
+    create.add_argument(
+        "--replication-factor",
+        metavar="N",
+        type=count,
+        help="how many brokers of a cluster have each record (default: as the cluster says)",
+    )
     _settings_option(create, "a setting, such as retention.ms=7d; may be given again")
     create.add_argument("--if-not-exists", action="store_true", help="leave a topic that exists as it is: no error")
 
@@ -260,10 +266,13 @@ def _extent(partitions: Sequence[PartitionFacts]) -> str:
 
 def create_topics(arguments: argparse.Namespace) -> int:
     from foldlog.broker.topic_names import check_user_topic_name
+    from foldlog.client.positions import check_one_replica
 
     settings = {name: value for name, value in parse_settings(arguments.settings).items() if value is not None}
     for name in arguments.topics:
         check_user_topic_name(name)  # before a directory is made for it
+    if arguments.directory:
+        check_one_replica(arguments.replication_factor)
     names = list(dict.fromkeys(arguments.topics))
     with open_place(arguments, write=True, make=True) as log:
         known = set(log.topics(include_internal=True))
@@ -284,7 +293,9 @@ def create_topics(arguments: argparse.Namespace) -> int:
 
 def _created(log: AnyLog, name: str, arguments: argparse.Namespace, settings: Mapping[str, str]) -> Outcome:
     try:
-        made, status = log.create_topic(name, arguments.partitions, settings), "created"
+        replicas = arguments.replication_factor
+        made = log.create_topic(name, arguments.partitions, settings, replication_factor=replicas)
+        status = "created"
     except TopicExists:
         if not arguments.if_not_exists:
             raise

@@ -11,7 +11,7 @@ from foldlog.broker.group_messages import check_group_name
 from foldlog.client.backend import Backend
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, config_entries, described_group, not_empty
 from foldlog.client.lanes import writable_partition
-from foldlog.client.positions import Place, TopicPartition, checked_partitions, resolve_place
+from foldlog.client.positions import Place, TopicPartition, check_one_replica, checked_partitions, resolve_place
 from foldlog.errors import IllegalGeneration, InvalidArgument, UnknownMember, brief_repr
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.recompression import RecompressionReport
@@ -55,17 +55,25 @@ class Administration:
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> Topic:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        replication_factor: int | None = None,
+    ) -> Topic:
         """Make a topic. Durable on return; TopicExists, and nothing touched, if there is one of that name.
 
         Settings have Kafka's names and defaults, `flush.*` apart: unset, every append is synced before it is
-        acknowledged.
+        acknowledged. A directory has each record once, so `replication_factor` is 1 here; a cluster takes more.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
         ...     log.create_topic("orders", partitions=3, config={"retention.ms": 604_800_000}).partition_count
         3
         """
+        check_one_replica(replication_factor)
         return self._broker.create_topic(name, partitions, config)
 
     def delete_topic(self, name: str) -> None:

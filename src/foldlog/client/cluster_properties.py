@@ -68,7 +68,11 @@ def parse_addresses(bootstrap: str) -> tuple[Address, ...]:
     found: list[Address] = []
     for text in filter(None, (part.strip() for part in bootstrap.split(","))):
         match = _ADDRESS.fullmatch(text)
-        if match is None or not 0 < int(match["port"]) < 1 << 16:
+        if match is not None and not 0 < int(match["port"]) < 1 << 16:
+            raise InvalidArgument(
+                f"bootstrap.servers names {brief_repr(text)}, whose port is out of range: ports are 1 to 65535"
+            )
+        if match is None:
             # What stands before an @ is taken for a user and a password, and not shown.
             raise InvalidArgument(
                 f"bootstrap.servers names {brief_repr(text.rpartition('@')[2])}, which is not HOST:PORT"

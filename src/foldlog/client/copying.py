@@ -27,7 +27,7 @@ from foldlog.client.copying_targets import Copied, OnProgress, Resume, Route, Sp
 from foldlog.client.copying_together import copy_together
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.client.positions import TopicPartition
-from foldlog.errors import CopyConflict, FoldlogError, InvalidArgument, UnknownTopic
+from foldlog.errors import CopyConflict, FoldlogError, InvalidArgument, TopicExists, UnknownTopic
 
 if TYPE_CHECKING:
     from foldlog.client.copying_sides import AnyLog, Side
@@ -111,16 +111,19 @@ class Copying:
         for pair in self.pairs:
             spans = self._spans(pair)
             count = self._target_partitions(pair.to_topic)
-            if count is not None and count > len(spans):
-                raise CopyConflict(
-                    f"topic {pair.to_topic!r} of {self._target_log.path} has {count} partitions, and its source"
-                    f" {len(spans)}; keys would not be where the copy has them: copy to a topic of another name"
-                )
+            self._check_partitions(pair, count, len(spans))
             for span in spans:
                 is_there = count is not None and span.route.partition < count
                 resume = self.target.find(self.source, span) if is_there else nothing_yet(span, 0)
                 plans.append(Plan(span, resume, is_new=count is None))
         return plans
+
+    def _check_partitions(self, pair: Pair, count: int | None, source_count: int) -> None:
+        if count is not None and count > source_count:
+            raise CopyConflict(
+                f"topic {pair.to_topic!r} of {self._target_log.path} has {count} partitions, and its source"
+                f" {source_count}; keys would not be where the copy has them: copy to a topic of another name"
+            )
 
     def _spans(self, pair: Pair) -> list[Span]:
         bounds = self.source.bounds(pair.topic)
@@ -150,11 +153,7 @@ class Copying:
         return [self._prepared(pair) for pair in self.pairs]
 
     def _prepared(self, pair: Pair) -> Prepared:
-        count = self._target_partitions(pair.to_topic)
-        if count is None:
-            growths = self.source.growths(pair.topic)
-            first = len(growths[0].ends) if growths else len(self.source.bounds(pair.topic))
-            self._target_log.create_topic(pair.to_topic, partitions=first)
+        is_made = self._target_partitions(pair.to_topic) is None and self._made(pair)
         settings: dict[str, str] = {}
         left: dict[str, str] = {}
         if all(start == end for start, end in self.target.side.bounds(pair.to_topic).values()):
@@ -165,7 +164,19 @@ class Copying:
                 f"topic {pair.to_topic!r} of {self._target_log.path} would put its own time into every record"
                 f" ({_TIME_KIND}=LogAppendTime); set it to CreateTime until the copy is done"
             )
-        return Prepared(pair, count is None, settings, left)
+        return Prepared(pair, is_made, settings, left)
+
+    def _made(self, pair: Pair) -> bool:
+        """False if somebody else was quicker: most likely a copy that was stopped while its request was on its way."""
+        growths = self.source.growths(pair.topic)
+        source_count = len(self.source.bounds(pair.topic))
+        first = len(growths[0].ends) if growths else source_count
+        try:
+            self._target_log.create_topic(pair.to_topic, partitions=first)
+        except TopicExists:
+            self._check_partitions(pair, self._target_partitions(pair.to_topic), source_count)
+            return False
+        return True
 
     def _bring_settings(self, pair: Pair) -> tuple[dict[str, str], dict[str, str]]:
         known = self._target_log.topic_config(pair.to_topic)

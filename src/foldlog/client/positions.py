@@ -14,6 +14,9 @@ Place = int | Literal["start", "end"]
 """An offset, or a name for the log start offset or the high watermark at the moment of the call."""
 
 
+REPLICAS_MAX = 32_767
+"""The most that the protocol has room for."""
+
 _TIMEOUT_MAX_S = threading.TIMEOUT_MAX / 2
 """Longer waits overflow what a lock can be told; half of it, so that no rounding gets there. It is a lifetime."""
 
@@ -66,6 +69,22 @@ def checked_offset(offset: object, what: str = "offset") -> int:
     if type(offset) is int and 0 <= offset <= MAX_INT64:
         return offset
     raise InvalidArgument(f"{what} {brief_repr(offset)} is not an offset: an int from 0 to 2**63 - 1")
+
+
+def checked_replication_factor(value: object) -> int | None:
+    """How many brokers are to have each record; None leaves it to the log."""
+    if value is None or (type(value) is int and 0 < value <= REPLICAS_MAX):
+        return value
+    raise InvalidArgument(f"replication_factor={brief_repr(value)} is not a whole number from 1 to {REPLICAS_MAX}")
+
+
+def check_one_replica(replication_factor: object) -> None:
+    """For a directory."""
+    if checked_replication_factor(replication_factor) not in (None, 1):
+        raise InvalidArgument(
+            f"a replication factor of {replication_factor} needs a cluster, and a directory has each record once; use"
+            " 1, or leave it out"
+        )
 
 
 def checked_count(what: str, count: object) -> int:

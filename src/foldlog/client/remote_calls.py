@@ -86,6 +86,13 @@ def topic_error(code: int, message: str | None, topic: str, partition: int | Non
         return UnknownTopic(topic)
     if code in (ErrorCode.INVALID_PARTITIONS, ErrorCode.INVALID_REPLICATION_FACTOR) and message:
         return InvalidArgument(message)
+    if code == ErrorCode.INVALID_TIMESTAMP and "LogAppendTime" not in (message or ""):  # which is another matter
+        place = topic if partition is None else f"{topic}-{partition}"
+        message = (
+            f"the broker refuses the time of a record for {place}: it is further from the broker's clock than the"
+            " topic's message.timestamp.after.max.ms (ahead) or message.timestamp.before.max.ms (behind) allows; raise"
+            " that, or send another time"
+        )
     error = exception_of(code, message, topic=topic, partition=partition)
     if message:
         error.args = (message,)

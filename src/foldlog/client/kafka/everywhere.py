@@ -36,6 +36,11 @@ def is_led(links: ClusterLinks, name: str, partitions: int) -> bool:
     )
 
 
+def is_known(links: ClusterLinks, name: str) -> bool:
+    """Whether all brokers have heard of the topic, whatever its leaders are."""
+    return all(topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in _told(links, name))
+
+
 def is_gone(links: ClusterLinks, name: str) -> bool:
     """Whether no broker knows the topic any more."""
     return all(topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in _told(links, name))

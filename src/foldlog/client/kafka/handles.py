@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from foldlog.client.forks import watch_forks
 from foldlog.client.kafka.faults import REFUSES_US, Where, config_fault, fault_of, passes, trouble_of, unreachable
 from foldlog.client.kafka.url import CALL_PROPERTY, KafkaUrl
-from foldlog.client.kafka.wire import Wire, speaks_wire
+from foldlog.client.kafka.wire import Wire, check_files, speaks_wire
 from foldlog.client.wire_connection import CLIENT_ID
 from foldlog.errors import (
     BrokerUnreachable,
@@ -130,6 +130,7 @@ class Handles:
         self.call_s: Final = _call_ms(url) / 1000
         self.look_s: Final = _look_ms(url) / 1000
         self._refusal: type[LogClosed | WrongProcess] | None = None
+        check_files(url)
         self.kafka_exception: Final[type[Exception]] = confluent().KafkaException
         self._admin: AdminClient | None = self._new_admin()
         self.speaks_wire: Final = speaks_wire(url)

@@ -88,7 +88,8 @@ class KafkaLog(KafkaGroups):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """Append one record. Returns once the cluster has acknowledged it, with acks=all.
+        """Append one record. Returns once the cluster has acknowledged it, with acks=all unless the URL says otherwise;
+        with acks=0 nobody does, and the offset is -1.
 
         See `Log.append`. For many records use a producer: one answer then serves a whole batch.
         """

@@ -50,6 +50,9 @@ _UNLESS_SET: Final[Mapping[str, object]] = {
     "enable.idempotence": "true",  # as Java's clients have it: a retry neither doubles nor reorders
 }
 
+_NO_OFFSET: Final = -1
+"""As Java's RecordMetadata tells it."""
+
 _HEAR_S: Final = 0.05
 _LINGER_MAX_MS: Final = 900_000
 _BATCH_BYTES_MAX: Final = 1_000_000_000
@@ -227,7 +230,9 @@ class KafkaProducer:
     def _delivered(self, ack: BatchAck, error: KafkaError | None, message: Message[Any, Any]) -> None:
         """Runs on the thread that hears, or on one that waits for room."""
         if error is None:
-            ack.written(message.offset() or 0, append_time_of(message))
+            offset = message.offset()
+            # With acks=0 no broker says where the record is, if anywhere.
+            ack.written(_NO_OFFSET if offset is None or offset < 0 else offset, append_time_of(message))
             ack.finish(None)
             self._settle(None)
             return

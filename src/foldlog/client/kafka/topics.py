@@ -16,6 +16,7 @@ from foldlog.client.descriptions import ConfigEntry
 from foldlog.client.kafka import everywhere
 from foldlog.client.kafka.faults import Where, late
 from foldlog.client.kafka.handles import Attempt, Handles, confluent
+from foldlog.client.positions import checked_replication_factor
 from foldlog.errors import (
     FoldlogError,
     InvalidConfig,
@@ -34,6 +35,8 @@ Done = TypeVar("Done")
 _LOW_64_BITS: Final = (1 << 64) - 1
 
 _LOOK_AGAIN_S: Final = 0.02
+
+_AS_THE_CLUSTER_SAYS: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +62,26 @@ class KafkaTopics:
 
     # --- changes --------------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> KafkaTopic:
-        """Make a topic with as many replicas as the cluster has for a default. Ready to be used on return.
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        replication_factor: int | None = None,
+    ) -> KafkaTopic:
+        """Make a topic. Ready to be used on return; TopicExists, and nothing touched, if there is one of that name.
 
-        TopicExists, and nothing touched, if there is one of that name. Settings have Kafka's names.
+        `replication_factor` brokers have each record: as many as the cluster's default.replication.factor says, unless
+        given, and InvalidArgument if there are fewer brokers. Settings have Kafka's names.
         """
         from confluent_kafka.admin import NewTopic
 
         check_user_topic_name(name)
         check_partition_count(partitions)
         texts = {setting: setting_text(setting, value) for setting, value in _mapping(config or {}).items()}
-        wanted = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=texts)
+        replicas = checked_replication_factor(replication_factor) or _AS_THE_CLUSTER_SAYS
+        wanted = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=texts)
 
         def attempt(now: Attempt) -> None:
             made = now.admin.create_topics([wanted], operation_timeout=now.timeout_s, request_timeout=now.timeout_s)
@@ -77,6 +89,12 @@ class KafkaTopics:
                 self._handles.answer(made[name], now, Where(name))
             except TopicExists:
                 if not now.is_repeated:
+                    # Made a moment ago, perhaps: who is told that it is there finds it.
+                    self._wait_until(
+                        lambda links: everywhere.is_known(links, name),
+                        lambda: self._size(name) >= 0,
+                        f"finding topic {name!r}, which is being made",
+                    )
                     raise
 
         self._handles.retried(attempt)

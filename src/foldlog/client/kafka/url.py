@@ -15,6 +15,10 @@ SCHEME: Final = "kafka://"
 CALL_PROPERTY: Final = "default.api.timeout.ms"
 """Java's name for how long one call may take, which librdkafka has as an argument of each call."""
 
+_ACKS: Final = ("all", "-1", "0", "1")
+_OTHER_ACKS: Final = "request.required.acks"
+"""librdkafka's second name for it."""
+
 _SAID_ELSEWHERE: Final = {
     "bootstrap.servers": "the brokers stand in the URL: kafka://host:port,host2:port",
     "metadata.broker.list": "the brokers stand in the URL: kafka://host:port,host2:port",
@@ -84,7 +88,29 @@ def parse_url(url: object, properties: Mapping[str, object] | None = None) -> Ka
     given = _properties_in(query)
     for name, value in (properties or {}).items():
         given[_checked_name(name)] = _text(value)
-    return KafkaUrl(parse_addresses(place), with_jaas_read(given))
+    return KafkaUrl(parse_addresses(place), with_jaas_read(_with_acks_read(given)))
+
+
+def _with_acks_read(given: dict[str, str]) -> dict[str, str]:
+    """Only acks=all goes with sequence numbers, so another one switches them off where nobody asked for them, as in
+    Java's client.
+
+    >>> _with_acks_read({"acks": "1"})
+    {'acks': '1', 'enable.idempotence': 'false'}
+    """
+    if _OTHER_ACKS in given:
+        given = {**given, "acks": given[_OTHER_ACKS]}
+        del given[_OTHER_ACKS]
+    acks = given.get("acks")
+    if acks is None:
+        return given
+    if acks not in _ACKS:
+        raise InvalidConfig(f"acks={brief_repr(acks)} is not known; it is one of {', '.join(_ACKS)}")
+    if acks in ("all", "-1"):
+        return given
+    if given.get("enable.idempotence", "false").lower() == "true":
+        raise InvalidConfig(f"acks={acks} does not go with enable.idempotence=true; set acks=all, or leave one out")
+    return {**given, "enable.idempotence": "false"}
 
 
 def _properties_in(query: str) -> dict[str, str]:

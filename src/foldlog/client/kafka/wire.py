@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +28,16 @@ _NOT_SPOKEN: Final = frozenset(
 )
 """How librdkafka can be told who is who, and our connections cannot."""
 
+_FILES: Final = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+)
+_PROBE: Final = "probe"
+"""What librdkafka takes for: look where systems have their authorities."""
+
 
 def wire_properties(url: KafkaUrl) -> ClusterProperties:
     """The same settings for our connections. InvalidConfig if they cannot connect in the way that librdkafka does."""
@@ -38,6 +49,16 @@ def wire_properties(url: KafkaUrl) -> ClusterProperties:
     if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
         raise InvalidConfig("connections that are not librdkafka's always verify certificates; set ssl.ca.location")
     return ClusterProperties.parse(given)
+
+
+def check_files(url: KafkaUrl) -> None:
+    """InvalidConfig if a file that TLS needs is not there: librdkafka's own words leave out which."""
+    if not url.properties.get("security.protocol", "").upper().endswith("SSL"):
+        return
+    for name in _FILES:
+        path = url.properties.get(name)
+        if path and not (name == "ssl.ca.location" and path == _PROBE) and not os.path.exists(path):
+            raise InvalidConfig(f"{name} names {path}, and there is no such file; check the path")
 
 
 def speaks_wire(url: KafkaUrl) -> bool:

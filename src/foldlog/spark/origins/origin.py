@@ -154,7 +154,7 @@ def origin_spec(source: str | os.PathLike[str] | OriginSpec, properties: Mapping
         raise InvalidArgument(f"{source!r} is not a log: give a directory, or kafka://host:port")
     if _ADDRESSES.fullmatch(text) and not os.path.exists(text):
         text = KAFKA_SCHEME + text
-    if text.startswith(KAFKA_SCHEME.rstrip("/")) and not os.path.exists(text):
+    if text.startswith(KAFKA_SCHEME.rstrip("/")):  # whatever directory of such a name there is
         url = parse_url(text, properties)
         return OriginSpec(bootstrap=url.bootstrap, properties=dict(url.properties))
     return OriginSpec(path=text)
