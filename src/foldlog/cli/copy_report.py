@@ -98,9 +98,10 @@ def damage_text(damages: Mapping[str, CorruptLog], *, would: bool = False) -> st
 
 def _undecided_text(route: Route, stretch: tuple[int, int]) -> str:
     first, end = stretch
+    verb = "is" if end - first == 1 else "are"
     return (
-        f"{route}: {counted(end - first, 'offset')} from {first} on {'is' if end - first == 1 else 'are'} behind an open"
-        " transaction, and left for a later copy"
+        f"{route}: {counted(end - first, 'offset')} from {first} on {verb} behind an open transaction, and left for a"
+        " later copy"
     )
 
 

@@ -24,7 +24,7 @@ def copy_together(
     open_sides: Callable[[], tuple[Side, Target]],
     spans: Sequence[Span],
     on_progress: OnProgress,
-    passing: Callable[[str], AbstractContextManager[None]] = nullcontext,
+    passing: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> dict[Route, Copied]:
     """What became of each, all acknowledged; the first error ends all of them. Each thread calls `open_sides`.
 
