@@ -216,6 +216,25 @@ def test_status_tells_bookmark_end_and_lag_of_folds_that_ran_and_of_those_that_d
     assert [cell.strip() for cell in per_merchant if cell][:5] == ["per_merchant", "never run", "30", "-", "0:15 1:15"]
 
 
+def test_status_tells_of_a_bookmark_that_is_none_of_this_log(fold: Command) -> None:
+    """Of another topic of the same name, and beyond the end: neither is a lag of 0."""
+    read_up_to(16)
+    code, out, _ = fold("status", "mirror", "-d", "data")
+    assert code == 1
+    assert out.splitlines()[1].split()[:3] == ["mirror", "mismatch", "-"]
+    assert "mirror: the bookmark lies at offset 16 of payments-0, and the log ends at 15" in out
+    with foldlog.open("other") as log:
+        log.create_topic("payments", partitions=2)
+        for number in range(40):
+            log.append("payments", {"merchant": "m"}, key="a", partition=number % 2)
+    code, out, _ = fold("status", "mirror", "-d", "other")
+    assert code == 1
+    assert "mirror: the bookmark is of another topic payments: this is another log, or the topic was deleted" in out
+    assert "'foldlog copy --folds FILE' brings the bookmark" in out
+    (state,) = json.loads(fold("status", "mirror", "-d", "other", "--format", "json")[1])
+    assert state["lag"] is None
+
+
 def test_status_for_programs_is_json_with_what_the_runner_said(fold: Command) -> None:
     read_up_to(10)
     publish("caught up")

@@ -76,6 +76,36 @@ def test_another_protocol_is_refused_by_naming_those_that_there_are(protocol: st
         ClusterProperties.parse({"security.protocol": protocol})
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("security.protocl", "security.protocol"),
+        ("Security.Protocol", "security.protocol"),
+        ("ssl.ca.locaiton", "ssl.ca.location"),
+        ("sasl.user.name", "sasl.username"),
+        ("isolation.levels", "isolation.level"),
+    ],
+)
+def test_a_misspelled_property_is_refused_with_the_name_that_was_meant(name: str, meant: str) -> None:
+    """Passed over, the first of them would connect in the clear."""
+    with pytest.raises(InvalidConfig) as caught:
+        ClusterProperties.parse({name: "secret"})
+    assert str(caught.value) == f"{name!r} is not a property; did you mean {meant}"
+
+
+def test_what_only_other_clients_know_is_no_misspelling() -> None:
+    others = [
+        "fetch.min.bytes",
+        "ssl.crl.location",
+        "ssl.key.pem",
+        "fetch.wait.max.ms",
+        "group.id",
+        "client.rack",
+        "acks",
+    ]
+    ClusterProperties.parse(dict.fromkeys(others, "1"))
+
+
 def test_properties_that_mean_nothing_here_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="foldlog"):
         ClusterProperties.parse({"auto.offset.reset": "latest", "group.id": "g", "client.id": "c"})

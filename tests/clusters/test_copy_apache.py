@@ -17,6 +17,7 @@ from client.copies import AnyLog, Content, contents, copy, ignored
 from foldlog.client import copying_cluster
 from foldlog.client.copying import Copying, Pair, Prepared
 from foldlog.client.copying_batches import as_sent
+from foldlog.client.copying_targets import Route
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict, FoldlogError
 from foldlog.records.loops import BatchHeader, pack, walk
@@ -229,6 +230,7 @@ def test_of_transactions_only_what_was_committed_is_copied(
     for target, name in targets:
         done = copy(kafka, target, f"transactions={name}")
         assert done.records == 24 + 12
+    check_what_is_undecided(apache_kafka, directory)
     paying.commit_transaction(TIMEOUT_S)
     wanted = [value for _, _, value, _ in records(committed_only(apache_kafka), "transactions")]
     assert len(wanted) == 24 + 12 + 2
@@ -238,6 +240,18 @@ def test_of_transactions_only_what_was_committed_is_copied(
     kept = contents(committed_only(apache_kafka), "transactions")
     assert contents(directory, "transactions") == kept, "with the places of what was aborted, and of the markers"
     assert directory.offsets("transactions") == kafka.offsets("transactions")
+
+
+def check_what_is_undecided(apache_kafka: ApacheKafka, directory: foldlog.Log) -> None:
+    """The open transaction and the record behind it are named; who asks for all gets them, with what was aborted."""
+    with foldlog.connect(apache_kafka.url) as log, Copying(log, directory, [Pair("transactions", "none")]) as copying:
+        end = log.offsets("transactions")[0][1]
+        assert copying.undecided() == {Route("transactions", "none", 0): (end - 2, end)}
+    with foldlog.connect(f"{apache_kafka.url}?isolation.level=read_uncommitted") as log:
+        with Copying(log, directory, [Pair("transactions", "all")]) as copying:
+            assert copying.undecided() == {}
+        copy(log, directory, "transactions=all")
+        assert contents(directory, "all") == contents(log, "transactions")
 
 
 def transactional(apache_kafka: ApacheKafka, name: str) -> Producer:

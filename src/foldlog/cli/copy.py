@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import foldlog
 from foldlog.cli.client_properties import add_property_options, client_properties
 from foldlog.cli.confirmation import add_dry_run_option
-from foldlog.cli.copy_report import Report, report_plan, show_report
+from foldlog.cli.copy_report import Report, damage_text, report_plan, show_report
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.output import remark
 from foldlog.cli.places import ISOLATION_LEVEL, SCHEME, is_kafkas, open_named
@@ -68,9 +68,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     report = _report(arguments)
-    if report is None:
-        return DONE
+    if isinstance(report, int):
+        return report
     show_report(arguments, report)
+    if report.damages:
+        remark(damage_text(report.damages))
+        return FAILED
     if report.is_same:
         return DONE
     names = ", ".join(str(route) for route, verdict in report.verdicts.items() if not verdict.is_same)
@@ -81,13 +84,19 @@ def run(arguments: argparse.Namespace) -> int:
     return FAILED
 
 
-def _report(arguments: argparse.Namespace) -> Report | None:
-    """What was done; None if it was only to be told."""
-    with opened(arguments) as (source, target), Copying(source, target, _pairs(arguments, source)) as copying:
+def _report(arguments: argparse.Namespace) -> Report | int:
+    """What was done; the exit code if it was only to be told."""
+    with (
+        opened(arguments) as (source, target),
+        Copying(source, target, _pairs(arguments, source), passes_damage=True) as copying,
+    ):
         plans = copying.plan()
         if arguments.dry_run:
-            report_plan(arguments, plans, {} if arguments.no_groups else copying.group_places())
-            return None
+            groups = {} if arguments.no_groups else copying.group_places()
+            report_plan(arguments, plans, groups, copying.undecided())
+            if copying.damages:
+                remark(damage_text(copying.damages, would=True))
+            return FAILED if copying.damages else DONE
         report = Report(copying.prepare())
         for prepared in report.prepared:
             for name, reason in prepared.left.items():
@@ -95,8 +104,9 @@ def _report(arguments: argparse.Namespace) -> Report | None:
         _copy(copying, sum(plan.remaining for plan in plans), report)
         if not arguments.no_check:
             _check(copying, report)
-        # A copy that differs is nothing to go on with.
-        if report.is_same:
+        report.undecided, report.damages = copying.undecided(), copying.damages
+        # A copy that differs, or lacks something, is nothing to go on with.
+        if report.is_same and not report.damages:
             _move_readers(arguments, copying, report)
         return report
 
@@ -114,7 +124,8 @@ def _check(copying: Copying, report: Report) -> None:
     bar = _bar("checking", sum(one.end.source - one.points[0].source for one in offsets))
     try:
         for route, copied in report.copied.items():
-            report.verdicts[route] = copying.check(route, copied, bar.advance)
+            with copying.passing_damage(str(route)):
+                report.verdicts[route] = copying.check(route, copied, bar.advance)
     finally:
         bar.hide()
 
@@ -193,8 +204,10 @@ def open_log(place: str, properties: Mapping[str, str], *, write: bool, make: bo
         with open_named(None, place, properties, write=write) as log:
             yield log
     else:
-        # What is copied stands in the copy for good: of a directory that Kafka wrote, only what was committed.
-        properties = {ISOLATION_LEVEL: "read_committed"} if is_kafkas(place) and not write else {}
+        # What is copied stands in the copy for good: of a directory that Kafka wrote, only what was committed, unless
+        # somebody wants the rest.
+        level = {ISOLATION_LEVEL: properties.get(ISOLATION_LEVEL, "read_committed")}
+        properties = level if is_kafkas(place) and not write else {}
         with open_named(place, None, properties, write=write, make=make and write) as log:
             yield log
 

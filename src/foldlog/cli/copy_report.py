@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from foldlog.client.copying_check import Verdict
     from foldlog.client.copying_groups import GroupMove
     from foldlog.client.copying_targets import Copied, Route
+    from foldlog.errors import CorruptLog
 
 
 def _number(value: object) -> str:
@@ -75,6 +76,8 @@ class Report:
     verdicts: dict[Route, Verdict] = field(default_factory=dict)
     groups: Sequence[GroupMove] = ()
     folds: Sequence[FoldMove] = ()
+    undecided: Mapping[Route, tuple[int, int]] = field(default_factory=dict)
+    damages: Mapping[str, CorruptLog] = field(default_factory=dict)
 
     @property
     def is_same(self) -> bool:
@@ -82,8 +85,49 @@ class Report:
         return all(verdict.is_same for verdict in self.verdicts.values())
 
 
+def damage_text(damages: Mapping[str, CorruptLog], *, would: bool = False) -> str:
+    """What could not be read, and what became of the rest, in one sentence."""
+    named = "; ".join(f"{name} is damaged ({error.path}, byte {error.position}: {error.reason})"
+                      for name, error in damages.items())  # fmt: skip
+    others = "would be copied" if would else "were copied"
+    return (
+        f"foldlog: {named}; the others {others}, and groups and folds left where they are: restore what is"
+        " damaged, as 'foldlog check' says, and copy again"
+    )
+
+
+def _undecided_text(route: Route, stretch: tuple[int, int]) -> str:
+    first, end = stretch
+    verb = "is" if end - first == 1 else "are"
+    return (
+        f"{route}: {counted(end - first, 'offset')} from {first} on {verb} behind an open transaction, and left for a"
+        " later copy"
+    )
+
+
+_TAKE_ALL: Final = (
+    "if it will never end, since its cluster is dead, copy to a topic of another name with"
+    " --from-property isolation.level=read_uncommitted: aborted records come, too"
+)
+
+
+def _tell_undecided(undecided: Mapping[Route, tuple[int, int]]) -> None:
+    for route, stretch in undecided.items():
+        say(_undecided_text(route, stretch))
+    if undecided:
+        say(_TAKE_ALL)
+
+
+def _undecided_cells(undecided: Mapping[Route, tuple[int, int]], route: Route) -> dict[str, object]:
+    first, end = undecided.get(route, (None, None))
+    return {"undecided_from": first, "undecided": 0 if first is None or end is None else end - first}
+
+
 def report_plan(
-    arguments: argparse.Namespace, plans: Sequence[Plan], groups: Mapping[str, Mapping[Route, int]]
+    arguments: argparse.Namespace,
+    plans: Sequence[Plan],
+    groups: Mapping[str, Mapping[Route, int]],
+    undecided: Mapping[Route, tuple[int, int]],
 ) -> None:
     """What would be done."""
     rows = [
@@ -97,6 +141,7 @@ def report_plan(
             "to": plan.resume.at.target,
             "remaining": plan.remaining,
             "makes_topic": plan.is_new,
+            **_undecided_cells(undecided, plan.span.route),
         }
         for plan in plans
     ]
@@ -112,13 +157,17 @@ def report_plan(
     new = sorted({str(row["to_topic"]) for row in rows if row["makes_topic"]})
     if new:
         say(f"would make {', '.join(new)}")
+    _tell_undecided(undecided)
     if moves:
         print_table(arguments, GROUP_COLUMNS, moves)
 
 
 def show_report(arguments: argparse.Namespace, report: Report) -> None:
     """What was done."""
-    rows = [_partition_row(route, one, report.verdicts.get(route)) for route, one in report.copied.items()]
+    rows = [
+        _partition_row(route, one, report.verdicts.get(route)) | _undecided_cells(report.undecided, route)
+        for route, one in report.copied.items()
+    ]
     groups = [
         {**move.route._asdict(), "group": move.group, "source_offset": move.source_offset,
          "target_offset": move.target_offset, "outcome": move.outcome}
@@ -134,9 +183,14 @@ def show_report(arguments: argparse.Namespace, report: Report) -> None:
              "settings": dict(one.settings), "settings_left": dict(one.left)}
             for one in report.prepared
         ]  # fmt: skip
-        show_json({"topics": topics, "partitions": rows, "groups": groups, "folds": folds})
+        damages = [
+            {"name": name, "file": error.path, "position": error.position, "reason": error.reason}
+            for name, error in report.damages.items()
+        ]
+        show_json({"topics": topics, "partitions": rows, "groups": groups, "folds": folds, "damages": damages})
         return
     print_table(arguments, COLUMNS, rows)
+    _tell_undecided(report.undecided)
     if groups:
         told = [{**row, "outcome": _OUTCOMES[str(row["outcome"])]} for row in groups]
         print_table(arguments, GROUP_COLUMNS, told)

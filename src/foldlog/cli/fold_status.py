@@ -33,7 +33,7 @@ def _cells(state: FoldState, is_wide: bool) -> tuple[str, ...]:
     cells = (
         state.fold,
         _doing(state),
-        str(state.lag),
+        "-" if state.lag is None else str(state.lag),
         offsets_text(state.bookmark or {}, shown),
         offsets_text(state.end, shown),
         str(state.dead_letters),
@@ -46,6 +46,8 @@ def _cells(state: FoldState, is_wide: bool) -> tuple[str, ...]:
 
 
 def _doing(state: FoldState) -> str:
+    if state.lag is None:
+        return "mismatch"
     told = state.published
     if told is not None and (state.is_running or told.state in ("failed", "paused")):
         return told.state

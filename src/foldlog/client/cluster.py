@@ -132,6 +132,15 @@ class Cluster:
             for number, leader in leaders.items()
         }
 
+    def undecided(self, name: str) -> dict[int, tuple[int, int]]:
+        """Per partition that has a transaction open, with read_committed: where that begins, and where the log ends."""
+        numbers = dict.fromkeys(self._links.topic(name).leaders, LATEST)
+        # The later end is asked for first: what is written in between must not look undecided.
+        written = requests.list_offsets(self._links, name, numbers, isolation_level=0)
+        stable = requests.list_offsets(self._links, name, numbers)
+        ends = {number: (stable[number].offset, one.offset) for number, one in written.items()}
+        return {number: (first, end) for number, (first, end) in sorted(ends.items()) if first < end}
+
     def offsets_at(self, name: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         """Per partition the offset of the first record at or after its time; None where there is none."""
         found = requests.list_offsets(self._links, name, {number: max(0, at) for number, at in times_ms.items()})

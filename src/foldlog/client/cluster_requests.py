@@ -71,10 +71,13 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
 
-def list_offsets(links: ClusterLinks, topic: str, times_ms: Mapping[int, int]) -> dict[int, ListedOffset]:
+def list_offsets(
+    links: ClusterLinks, topic: str, times_ms: Mapping[int, int], *, isolation_level: int | None = None
+) -> dict[int, ListedOffset]:
     """Per partition the first offset at or after its time, or EARLIEST, or LATEST: the high watermark, or with
-    read_committed the last stable offset.
+    read_committed the last stable offset. `isolation_level`: another than the properties say.
     """
+    level = links.properties.isolation_level if isolation_level is None else isolation_level
     found: dict[int, ListedOffset] = {}
 
     def attempt() -> None:
@@ -89,7 +92,7 @@ def list_offsets(links: ClusterLinks, topic: str, times_ms: Mapping[int, int]) -
             ]
             request = ListOffsetsRequest(
                 replica_id=-1,
-                isolation_level=links.properties.isolation_level,
+                isolation_level=level,
                 topics=[ListOffsetsTopic(name=topic, partitions=wanted)],
                 timeout_ms=links.properties.request_timeout_ms,
             )

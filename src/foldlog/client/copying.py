@@ -10,8 +10,10 @@ kept: who produced a record, and open transactions, which are copied once they h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -27,7 +29,7 @@ from foldlog.client.copying_targets import Copied, OnProgress, Resume, Route, Sp
 from foldlog.client.copying_together import copy_together
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.client.positions import TopicPartition
-from foldlog.errors import CopyConflict, FoldlogError, InvalidArgument, TopicExists, UnknownTopic
+from foldlog.errors import CopyConflict, CorruptLog, FoldlogError, InvalidArgument, TopicExists, UnknownTopic
 
 if TYPE_CHECKING:
     from foldlog.client.copying_sides import AnyLog, Side
@@ -73,8 +75,12 @@ class Prepared:
 class Copying:
     """One copy of some topics. One thread uses it, in a `with` block; the logs are their opener's."""
 
-    def __init__(self, source: AnyLog, target: AnyLog, pairs: Sequence[Pair]) -> None:
-        """UnknownTopic if the source lacks one; InvalidArgument if the pairs cannot be right."""
+    def __init__(self, source: AnyLog, target: AnyLog, pairs: Sequence[Pair], *, passes_damage: bool = False) -> None:
+        """UnknownTopic if the source lacks one; InvalidArgument if the pairs cannot be right.
+
+        With `passes_damage`, a partition that cannot be read is noted in `damages`, by its name or its topic's, and the
+        others are copied; else its CorruptLog is raised.
+        """
         names = [pair.to_topic for pair in pairs]
         is_one_log = source.directory_id == target.directory_id
         for pair in pairs:
@@ -90,6 +96,8 @@ class Copying:
                 raise InvalidArgument(f"topic {pair.topic!r} cannot be copied to itself; say {pair.topic}=NAME")
             source.topic(pair.topic)
         self.pairs = tuple(pairs)
+        self.damages: dict[str, CorruptLog] = {}
+        self._passes_damage = passes_damage
         self._source_log = source
         self._target_log = target
         self.source, self.target = _open_sides(source, target)
@@ -109,13 +117,18 @@ class Copying:
         """How far each partition is, and what is left. Writes nothing; CopyConflict where the target has others."""
         plans: list[Plan] = []
         for pair in self.pairs:
-            spans = self._spans(pair)
+            spans: list[Span] = []
+            with self.passing_damage(pair.topic):
+                spans = self._spans(pair)
+            if pair.topic in self.damages:
+                continue
             count = self._target_partitions(pair.to_topic)
             self._check_partitions(pair, count, len(spans))
             for span in spans:
                 is_there = count is not None and span.route.partition < count
-                resume = self.target.find(self.source, span) if is_there else nothing_yet(span, 0)
-                plans.append(Plan(span, resume, is_new=count is None))
+                with self.passing_damage(str(span.route)):
+                    resume = self.target.find(self.source, span) if is_there else nothing_yet(span, 0)
+                    plans.append(Plan(span, resume, is_new=count is None))
         return plans
 
     def _check_partitions(self, pair: Pair, count: int | None, source_count: int) -> None:
@@ -124,6 +137,20 @@ class Copying:
                 f"topic {pair.to_topic!r} of {self._target_log.path} has {count} partitions, and its source"
                 f" {source_count}; keys would not be where the copy has them: copy to a topic of another name"
             )
+
+    @contextmanager
+    def passing_damage(self, name: str) -> Iterator[None]:
+        """Note the damage that comes up in the block under a name, if it is to be passed."""
+        try:
+            yield
+        except CorruptLog as error:
+            if not self._passes_damage:
+                raise
+            self.damages.setdefault(name, error)
+
+    def _sound_pairs(self) -> list[Pair]:
+        """Those of whose topics it is known where they begin and end."""
+        return [pair for pair in self.pairs if pair.topic not in self.damages]
 
     def _spans(self, pair: Pair) -> list[Span]:
         bounds = self.source.bounds(pair.topic)
@@ -136,11 +163,19 @@ class Copying:
         except UnknownTopic:
             return None
 
+    def undecided(self) -> dict[Route, tuple[int, int]]:
+        """Where something lies behind an open transaction and is left for a later copy: from where to where."""
+        return {
+            Route(*pair, number): stretch
+            for pair in self._sound_pairs()
+            for number, stretch in self.source.undecided(pair.topic).items()
+        }
+
     def group_places(self) -> dict[str, dict[Route, int]]:
         """What the groups of the source have committed in the topics that are copied."""
         routes = {
             TopicPartition(pair.topic, span.route.partition): span.route
-            for pair in self.pairs
+            for pair in self._sound_pairs()
             for span in self._spans(pair)
         }
         return committed_in(self.source, routes)
@@ -150,7 +185,7 @@ class Copying:
 
         As long as a topic is empty, its settings are brought in line with the source; later they are the target's own.
         """
-        return [self._prepared(pair) for pair in self.pairs]
+        return [self._prepared(pair) for pair in self._sound_pairs()]
 
     def _prepared(self, pair: Pair) -> Prepared:
         is_made = self._target_partitions(pair.to_topic) is None and self._made(pair)
@@ -208,7 +243,7 @@ class Copying:
         by keys have to have read the older partitions up to there before the new ones.
         """
         done: dict[Route, Copied] = {}
-        for pair in self.pairs:
+        for pair in self._sound_pairs():
             count = self._target_log.topic(pair.to_topic).partition_count
             spans = self._spans(pair)
             for stage in stages_of(spans, count, self.source.growths(pair.topic)):
@@ -216,16 +251,21 @@ class Copying:
                     self._target_log.grow_topic(pair.to_topic, stage.partitions)
                 for route, copied in self._copied(stage.spans, on_progress).items():
                     done[route] = joined(done.get(route), copied)
-        return done
+                if any(str(span.route) in self.damages for span in spans):
+                    break  # partitions that were added later belong behind the whole of these
+        return {route: copied for route, copied in done.items() if str(route) not in self.damages}
 
     def _copied(self, spans: Sequence[Span], on_progress: OnProgress) -> dict[Route, Copied]:
         is_over_network = isinstance(self.source, ClusterSide) or isinstance(self.target, ClusterTarget)
         if len(spans) > 1 and is_over_network:
-            return copy_together(lambda: _open_sides(self._source_log, self._target_log), spans, on_progress)
-        return {
-            span.route: self.target.copy(self.source, span, self.target.find(self.source, span), on_progress)
-            for span in spans
-        }
+            sides = partial(_open_sides, self._source_log, self._target_log)
+            return copy_together(sides, spans, on_progress, self.passing_damage)
+        done: dict[Route, Copied] = {}
+        for span in spans:
+            with self.passing_damage(str(span.route)):
+                resume = self.target.find(self.source, span)
+                done[span.route] = self.target.copy(self.source, span, resume, on_progress)
+        return done
 
     def copy(self, plan: Plan, on_progress: OnProgress) -> Copied:
         """The rest of one partition; acknowledged on return."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from foldlog.broker.catalog import GROWTHS_SETTING, Growth
 from foldlog.client.copying_batches import count_below
 from foldlog.errors import OffsetOutOfRange, PartitionElsewhere
 from foldlog.limits import READ_CHUNK_BYTES
+from foldlog.log.foreign import ForeignPartition
 from foldlog.records.loops import BatchHeader, walk
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     AnyLog: TypeAlias = Log | KafkaLog
 
 
+ISOLATION_LEVEL: Final = "isolation.level"
+
+
 class Side(Protocol):
     """A log whose batches can be read, and the same log as everybody else has it. One thread uses it."""
 
@@ -28,6 +32,10 @@ class Side(Protocol):
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """What can be read of each partition, as of now."""
+        ...
+
+    def undecided(self, topic: str) -> dict[int, tuple[int, int]]:
+        """What lies behind `bounds` in partitions with an open transaction, which only those read who read all."""
         ...
 
     def pieces(self, topic: str, partition: int, start: int, stop: int) -> Generator[memoryview, None, None]:
@@ -48,17 +56,18 @@ def open_side(log: AnyLog) -> Side:
     """To read a log: a directory from its files, also where another process serves it, and a cluster by the wire."""
     from foldlog.client.log import Log
 
-    return DirectorySide(log) if isinstance(log, Log) else ClusterSide(log, open_cluster(log))
+    return DirectorySide(log) if isinstance(log, Log) else ClusterSide(log, open_cluster(log, is_source=True))
 
 
-def open_cluster(log: AnyLog) -> Cluster:
+def open_cluster(log: AnyLog, *, is_source: bool = False) -> Cluster:
     """Our own connections to the brokers behind a log. Only what is committed is read: a transaction is copied once it
-    has ended, and not at all if it was aborted."""
+    has ended, and not at all if it was aborted; unless a source's properties say otherwise."""
     from foldlog.client.cluster import Cluster
     from foldlog.client.log import Log
 
     given = {} if isinstance(log, Log) else dict(log._handles.url.properties)
-    return Cluster.open(log.bootstrap or "", {**given, "isolation.level": "read_committed"}, has_answered=True)
+    level = given.get(ISOLATION_LEVEL, "read_committed") if is_source else "read_committed"
+    return Cluster.open(log.bootstrap or "", {**given, ISOLATION_LEVEL: level}, has_answered=True)
 
 
 class DirectorySide:
@@ -77,6 +86,14 @@ class DirectorySide:
             if number not in bounds:  # of a topic of Kafka's, whose keys would not be where a copy has them
                 raise PartitionElsewhere(self._log.path, topic, number)
         return bounds
+
+    def undecided(self, topic: str) -> dict[int, tuple[int, int]]:
+        found: dict[int, tuple[int, int]] = {}
+        for number in range(self._log.topic(topic).partition_count):
+            log = self._log._broker.partition(topic, number)
+            if isinstance(log, ForeignPartition) and log.undecided[0] < log.undecided[1]:
+                found[number] = log.undecided
+        return found
 
     def pieces(self, topic: str, partition: int, start: int, stop: int) -> Generator[memoryview, None, None]:
         log = self._log._broker.partition(topic, partition)
@@ -108,6 +125,9 @@ class ClusterSide:
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         return {number: (one.start, one.end) for number, one in sorted(self.cluster.bounds(topic).items())}
+
+    def undecided(self, topic: str) -> dict[int, tuple[int, int]]:
+        return self.cluster.undecided(topic)
 
     def pieces(self, topic: str, partition: int, start: int, stop: int) -> Generator[memoryview, None, None]:
         if start >= stop:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, nullcontext
 from threading import Event, Lock
 
 from foldlog.client.copying_sides import Side
@@ -20,9 +21,15 @@ class _Stopped(Exception):
 
 
 def copy_together(
-    open_sides: Callable[[], tuple[Side, Target]], spans: Sequence[Span], on_progress: OnProgress
+    open_sides: Callable[[], tuple[Side, Target]],
+    spans: Sequence[Span],
+    on_progress: OnProgress,
+    passing: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> dict[Route, Copied]:
-    """What became of each, all acknowledged; the first error ends all of them. Each thread calls `open_sides`."""
+    """What became of each, all acknowledged; the first error ends all of them. Each thread calls `open_sides`.
+
+    `passing`, given the partition's name, may swallow an error: that partition is left out then.
+    """
     waiting = iter(spans)
     done: dict[Route, Copied] = {}
     lock, stopping = Lock(), Event()
@@ -41,9 +48,10 @@ def copy_together(
                     span = next(waiting, None)
                 if span is None:
                     return
-                copied = target.copy(source, span, target.find(source, span), progress)
-                with lock:
-                    done[span.route] = copied
+                with passing(str(span.route)):
+                    copied = target.copy(source, span, target.find(source, span), progress)
+                    with lock:
+                        done[span.route] = copied
         finally:
             source.close()
             target.side.close()
@@ -55,4 +63,4 @@ def copy_together(
     finally:
         stopping.set()
         pool.shutdown()
-    return {span.route: done[span.route] for span in spans}
+    return {span.route: done[span.route] for span in spans if span.route in done}

@@ -90,7 +90,7 @@ class DirectoryElsewhere(StorageError):
     def __init__(self, host: str, path: str, why: str) -> None:
         super().__init__(
             f"host {host} does not see the log in {path} that the driver uses: {why}; share the directory with that"
-            " host under the same path, or serve the log and read it there (kafka.bootstrap.servers; for folds, -b)"
+            " host under the same path, or serve the log and use kafka.bootstrap.servers (for folds, -b)"
         )
         self.host = host
         self.path = path

@@ -82,6 +82,8 @@ class ForeignState:
         self._head = b""
         self._noted: _Noted | None = None
         self._state: SlotState | None = None
+        self.written_end = 0
+        """Where the log ends for those who read open transactions, too, as of the last look."""
         self.aborted = Aborted()
 
     def load_live(self) -> SlotState:
@@ -153,6 +155,7 @@ class ForeignState:
             self._listed = (sealed, bases[-1])
             self._generation += _SETTLED
         end = self._end_of_last(bases[-1], logs[bases[-1]])
+        self.written_end = end
         if self._committed_only:
             end = self._look_for_transactions(bases, logs, entries, end)
         return SlotState(
@@ -270,6 +273,12 @@ class ForeignPartition(PartitionReader):
     def __init__(self, files: Files, path: str, state: ForeignState, label: tuple[str, int]) -> None:
         super().__init__(files, path, state, label)
         self._foreign = state
+
+    @property
+    def undecided(self) -> tuple[int, int]:
+        """The offsets from the oldest open transaction on, which are not read; the end excluded."""
+        stable = self.high_watermark
+        return stable, max(stable, self._foreign.written_end)
 
     def _load_epochs(self) -> Epochs:
         return load_epochs(self._files, self.path)

@@ -248,6 +248,6 @@ def _read(files: Files, path: str, kind: type[Index]) -> tuple[Index, str]:
     index = kind.parse(data)
     rest = data[len(index) * kind.ENTRY.size :]
     # Kafka makes room ahead, as zeroes. Part of an entry is one that is being written.
-    if len(rest) >= kind.ENTRY.size and any(rest):
+    if len(rest) >= kind.ENTRY.size and rest.strip(b"\0"):  # 10 MB of them, too many to look at one by one
         return index, f"its entries do not ascend after number {len(index)}"
     return index, ""

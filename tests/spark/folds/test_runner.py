@@ -242,6 +242,8 @@ def test_a_recreated_topic_is_an_error_that_names_the_way_out(
     with pytest.raises(FoldError, match=r"deleted and created again.*foldlog fold rebuild mirror --accept-loss"):
         run(fold, directory, spark)
     assert set(view.rows()) == {"a"}
+    with foldlog.open(directory) as log:
+        assert log.committed(fold.group) == {}, "nothing is committed in a topic that the view has not read"
     with pytest.raises(FoldError, match="another topic"):
         fl.rebuild(fold, directory, spark=spark)
     fl.rebuild(fold, directory, spark=spark, accept_loss=True)

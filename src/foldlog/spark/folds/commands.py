@@ -22,7 +22,8 @@ from foldlog.spark.folds.bulletin import entry_of, latest
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.places import with_zone
 from foldlog.spark.origins.ledger import Entry, Ledger, open_ledger
-from foldlog.spark.origins.origin import Origin, OriginSpec, open_origin, origin_spec
+from foldlog.spark.origins.origin import Bounds, Origin, OriginSpec, TopicFacts, open_origin, origin_spec
+from foldlog.views.bookmark import Bookmark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,8 @@ class FoldState:
     kind: str
     bookmark: dict[int, int] | None
     end: dict[int, int]
-    lag: int
+    lag: int | None
+    """None if the bookmark is none of this log: then nobody can tell."""
     skipped: int
     dead_letters: int
     """How many its topic of dead letters holds, at most."""
@@ -133,14 +135,19 @@ def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bo
     from foldlog.spark.folds.ranges import lag
 
     error = told.error if told is not None else None
-    bookmark, bounds = None, {}
+    bookmark, bounds, mismatch = None, {}, None
     try:
         bounds = origin.bounds(fold.topic.name)
         bookmark = fold.view.bookmark()
+        if bookmark is not None:
+            # The ends as they are now: a runner may have gone past those from before.
+            mismatch = _mismatch(bookmark, origin.topic(fold.topic.name), origin.bounds(fold.topic.name))
+        error = mismatch or error
     except FoldlogError as problem:
         error = str(problem)
     finally:
         fold.view.close()
+    left: int | None = sum(b.end - b.start for b in bounds.values()) if bookmark is None else lag(bookmark, bounds)
     return FoldState(
         fold=fold.name,
         topic=fold.topic.name,
@@ -148,13 +155,29 @@ def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bo
         kind=fold.view.kind,
         bookmark=None if bookmark is None else {n: at.offset for n, at in sorted(bookmark.positions.items())},
         end={n: bound.end for n, bound in sorted(bounds.items())},
-        lag=sum(b.end - b.start for b in bounds.values()) if bookmark is None else lag(bookmark, bounds),
+        lag=left if mismatch is None else None,
         skipped=0 if bookmark is None else bookmark.skipped,
         dead_letters=_dead_letters(fold, origin),
         published=told,
         is_running=is_running,
         error=error,
     )
+
+
+def _mismatch(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> str | None:
+    """Why a bookmark is none of this log, if it is not."""
+    if bookmark.topic_id != facts.topic_id:
+        return (
+            f"the bookmark is of another topic {facts.name}: this is another log, or the topic was deleted and created"
+            " again; if it was copied, 'foldlog copy --folds FILE' brings the bookmark"
+        )
+    for number, position in sorted(bookmark.positions.items()):
+        if number in bounds and position.offset > bounds[number].end:
+            return (
+                f"the bookmark lies at offset {position.offset} of {facts.name}-{number}, and the log ends at"
+                f" {bounds[number].end}: this is an older copy of the log, or it was cut"
+            )
+    return None
 
 
 def _dead_letters(fold: Fold, origin: Origin) -> int:

@@ -81,6 +81,8 @@ class Feed:
     applied_ms: float = 0.0
     looked_ms: float = 0.0
     committed: Bookmark | None = field(default=None, repr=False)
+    is_placed: bool = False
+    """The log was found to go on from the bookmark; before that it may be another log's."""
     moved_keys: tuple[int, tuple[Growth, ...]] | None = field(default=None, repr=False)
     """What was found where brokers do not remember when the topic grew, as of an epoch of the bookmark."""
     _repeats: tuple[str, Bookmark | None] | None = field(default=None, repr=False)
@@ -177,7 +179,7 @@ def placed(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapping[int, B
 
 
 _WHY = {
-    "recreated": "the topic was deleted and created again, and this is another one of the same name",
+    "recreated": "the bookmark is of another topic: this is another log, or the topic was deleted and created again",
     "expired": "retention removed them before the fold had read them",
     "deleted": "they were deleted before the fold had read them",
     "truncated": "the log was cut below what the fold has read, so its view holds records that no longer exist",
@@ -189,6 +191,8 @@ def _missing(feed: Feed, bookmark: Bookmark, number: int, cause: str, bounds: Bo
     rebuild = f"build the view anew from what the log holds: foldlog fold rebuild {feed.fold.name} --accept-loss"
     if cause in ("expired", "deleted"):
         rebuild = f"go on without them: foldlog fold run ... --skip-missing; or {rebuild}"
+    if cause == "recreated":
+        rebuild = f"bring the bookmark along, if the topic was copied: foldlog copy --folds FILE; or {rebuild}"
     at = bookmark.offset(number) or 0
     stop = at if bounds is None else max(at, bounds.start)
     return RecordsMissing(bookmark.topic, number, (at, stop), cause, _WHY[cause], rebuild)

@@ -194,7 +194,10 @@ class Runner:
         if feed.bookmark is None:
             start = feed.start or starting_bookmark(facts, bounds)
             feed.bookmark = feed.view.prepare(feed.prepared.shape, start, loading=feed.is_loading)
-        return _Standing(feed, feed.bookmark, placed(feed, self.origin, facts, bounds))
+        feed.is_placed = False
+        base = placed(feed, self.origin, facts, bounds)
+        feed.is_placed = True
+        return _Standing(feed, feed.bookmark, base)
 
     def _frames_of(self, feed: Feed, facts: TopicFacts) -> TopicFrames:
         topic = feed.fold.topic
