@@ -26,9 +26,9 @@ def lent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> lis
     lent: list[object] = []
     lend = Syncer.lend
 
-    def noted(syncer: Syncer, threads: object) -> None:
+    def noted(syncer: Syncer, threads: object) -> bool:
         lent.append(threads)
-        lend(syncer, threads)  # type: ignore[arg-type]
+        return lend(syncer, threads)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Syncer, "lend", noted)
     if request.param == "Python threads":
