@@ -63,6 +63,10 @@ class Side(ABC):
         """As `kill -9` does it."""
         self._process.kill()
 
+    def stop(self) -> None:
+        """As its operator does it."""
+        self._process.stop()
+
     @property
     def pid(self) -> int:
         return self._process.pid
