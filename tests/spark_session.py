@@ -16,11 +16,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pyspark
+import pytest
 from pyspark.sql import SparkSession
 
 JAVA_OLDEST: Final = 17
@@ -112,6 +114,18 @@ def child_environment() -> dict[str, str]:
         "SPARK_LAUNCHER_OPTS": f"{_QUICK} {_QUIET}",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+@contextmanager
+def running_session(scratch: Path, jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
+    """A session for fixtures, stopped at the end of the block. Where Spark cannot start, the test is skipped."""
+    reason = missing_java()
+    if reason is not None:
+        pytest.skip(reason)
+    ensure_archive()
+    session = start_session(scratch, jars=jars)
+    yield session
+    session.stop()
 
 
 def start_session(scratch: Path, options: str | None = None, jars: Sequence[Path] = ()) -> SparkSession:

@@ -10,9 +10,11 @@ from clusters.apache_kafka import ApacheKafka, SaslSsl
 from clusters.both_sides import BothSides
 from clusters.kafka_tools import ToolDesk
 from clusters.maven import JarsUnavailable
+from pyspark.sql import SparkSession
 
 from client.localhost_certificate import PEM
 from foldlog.testing import KafkaBroker
+from spark_session import running_session
 
 HERE = Path(__file__).parent
 
@@ -51,6 +53,13 @@ def kafka_trio(tmp_path: Path) -> Iterator[ApacheKafka]:
             yield kafka
     except JarsUnavailable as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Without any jar of Kafka's. One with Spark's own connector is in the file about that."""
+    with running_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

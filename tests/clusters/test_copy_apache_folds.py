@@ -4,7 +4,6 @@ bookmarks to Apache Kafka, and they go on there; and the way back. The views are
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,10 @@ from foldlog import Record
 from foldlog.cli.main import main
 from folds_model import NUMBER
 from folds_shop import check_as_shown, loaded, write_pipeline
-from spark_session import ensure_archive, missing_java, start_session
 
 NAMES = ("table_sqlite", "counters_sqlite")
 SMALL_RANGES = 4000
 """Bytes: several ranges for what is read at a time."""
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    reason = missing_java()
-    if reason is not None:
-        pytest.skip(reason)
-    ensure_archive()
-    session = start_session(tmp_path_factory.mktemp("spark"))
-    yield session
-    session.stop()
 
 
 class Shop:

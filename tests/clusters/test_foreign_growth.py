@@ -4,7 +4,6 @@ rebuild, and the rebuild gives the right view, although keys have moved and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -21,21 +20,10 @@ from foldlog.spark.folds.runner import Runner
 from foldlog.spark.origins.ledger import open_ledger
 from foldlog.spark.origins.origin import open_origin, origin_spec
 from folds_model import SCHEMA, payment
-from spark_session import missing_java, start_session
 
 KEYS = 20
 SMALL_RANGE_BYTES = 3000
 """Many ranges, each with some of every partition."""
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    reason = missing_java()
-    if reason is not None:
-        pytest.skip(reason)
-    session = start_session(tmp_path_factory.mktemp("spark"))
-    yield session
-    session.stop()
 
 
 def write(log: foldlog.KafkaLog, topic: str, numbers: range) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -217,19 +217,6 @@ orders = fl.topic("sasl.folded", key="tx_id", schema="amount BIGINT")
 @fl.fold(orders, into=fl.table("{place}/orders.db", "orders"))
 def mirror(rows): return rows
 """
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from spark_session import ensure_archive, missing_java, start_session
-
-    reason = missing_java()
-    if reason is not None:
-        pytest.skip(reason)
-    ensure_archive()
-    session = start_session(tmp_path_factory.mktemp("spark"))
-    yield session
-    session.stop()
 
 
 def test_spark_reads_and_writes_with_a_notebooks_options_and_its_plans_hide_the_password(

@@ -22,7 +22,7 @@ from pyspark.sql.functions import lit
 import foldlog
 from foldlog.log.partition import Partition
 from foldlog.testing import KafkaBroker
-from spark_session import ensure_archive, missing_java, start_session
+from spark_session import running_session
 
 FIRST_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -34,17 +34,12 @@ pytestmark = pytest.mark.timeout(900)  # a Spark, a Kafka and a broker of ours s
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    reason = missing_java()
-    if reason is not None:
-        pytest.skip(reason)
     try:
         jars = sorted(fetch(SPARK_KAFKA).glob("*.jar"))
     except JarsUnavailable as missing:
         pytest.skip(str(missing))
-    ensure_archive()
-    session = start_session(tmp_path_factory.mktemp("spark"), jars=jars)
-    yield session
-    session.stop()
+    with running_session(tmp_path_factory.mktemp("spark"), jars) as session:
+        yield session
 
 
 @pytest.fixture(scope="module")
