@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from foldlog.files.base import Buffer
 from foldlog.files.memory import MemoryFiles
+from foldlog.limits import QUICK_DECOMPRESSED_BYTES_MAX
+from foldlog.records.batch import Compression
 from foldlog.records.loops import BatchBuilder
 from foldlog.testing.faulty_files import FaultyFiles, Kind
 from log.small_partition import SmallPartition, read_all
@@ -23,11 +25,11 @@ LATER_MS = 1 << 45
 """After the clock of the partition: a segment that is found at open counts as begun now, and not as old."""
 
 
-def batch(value: bytes, producer_id: int = -1, sequence: int = -1) -> bytes:
-    builder = BatchBuilder(1 << 20)
+def batch(value: bytes, producer_id: int = -1, sequence: int = -1, codec: int = Compression.NONE) -> bytes:
+    builder = BatchBuilder(4 << 20)
     builder.append(LATER_MS, None, value)
     epoch = 0 if producer_id >= 0 else -1
-    return bytes(builder.build(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
+    return bytes(builder.build(codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
 
 
 class Watched:
@@ -112,6 +114,19 @@ def test_nobody_waits_for_another_who_appends() -> None:
     assert not partition.append_may_wait(100)
     watched.append(batch(b"third"))
     assert watched.values() == [b"first", b"slow", b"third"]
+
+
+def test_a_batch_that_expands_to_much_is_left_to_one_who_may_wait() -> None:
+    watched = Watched()
+    watched.append(batch(b"first"))
+    few, many = bytes(QUICK_DECOMPRESSED_BYTES_MAX // 2), bytes(2 * QUICK_DECOMPRESSED_BYTES_MAX)
+    for codec in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD):
+        refused = watched.refused
+        watched.append(batch(few, codec=codec))
+        assert watched.refused == refused
+        watched.append(batch(many, codec=codec))
+        assert watched.refused == refused + 1
+    assert watched.values() == [b"first", *([few, many] * 4)]
 
 
 @given(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from foldlog.errors import InvalidBatch, InvalidTimestamp, RecordTooLarge, RefusedBatch
-from foldlog.files.base import Buffer
-from foldlog.limits import DECOMPRESSED_BYTES_MAX
+from foldlog.files.base import Buffer, would_block
+from foldlog.limits import DECOMPRESSED_BYTES_MAX, QUICK_DECOMPRESSED_BYTES_MAX
 from foldlog.log.config import AS_PRODUCED, LogConfig
 from foldlog.records.batch import FAULT_CUT_OFF
 from foldlog.records.loops import BatchHeader, recompress, validate, walk
@@ -25,12 +25,15 @@ class Admitted(NamedTuple):
     headers: list[BatchHeader]
 
 
-def admit(buffer: Buffer, config: LogConfig, *, trusted: bool, foreign: bool, stored: bool = False) -> Admitted:
+def admit(
+    buffer: Buffer, config: LogConfig, *, trusted: bool, foreign: bool, stored: bool = False, quickly: bool = False
+) -> Admitted:
     """Check the batches of one buffer. Raises InvalidBatch, RefusedBatch, InvalidTimestamp or RecordTooLarge.
 
     `trusted`: built by our own builder just now, so only the headers are looked at. `foreign`: from a client, which
     may send one batch and nothing that only a log may write. `stored`: as another log holds them, which has admitted
     them already: where compaction removed records their offsets stay taken, and codec and size are left as they are.
+    `quickly`: BlockingIOError where it expands to more than can be looked at in a moment.
     """
     data = _writable(buffer)
     if stored:
@@ -44,7 +47,13 @@ def admit(buffer: Buffer, config: LogConfig, *, trusted: bool, foreign: bool, st
             if header.size > config.max_message_bytes:
                 raise RecordTooLarge(header.size, config.max_message_bytes)
         return Admitted(data, headers)
-    headers = validate(data, max_batch_bytes=config.max_message_bytes, decompressed_limit=DECOMPRESSED_BYTES_MAX)
+    limit = QUICK_DECOMPRESSED_BYTES_MAX if quickly else DECOMPRESSED_BYTES_MAX
+    try:
+        headers = validate(data, max_batch_bytes=config.max_message_bytes, decompressed_limit=limit)
+    except RefusedBatch:
+        if quickly:
+            raise would_block("a batch that expands further") from None
+        raise
     if foreign:
         _refuse_foreign(headers)
     if config.compact and any(header.keyless_count for header in headers):

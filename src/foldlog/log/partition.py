@@ -200,12 +200,7 @@ class Partition:
     # Appending
 
     def append(
-        self,
-        *buffers: Buffer,
-        trusted: bool = False,
-        foreign: bool = False,
-        stored: bool = False,
-        nowait: bool = False,
+        self, *buffers: Buffer, trusted: bool = False, foreign: bool = False, stored: bool = False, nowait: bool = False
     ) -> Appended:
         """Check the batches, give them offsets, write them. All of them or none. Not durable yet.
 
@@ -213,7 +208,10 @@ class Partition:
         `foreign` and `stored`: see `admission.admit`. `nowait`: BlockingIOError, and nothing done, where it would have
         to wait.
         """
-        admitted = [admit(buffer, self.config, trusted=trusted, foreign=foreign, stored=stored) for buffer in buffers]
+        admitted = [
+            admit(buffer, self.config, trusted=trusted, foreign=foreign, stored=stored, quickly=nowait)
+            for buffer in buffers
+        ]
         headers = admitted[0].headers if len(admitted) == 1 else [header for _, found in admitted for header in found]
         size_bytes = sum([len(data) for data, _ in admitted])
         if not self._append_lock.acquire(blocking=not nowait):

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.topic_names import OFFSETS_TOPIC
 from foldlog.errors import FoldlogError, brief_repr
-from foldlog.log.config import AS_PRODUCED
 from foldlog.log.partition import Partition
 from foldlog.server.authorizer import Operation, ResourceType
 from foldlog.server.call import Call, Disconnect, Later, Reply
-from foldlog.server.quick_produce import INLINE_BYTES, INLINE_COMPRESSED_BYTES, TIMED_OUT
+from foldlog.server.quick_produce import INLINE_WEIGHT, TIMED_OUT, weight
 from foldlog.wire.error_codes import ErrorCode, code_of
-from foldlog.wire.hot import is_compressed
 from foldlog.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -65,7 +63,7 @@ def handle(call: Call, request: ProduceRequest) -> Reply:
     if any(map(_must_open, batches)):
         # The views end with this call: the buffer receives the next frame.
         return _open_and_append(call, request, [batch._replace(records=bytearray(batch.records)) for batch in batches])
-    if call.caller.lane.is_busy or sum(map(_weight, batches)) > INLINE_BYTES:
+    if call.caller.lane.is_busy or sum(map(_weight, batches)) > INLINE_WEIGHT:
         return _LaneAppend(call, request, batches).later
     outcomes: list[_Outcome] = []
     for at, batch in enumerate(batches):
@@ -107,12 +105,7 @@ def _must_open(batch: _Batch) -> bool:
 
 
 def _weight(batch: _Batch) -> int:
-    """How long the loop would be busy with it, in bytes of a plain batch."""
-    size = len(batch.records)
-    if batch.partition is None or size <= INLINE_COMPRESSED_BYTES:
-        return size
-    is_opened = batch.partition.config.compression != AS_PRODUCED or is_compressed(batch.records)
-    return size + INLINE_BYTES if is_opened else size
+    return 0 if batch.partition is None else weight(batch.partition, batch.records)
 
 
 async def _open_and_append(call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> Later:
