@@ -11,8 +11,9 @@ BATCH_BYTES_MAX = 1 << 30
 DECOMPRESSED_BYTES_MAX = 256 << 20
 """What one batch may expand to: 256 times the default max.message.bytes. More is a bomb, not a batch."""
 
-QUICK_DECOMPRESSED_BYTES_MAX = 512 << 10
-"""What an append that must not wait opens to check: a millisecond or less. More is left to one that may wait."""
+QUICK_DECOMPRESSED_BYTES_MAX = 2 << 20
+"""What an append that must not wait opens to check, in a millisecond or two: twice what clients put into a batch. More
+is left to one that may wait."""
 
 SEGMENT_BYTES_MIN = 1 << 10
 """Small enough for tests and demonstrations that want to see a roll."""

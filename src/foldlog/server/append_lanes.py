@@ -1,7 +1,6 @@
-"""Appends that the event loop does not wait for: large batches, and compressed ones, which have to be opened to check.
+"""Appends that the event loop does not wait for: what it would be busy with for too long, and what waits for the disk.
 
-While a thread writes one batch the loop receives the next. A connection keeps to one thread, so its batches stay in
-order; measured at 64 KB, receiving and writing at the same time gives half as much again.
+A connection keeps to one thread, so its batches stay in order. While a thread is at work the loop serves the others.
 """
 
 from __future__ import annotations

@@ -147,9 +147,9 @@ _PLACE_3: Final = struct.Struct(">ihqq")
 _PLACE_5: Final = struct.Struct(">ihqqq")
 
 
-def is_compressed(records: Records) -> bool:
-    """Whether the batch is, by its attributes; of bytes that are too few for a batch too, which are refused later."""
-    return len(records) <= _ATTRIBUTES_AT or bool(records[_ATTRIBUTES_AT] & _CODEC_MASK)
+def codec_of(records: Records) -> int:
+    """The batch's, by its attributes; 0 of bytes that are too few for a batch, which are refused later."""
+    return records[_ATTRIBUTES_AT] & _CODEC_MASK if len(records) > _ATTRIBUTES_AT else 0
 
 
 _ATTRIBUTES_AT: Final = 22

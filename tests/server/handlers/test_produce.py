@@ -13,6 +13,7 @@ import pytest
 
 from foldlog.broker.broker import Broker
 from foldlog.files.posix import PosixFiles
+from foldlog.limits import QUICK_DECOMPRESSED_BYTES_MAX
 from foldlog.log import admission
 from foldlog.log.partition import Partition
 from foldlog.records.loops import BatchBuilder, decode
@@ -81,15 +82,16 @@ def test_batches_are_stored_as_they_were_sent_but_for_offset_and_epoch(connect: 
 
 def test_a_large_compressed_batch_keeps_its_place_between_small_ones(connect: Connect, broker: Broker) -> None:
     client = connect()
-    large = batch(*[b"%d" % n * 50 for n in range(5000)], compression=2)
-    assert len(large) > 16 << 10
+    large = batch(*[b"%d" % n * 50 for n in range(15000)], compression=2)
+    assert len(large) < 1 << 20
+    assert QUICK_DECOMPRESSED_BYTES_MAX < 15000 * 150
     client.socket.sendall(
         client.frame(produce(batch(b"first")), 9)
         + client.frame(produce(large), 9)
         + client.frame(produce(batch(b"last")), 9)
     )
     offsets = [produced(client.receive(ProduceResponse, 9)[1])[1] for _ in range(3)]
-    assert offsets == [0, 1, 5001]
+    assert offsets == [0, 1, 15001]
 
 
 def test_several_partitions_are_answered_each_for_itself(connect: Connect) -> None:
