@@ -31,6 +31,7 @@ _FIND_BYTES = 1 << 12
 _HEAD = struct.Struct(">qi4xb6xi")  # base offset, length, (epoch), magic, (CRC, attributes), last offset delta
 _Hint = tuple[int, int]
 _FROM_THE_START: _Hint = (0, -1)
+_RECENT_MAX = 8  # who follows the end need not walk there from an index entry: half of a small read
 _NO_INDEX_BYTES = 1 << 16  # a look-up that walked further than this had no useful index
 
 
@@ -61,8 +62,8 @@ class Segment:
     """
 
     __slots__ = (
-        "_bytes_since_entry", "_files", "_index_lock", "_largest", "_log", "_offset_index", "_pinned", "_time_index",
-        "base_offset", "index_interval_bytes", "size", "stem", "writable",
+        "_bytes_since_entry", "_files", "_index_lock", "_largest", "_log", "_offset_index", "_pinned", "_recent",
+        "_time_index", "base_offset", "index_interval_bytes", "size", "stem", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +89,7 @@ class Segment:
         self._largest: tuple[int, int] | None = None  # (timestamp, relative last offset of its batch)
         self._bytes_since_entry = 0
         self._pinned = False
+        self._recent: tuple[tuple[int, int, int], ...] = ()  # (first offset, position, last offset), newest first
 
     @property
     def log_path(self) -> str:
@@ -173,6 +175,8 @@ class Segment:
         """Batches of `length` bytes now stand at `position`, and end the segment. The caller is the appender."""
         with self._index_lock:
             self._note(headers, position, self.offset_index, self.time_index)
+            first = headers[0]
+            self._recent = ((first.base_offset, position, first.last_offset), *self._recent[: _RECENT_MAX - 1])
             self.size = position + length
 
     def _note(
@@ -295,14 +299,9 @@ class Segment:
                 raise CorruptLog(self.log_path, position, found.problem or "the last batch is cut off")
 
     def locate(
-        self,
-        offset: int,
-        max_bytes: int,
-        gaps_below: int,
-        end_offset: int = ANY_OFFSET,
-        into: Into = None,
+        self, offset: int, max_bytes: int, gaps_below: int, end_offset: int = ANY_OFFSET, into: Into = None,
         nowait: bool = False,
-    ) -> Found:
+    ) -> Found:  # fmt: skip
         """The batch that holds `offset` (or the first after it) and what follows in at most about `max_bytes`.
 
         `into` is memory to read into, as far as it is large enough: fresh memory costs more than filling it.
@@ -373,6 +372,9 @@ class Segment:
 
     def _hint(self, offset: int) -> _Hint:
         """Where to look from, and the last offset of the batch that should be there (-1: the segment's start)."""
+        for first_offset, position, last_offset in self._recent:
+            if first_offset <= offset:
+                return position, last_offset
         entry = self.offset_index.floor(min(offset - self.base_offset, 0xFFFFFFFF))
         return (entry[1], self.base_offset + entry[0]) if entry else _FROM_THE_START
 
