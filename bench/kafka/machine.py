@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import sysconfig
 import time
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -34,7 +35,7 @@ def versions() -> dict[str, str]:
         "compiled loops": "yes" if COMPILED else "no",
         "Apache Kafka": kafka_version(),
         "Java": java_version(_output("java", "-version")),
-        "Python": platform.python_version(),
+        "Python": _python(),
         "confluent-kafka": version("confluent-kafka"),
         "librdkafka": _librdkafka(),
     }
@@ -106,6 +107,12 @@ def fdatasync_s(place: Place, times: int) -> list[float]:
         os.close(descriptor)
         place.give_back(path)
     return sorted(found)
+
+
+def _python() -> str:
+    """Its version, and whether it was built for speed, as packaged ones are: the broker feels it."""
+    is_optimised = "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
+    return platform.python_version() + ("" if is_optimised else ", built without profile-guided optimisation")
 
 
 def _librdkafka() -> str:
