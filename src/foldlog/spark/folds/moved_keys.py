@@ -4,9 +4,9 @@ A key's records are in the partition that its hash has among as many as there ar
 written when there were fewer partitions, so it is older than those of its key at home. Where each partition's last such
 record ends is as good as where it ended when the topic grew: once all of them are read, a key's records come in order.
 
-It takes one look at the keys of what is about to be read, in all partitions at once. After several growths, of a key
-that has moved more than once only the newest place is sure to be read last. Where partitions are chosen by another rule,
-no key is at home, and nothing is held back.
+It takes one look at the keys of what is about to be read, in all partitions at once. After several growths, of a
+key that has moved more than once only the newest place is sure to be read last. Where partitions are chosen by another
+rule, no key is at home, and nothing is held back.
 """
 
 from __future__ import annotations
