@@ -385,7 +385,7 @@ def test_a_member_of_a_cluster_and_one_beside_the_writer_share_a_group(tmp_path:
 def test_with_a_login_that_only_librdkafka_has_members_are_not_evicted_and_it_is_said_why() -> None:
     url = parse_url("kafka://127.0.0.1:1?security.protocol=sasl_ssl&sasl.mechanism=OAUTHBEARER")
     with pytest.raises(errors.InvalidConfig, match="OAUTHBEARER"):
-        groups_by_wire.move_evicting(Handles(url), "fraud", {})
+        groups_by_wire.evict_members(Handles(url), "fraud")
 
 
 @pytest.mark.parametrize(
