@@ -1,8 +1,9 @@
 """A Kafka cluster as a client sees it: ours of one broker, or any other.
 
-Synchronous, without threads. To follow a read: `Cluster.fetch_range`, cluster_ranges.py, cluster_fetch.py, then
-`ClusterLinks.place` for who leads the partition. To follow a write: cluster_produce.py. Who we are is told in sasl.py.
-What else can be asked is in cluster_requests.py; how long it is asked again in cluster_patience.py.
+Synchronous; only who reads several partitions has threads look for lost leaders. To follow a read:
+`Cluster.fetch_range`, cluster_ranges.py, cluster_fetch.py, then `ClusterLinks.reach` for who leads the partition. To
+follow a write: cluster_produce.py. Who we are is told in sasl.py. What else can be asked is in cluster_requests.py; how
+long it is asked again in cluster_patience.py.
 """
 
 from __future__ import annotations
