@@ -97,7 +97,12 @@ def test_what_is_no_url_of_a_cluster_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("no.such.property=1", "there is no Kafka client property 'no.such.property'"),
+        ("no.such.property=1", "^there is no Kafka client property 'no.such.property'; names are librdkafka's"),
+        (
+            "security.protocl=SSL",
+            "^there is no Kafka client property 'security.protocl'; did you mean security.protocol",
+        ),
+        ("fetch.max.wait.ms=1", "is a property of Java's clients, which librdkafka .* did you mean fetch.wait.max.ms"),
         ("security.protocol=telepathy", 'Invalid value "telepathy"'),
         ("client.id", "is not property=value"),
         ("client.id=a&client.id=b", "stands twice"),
