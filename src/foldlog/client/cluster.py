@@ -57,8 +57,8 @@ class Cluster:
         `has_answered` there, they are waited for as in every other call.
 
         `properties` are Kafka client properties: security.protocol, ssl.* and sasl.*, client.id, isolation.level, the
-        timeouts and sizes of `ClusterProperties`. Others that Kafka clients have are passed over. AuthenticationFailed, at once, if a broker
-        does not let the user in.
+        timeouts and sizes of `ClusterProperties`. Others that Kafka clients have are passed over. AuthenticationFailed,
+        at once, if a broker does not let the user in.
         """
         links = ClusterLinks(parse_addresses(bootstrap), ClusterProperties.parse(properties or {}))
         try:
