@@ -407,7 +407,7 @@ COPY_COMPARE_BYTES = 1 << 20
 """How much of what a directory has already is compared with the source, before a copy goes on after it."""
 
 COPY_TOGETHER_MAX = 4
-"""Partitions of a copy that are under way at the same time, where a cluster is one of the sides."""
+"""Partitions of a copy that are compared at the same time, and copied so where a cluster is one of the sides."""
 
 COPY_POINTS_MAX = 100_000
 """Pairs of offsets that a copy to a broker keeps of one partition, 100 bytes each: from there on every other one is let

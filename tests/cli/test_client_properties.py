@@ -24,6 +24,8 @@ def mirror(rows): return rows
 """
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="hunter2";'
 
+MISSPELLED = "there is no Kafka client property 'sasl.pasword'; did you mean sasl.password?"
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
@@ -95,12 +97,20 @@ def test_a_directory_has_no_use_for_them(tmp_path: Path, config: Path) -> None:
         ("fold status -f {place}/folds.py --source kafka:/h:1?sasl.password=hunter2", "is not the URL of a cluster"),
         ("copy --all --from kafka:/h:1?sasl.password=hunter2 --to {place}", "is not a broker's address"),
         ("copy --all --from kafka://ann:hunter2@h:1 --to {place}", "users as properties"),
+        ("topic list -b 127.0.0.1:1 -X sasl.pasword=hunter2", MISSPELLED),
+        ("topic list -b 127.0.0.1:1 --command-config {place}/typo", MISSPELLED),
+        ("group list -b 127.0.0.1:1 --command-config {place}/typo", MISSPELLED),
+        ("fold status -f {place}/folds.py -b 127.0.0.1:1 -X sasl.pasword=hunter2", MISSPELLED),
+        ("fold status -f {place}/folds.py -b 127.0.0.1:1 --command-config {place}/typo", MISSPELLED),
+        ("copy --all --from 127.0.0.1:1 --from-property sasl.pasword=hunter2 --to {place}", MISSPELLED),
+        ("copy --all --from 127.0.0.1:1 --from-config {place}/typo --to {place}", MISSPELLED),
     ],
 )
 def test_what_is_wrong_with_them_is_told_without_a_password(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, said: str
 ) -> None:
     (tmp_path / "latin1").write_bytes(b"sasl.password=\xfcber")
+    (tmp_path / "typo").write_text("sasl.mechanism=PLAIN\nsasl.pasword=hunter2")
     (tmp_path / "escape").write_text("a=1\nsasl.password=hunter2\\until")
     (tmp_path / "folds.py").write_text(FOLDS.format(place=tmp_path))
     assert main(line.format(place=tmp_path).split()) == 2

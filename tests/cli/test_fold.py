@@ -26,6 +26,7 @@ from foldlog.spark.folds.declaration import load_folds
 from foldlog.spark.folds.feed import starting_bookmark
 from foldlog.spark.origins.ledger import open_ledger
 from foldlog.spark.origins.origin import open_origin, origin_spec
+from foldlog.testing import KafkaBroker
 from foldlog.views.bookmark import Position
 from foldlog.views.contract import Shape
 
@@ -71,10 +72,10 @@ def fold(shop: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return run
 
 
-def read_up_to(offset: int, name: str = "mirror") -> None:
+def read_up_to(offset: int, name: str = "mirror", *, source: str = "data") -> None:
     """Give a fold's view the bookmark that it has after so many offsets of each partition."""
     (view,) = [one.view for one in load_folds("folds.py") if one.name == name]
-    origin = open_origin(origin_spec("data"))
+    origin = open_origin(origin_spec(source))
     try:
         start = starting_bookmark(origin.topic("payments"), origin.bounds("payments"))
     finally:
@@ -233,6 +234,20 @@ def test_status_tells_of_a_bookmark_that_is_none_of_this_log(fold: Command) -> N
     assert "'foldlog copy --folds FILE' brings the bookmark" in out
     (state,) = json.loads(fold("status", "mirror", "-d", "other", "--format", "json")[1])
     assert state["lag"] is None
+
+
+def test_status_tells_of_a_bookmark_that_is_another_brokers(fold: Command, tmp_path: Path) -> None:
+    """Two brokers, two URLs, a topic of the same name."""
+    with KafkaBroker.launch(path=tmp_path / "data") as first, KafkaBroker.launch() as second:
+        second.log.create_topic("payments", partitions=2)
+        for number in range(RECORDS):
+            second.log.append("payments", {"merchant": "m"}, partition=number % 2)
+        read_up_to(10, source=f"kafka://{first}")
+        assert fold("status", "mirror", "--source", f"kafka://{first}")[0] == 0
+        code, out, _ = fold("status", "mirror", "--source", f"kafka://{second}")
+    assert code == 1
+    assert out.splitlines()[1].split()[:3] == ["mirror", "mismatch", "-"]
+    assert "mirror: the bookmark is of another topic payments: this is another log" in out
 
 
 def test_status_for_programs_is_json_with_what_the_runner_said(fold: Command) -> None:

@@ -65,7 +65,7 @@ def copy(source: AnyLog, target: AnyLog, *topics: str, on_progress: OnProgress =
         copying.plan()
         copying.prepare()
         copied = copying.copy_all(on_progress)
-        verdicts = {route: copying.check(route, one, ignored) for route, one in copied.items()}
+        verdicts = copying.check_all(copied, ignored)
         groups = copying.move_groups({route: one.offsets for route, one in copied.items()})
     assert [verdict.difference for verdict in verdicts.values() if not verdict.is_same] == []
     return Outcome(copied, verdicts, groups)

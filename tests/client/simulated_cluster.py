@@ -156,6 +156,10 @@ class SimulatedCluster:
             self._listeners[node].shutdown(socket.SHUT_RDWR)
         self._listeners[node].close()
 
+    def refuse(self, node: int) -> None:
+        """The same, and the others have not noticed: they still name it."""
+        self._listeners[node].shutdown(socket.SHUT_RDWR)
+
     def create(self, name: str, partitions: int = 1, *, topic_id: bytes | None = None) -> list[SimulatedPartition]:
         made = SimulatedTopic(
             topic_id or (len(self.topics) + 1).to_bytes(16, "big"), [SimulatedPartition() for _ in range(partitions)]

@@ -5,13 +5,17 @@ A wrong one is told in one sentence before anything is connected.
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import re
 import ssl
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from foldlog.client.cluster_properties import Address, ClusterProperties, parse_addresses
+from foldlog.client.property_names import LIBRDKAFKA
 from foldlog.errors import InvalidArgument, InvalidConfig
 
 
@@ -84,17 +88,42 @@ def test_another_protocol_is_refused_by_naming_those_that_there_are(protocol: st
         ("ssl.ca.locaiton", "ssl.ca.location"),
         ("sasl.user.name", "sasl.username"),
         ("isolation.levels", "isolation.level"),
+        ("fetch.min.byte", "fetch.min.bytes"),
     ],
 )
 def test_a_misspelled_property_is_refused_with_the_name_that_was_meant(name: str, meant: str) -> None:
     """Passed over, the first of them would connect in the clear."""
     with pytest.raises(InvalidConfig) as caught:
         ClusterProperties.parse({name: "secret"})
-    assert str(caught.value) == f"{name!r} is not a property; did you mean {meant}"
+    assert str(caught.value) == f"there is no Kafka client property {name!r}; did you mean {meant}?"
+
+
+def test_a_property_that_is_like_none_is_refused_too() -> None:
+    with pytest.raises(InvalidConfig, match=r"^there is no Kafka client property 'colour'; names are those of Java's"):
+        ClusterProperties.parse({"colour": "blue"})
+
+
+def test_every_property_of_librdkafka_is_known(tmp_path: Path) -> None:
+    """Its own list of them, as of the version that is installed."""
+    assert confluent_kafka.libversion()[0], "it is loaded"
+    (path,) = set(re.findall(r"\S*librdkafka\S*", Path("/proc/self/maps").read_text()))
+    library = ctypes.CDLL(path)
+    libc = ctypes.CDLL(None)
+    libc.fopen.restype = ctypes.c_void_p
+    listing = tmp_path / "properties.md"
+    stream = ctypes.c_void_p(libc.fopen(bytes(listing), b"w"))
+    library.rd_kafka_conf_properties_show(stream)
+    libc.fclose(stream)
+    listed = set(re.findall(r"^([a-z0-9_.]+) +\|", listing.read_text(), re.MULTILINE)) - {"property"}
+    assert len(listed) > 100
+    no_text = {name for name in listed if re.search(r"_cb$|^ssl_|^interceptors$|^opaque$|_cmp$|_conf$|^internal", name)}
+    assert listed - no_text == LIBRDKAFKA
 
 
 def test_what_only_other_clients_know_is_no_misspelling() -> None:
     others = [
+        "config.providers.vault.param.address",
+        "sasl.login.callback.handler.class",
         "fetch.min.bytes",
         "ssl.crl.location",
         "ssl.key.pem",

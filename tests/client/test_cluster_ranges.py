@@ -6,7 +6,9 @@ tests/clusters/test_leaders.py.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from foldlog.client import cluster_ranges
 from foldlog.client.cluster import Cluster
 from foldlog.client.cluster_fetch import Fetched
 from foldlog.client.cluster_ranges import WantedRange
+from foldlog.client.cluster_search import THREAD_NAME
 from foldlog.errors import BrokerUnreachable, OffsetOutOfRange, UnknownTopic
 from foldlog.records.loops import decode, pack
 from foldlog.wire.messages.fetch import FetchRequest
@@ -134,6 +137,90 @@ def test_a_leader_that_says_nothing_when_asked_again_holds_up_its_own_partitions
     assert found.values == {number: values for number, values in everything().items() if number not in (0, 3)}
 
 
+NOT_OF_NODE_1 = {number: values for number, values in everything().items() if number % NODES}
+NO_PATIENCE = {**ONE_BY_ONE, "request.timeout.ms": "20000", "default.api.timeout.ms": "1"}
+"""Who waits for a leader that says nothing hears of it after long, and then gives up: nothing else is read after it."""
+
+
+def test_a_leader_that_cannot_be_connected_to_holds_up_its_own_partitions_only(simulated: SimulatedCluster) -> None:
+    """Node 1 takes connections and says nothing on them, from the beginning on. Then it is itself again."""
+    is_silent = True
+    simulated.interfere = lambda node, request: Mishap.SILENCE if node == 1 and is_silent else None
+    found = Found()
+    with Cluster.open(simulated.address(2), NO_PATIENCE) as cluster:
+        with closing(cluster.fetch_ranges(WHOLE)) as answers:
+            for _ in range(4 * RECORDS):
+                found.add(*next(answers))
+        assert found.values == NOT_OF_NODE_1
+        is_silent = False
+        for wanted, fetched in cluster.fetch_ranges([WHOLE[0], WHOLE[3]]):
+            found.add(wanted, fetched)
+    assert found.values == everything()
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_leader_that_is_lost_on_the_way_and_cannot_be_found_holds_up_its_own_partitions_only(
+    simulated: SimulatedCluster, first: int
+) -> None:
+    """After a record, node 1 cuts its connections and says nothing on new ones: neither who leads, though it may be the
+    one that was asked before, nor anything else."""
+    is_lost = False
+
+    def interfere(node: int, request: Request) -> Mishap | None:
+        nonlocal is_lost
+        if node != 1:
+            return None
+        if isinstance(request, FetchRequest) and (is_lost or request.topics[0].partitions[0].fetch_offset > 0):
+            is_lost = True
+            return Mishap.CUT
+        return Mishap.SILENCE if is_lost else None
+
+    simulated.interfere = interfere
+    found = Found()
+    with (
+        Cluster.open(simulated.address(first), NO_PATIENCE | {"default.api.timeout.ms": "1000"}) as cluster,
+        closing(cluster.fetch_ranges(WHOLE)) as answers,
+    ):
+        while any(len(found.values.get(number, [])) < RECORDS for number in NOT_OF_NODE_1):
+            found.add(*next(answers))
+    assert {number: found.values[number] for number in NOT_OF_NODE_1} == NOT_OF_NODE_1
+
+
+def test_leaders_that_refuse_are_asked_for_again_while_the_others_are_read(simulated: SimulatedCluster) -> None:
+    """Nobody listens at node 1, which the others still take for a leader; then node 3 leads for it."""
+    simulated.refuse(1)
+    found = Found()
+    with Cluster.open(simulated.address(2), ONE_BY_ONE) as cluster, closing(cluster.fetch_ranges(WHOLE)) as answers:
+        for _ in range(4 * RECORDS):
+            found.add(*next(answers))
+        assert found.values == NOT_OF_NODE_1
+        for number in (0, 3):
+            simulated.topics["orders"].partitions[number].leader = 3
+        for wanted, fetched in answers:
+            found.add(wanted, fetched)
+    assert found.values == everything()
+
+
+def test_a_reader_that_is_closed_while_a_leader_is_looked_for_leaves_nothing_behind(
+    simulated: SimulatedCluster,
+) -> None:
+    is_silent = True
+    simulated.interfere = lambda node, request: Mishap.SILENCE if node == 1 and is_silent else None
+    with Cluster.open(simulated.address(2), ONE_BY_ONE | {"request.timeout.ms": "500"}) as cluster:
+        with closing(cluster.fetch_ranges(WHOLE)) as answers:
+            next(answers)
+            looking = [one for one in threading.enumerate() if one.name == THREAD_NAME]
+        assert looking
+        for thread in looking:
+            thread.join(30)
+            assert not thread.is_alive()
+        is_silent = False
+        found = Found()
+        for wanted, fetched in cluster.fetch_ranges(WHOLE):
+            found.add(wanted, fetched)
+        assert found.values == everything()
+
+
 def test_leaders_that_are_lost_and_new_are_gone_on_from_where_they_were(simulated: SimulatedCluster) -> None:
     """After every seventh fetch the partition that it was for has another leader, or its connection ends."""
     partitions = simulated.topics["orders"].partitions
@@ -165,7 +252,7 @@ def test_a_range_that_the_log_does_not_hold_is_told_for_all(simulated: Simulated
         with pytest.raises(OffsetOutOfRange, match="offset 0 of orders-4 is not in the log, which holds 3 to 12"):
             list(cluster.fetch_ranges(WHOLE))
         with pytest.raises(UnknownTopic):
-            list(cluster.fetch_ranges([*WHOLE, WantedRange("orders", 0, 0, 1, b"another topic id")]))
+            list(cluster.fetch_ranges([*WHOLE[:4], WantedRange("orders", 5, 0, 1, b"another topic id")]))
         assert [wanted for wanted, _ in cluster.fetch_ranges([WHOLE[1]._replace(stop=1)])] == [
             WHOLE[1]._replace(stop=1)
         ]

@@ -1,5 +1,5 @@
-"""Partitions of a copy go at the same time where a cluster is one of the sides; an error in one ends all of them, and
-the copy can be gone on with."""
+"""Partitions of a copy go at the same time where a cluster is one of the sides, and are compared at the same time; an
+error in one ends all of them, and the copy can be gone on with."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pytest
 
 import foldlog
 from client.copies import AnyLog, Stopped, contents, copy, ignored
+from foldlog.client import copying_together
+from foldlog.client.copying import Copying, Pair
+from foldlog.client.copying_check import Verdict, compare
 from foldlog.client.copying_cluster import ClusterTarget
 from foldlog.client.copying_directory import DirectoryTarget
 from foldlog.client.copying_sides import Side
-from foldlog.client.copying_targets import Copied, OnProgress, Resume, Span
+from foldlog.client.copying_targets import Copied, OnProgress, Resume, Route, Span
 from foldlog.testing import KafkaBroker
 
 PARTITIONS = 4
@@ -91,3 +94,54 @@ def test_an_error_in_one_ends_all_and_the_copy_goes_on_later(cluster: AnyLog, di
     copy(directory, cluster, "broken.off", on_progress=ignored)
     for number in range(PARTITIONS):
         assert contents(cluster, "broken.off", number) == contents(directory, "broken.off", number)
+
+
+@pytest.mark.parametrize("is_over_network", [True, False])
+def test_partitions_are_compared_at_the_same_time_and_every_offset_is_told_once(
+    cluster: AnyLog, directory: foldlog.Log, is_over_network: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody begins before all have begun."""
+    everybody = threading.Barrier(PARTITIONS, timeout=60)
+    told: list[int] = []
+    telling = threading.Lock()
+
+    def compare_together(source: Side, target: Side, route: Route, copied: Copied, on_progress: OnProgress) -> Verdict:
+        everybody.wait()
+        return compare(source, target, route, copied, on_progress)
+
+    def on_progress(offsets: int, size_bytes: int) -> None:
+        assert telling.acquire(blocking=False), "two told of progress at the same time"
+        told.append(offsets)
+        telling.release()
+
+    monkeypatch.setattr(copying_together, "compare", compare_together)
+    fill(directory, "compared")
+    with (
+        foldlog.open(":memory:", background=False) as another,
+        Copying(directory, cluster if is_over_network else another, [Pair("compared", "compared")]) as copying,
+    ):
+        copying.prepare()
+        copies = copying.copy_all(ignored)
+        verdicts = copying.check_all(copies, on_progress)
+        assert list(verdicts) == list(copies)
+        assert [(one.records, one.is_same) for one in verdicts.values()] == [(10, True)] * PARTITIONS
+        assert sum(told) == 40
+
+
+def test_an_error_in_one_comparison_ends_all_of_them(cluster: AnyLog, directory: foldlog.Log) -> None:
+    told = 0
+
+    def on_progress(offsets: int, size_bytes: int) -> None:
+        nonlocal told
+        told += 1
+        if told == 2:
+            raise Stopped
+
+    fill(directory, "half.compared")
+    with Copying(directory, cluster, [Pair("half.compared", "half.compared")]) as copying:
+        copying.prepare()
+        copies = copying.copy_all(ignored)
+        with pytest.raises(Stopped):
+            copying.check_all(copies, on_progress)
+    assert told == 2
+    assert [one.name for one in threading.enumerate() if one.name.startswith("foldlog-copy")] == []

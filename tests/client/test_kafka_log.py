@@ -97,7 +97,12 @@ def test_what_is_no_url_of_a_cluster_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("no.such.property=1", "there is no Kafka client property 'no.such.property'"),
+        ("no.such.property=1", "^there is no Kafka client property 'no.such.property'; names are librdkafka's"),
+        (
+            "security.protocl=SSL",
+            "^there is no Kafka client property 'security.protocl'; did you mean security.protocol",
+        ),
+        ("fetch.max.wait.ms=1", "is a property of Java's clients, which librdkafka .* did you mean fetch.wait.max.ms"),
         ("security.protocol=telepathy", 'Invalid value "telepathy"'),
         ("client.id", "is not property=value"),
         ("client.id=a&client.id=b", "stands twice"),
@@ -385,7 +390,7 @@ def test_a_member_of_a_cluster_and_one_beside_the_writer_share_a_group(tmp_path:
 def test_with_a_login_that_only_librdkafka_has_members_are_not_evicted_and_it_is_said_why() -> None:
     url = parse_url("kafka://127.0.0.1:1?security.protocol=sasl_ssl&sasl.mechanism=OAUTHBEARER")
     with pytest.raises(errors.InvalidConfig, match="OAUTHBEARER"):
-        groups_by_wire.move_evicting(Handles(url), "fraud", {})
+        groups_by_wire.evict_members(Handles(url), "fraud")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from confluent_kafka import Consumer as KafkaConsumer
 import foldlog
 from client.serving import wait_until
 from faults.processes import child, next_line, tell
-from foldlog.errors import FencedMember, InconsistentProtocol, NotAssigned, WriterUnreachable
+from foldlog.client.remote_broker import RemoteBroker
+from foldlog.errors import FencedMember, GroupNotEmpty, InconsistentProtocol, NotAssigned, WriterUnreachable
+from foldlog.limits import EVICTION_TRIES_MAX
 from foldlog.testing.sim_clock import SimClock
 
 PARTITIONS = 6
@@ -255,3 +257,29 @@ def test_members_in_real_processes_share_and_a_killed_one_is_replaced(path: Path
         one.kill()
         wait_until(lambda: counts[1] == PARTITIONS, lambda: counts.__setitem__(1, ask(two)))
         tell(two, "")
+
+
+def test_members_that_are_back_before_the_commit_are_sent_away_again_and_in_the_end_named(
+    remote: foldlog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The eviction is made to leave the member in place, as if it had come back at once."""
+    evictions = 0
+    really = RemoteBroker._evict_members
+
+    def as_if_they_came_back(self: RemoteBroker, group: str) -> None:
+        nonlocal evictions
+        evictions += 1
+        if evictions == 3:
+            really(self, group)
+
+    monkeypatch.setattr(RemoteBroker, "_evict_members", as_if_they_came_back)
+    with member(remote):
+        remote.move_group("fraud", {("orders", 0): "start"}, evict=True)
+        assert evictions == 3
+    with member(remote):
+        evictions = 3
+        (there,) = remote.describe_group("fraud").members
+        with pytest.raises(GroupNotEmpty) as caught:
+            remote.move_group("fraud", {("orders", 0): "start"}, evict=True)
+        assert caught.value.members == [there.name]
+        assert evictions == 3 + EVICTION_TRIES_MAX

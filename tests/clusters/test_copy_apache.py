@@ -180,8 +180,7 @@ def test_the_last_check_finds_what_kafka_has_not_or_has_otherwise(
             monkeypatch.setattr(copying_cluster, "as_sent", faulty(fault))
             with Copying(directory, kafka, [Pair(name, f"{name}.{fault}")]) as copying:
                 copying.prepare()
-                ((route, copied),) = copying.copy_all(ignored).items()
-                verdict = copying.check(route, copied, ignored)
+                (verdict,) = copying.check_all(copying.copy_all(ignored), ignored).values()
             assert not verdict.is_same
             assert re.search(told, verdict.difference or ""), verdict
 

@@ -171,6 +171,20 @@ def test_who_waits_for_the_partition_needs_nobody_else_to_settle(small: SmallPar
     assert len(told) == 1
 
 
+def test_who_settles_a_sync_that_covers_its_offset_does_not_sync_again(small: SmallPartition, lent: Lent) -> None:
+    """More was written meanwhile, and nobody waits for that."""
+    syncs: list[int] = []
+    small.syncer.on_synced = lambda seconds, size, records: syncs.append(records)
+    ask(small, b"a", [])
+    append(small.partition, b"b")
+    lent.end()
+    small.partition.wait_acknowledged(2)
+    assert syncs == [1]
+    assert small.partition.durable_offset == 2
+    small.partition.wait_acknowledged(3)
+    assert syncs == [1, 1]
+
+
 def test_threads_are_given_back_when_their_syncs_are_settled(small: SmallPartition, lent: Lent) -> None:
     told: list[object] = []
     ask(small, b"a", told)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.errors import InvalidArgument
+from foldlog.errors import InvalidArgument, InvalidConfig
 from foldlog.spark.source.options import (
     Assign,
     AtOffsets,
@@ -94,6 +94,14 @@ def test_kafka_properties_lose_their_prefix_and_the_group_has_no_effect() -> Non
     )
     assert spec.bootstrap == "a:9092,b:9092"
     assert spec.properties == {"security.protocol": "SASL_SSL"}
+
+
+def test_a_misspelled_kafka_property_is_refused_with_the_name_that_was_meant() -> None:
+    """Passed over, it would connect in the clear."""
+    with pytest.raises(InvalidConfig) as caught:
+        origin_spec({"kafka.bootstrap.servers": "a:9092", "kafka.Security.Protocl": "SASL_SSL"})
+    expected = "there is no Kafka client property 'security.protocl'; did you mean security.protocol?"
+    assert str(caught.value) == expected
 
 
 def test_what_spark_accepts_without_effect_is_accepted() -> None:

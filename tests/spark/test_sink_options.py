@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 from pyspark.sql.types import StructType
 
-from foldlog.errors import InvalidArgument
+from foldlog.errors import InvalidArgument, InvalidConfig
 from foldlog.spark.sink.options import SinkOptions, sink_options
 
 PLACE = {"path": "/data/log"}
@@ -99,6 +99,12 @@ def test_an_option_that_cannot_be_is_told_in_a_sentence(given: dict[str, str], s
     with pytest.raises(InvalidArgument) as caught:
         told(given=given)
     assert sentence in str(caught.value)
+
+
+def test_a_misspelled_kafka_property_is_refused_with_the_name_that_was_meant() -> None:
+    given = {"kafka.bootstrap.servers": "localhost:9092", "kafka.sasl.user.name": "ann"}
+    with pytest.raises(InvalidConfig, match=r"'sasl\.user\.name'; did you mean sasl\.username\?$"):
+        sink_options(given, parsed(BOTH), overwrite=False, is_stream=False)
 
 
 def test_somewhere_to_write_is_needed() -> None:

@@ -123,9 +123,7 @@ def _check(copying: Copying, report: Report) -> None:
     offsets = [one.offsets for one in report.copied.values()]
     bar = _bar("checking", sum(one.end.source - one.points[0].source for one in offsets))
     try:
-        for route, copied in report.copied.items():
-            with copying.passing_damage(str(route)):
-                report.verdicts[route] = copying.check(route, copied, bar.advance)
+        report.verdicts = copying.check_all(report.copied, bar.advance)
     finally:
         bar.hide()
 

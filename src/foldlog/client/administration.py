@@ -10,9 +10,10 @@ from foldlog.broker.catalog import Topic
 from foldlog.broker.group_messages import check_group_name
 from foldlog.client.backend import Backend
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, config_entries, described_group, not_empty
+from foldlog.client.evictions import HAS_MEMBERS
 from foldlog.client.lanes import writable_partition
 from foldlog.client.positions import Place, TopicPartition, check_one_replica, checked_partitions, resolve_place
-from foldlog.errors import IllegalGeneration, InvalidArgument, UnknownMember, brief_repr
+from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.recompression import RecompressionReport
 from foldlog.records.batch import MAX_INT64
@@ -344,7 +345,7 @@ class Administration:
         places = self._resolved(group, offsets)
         try:
             self._broker.move_offsets(group, places, evict=evict)
-        except (UnknownMember, IllegalGeneration) as error:
+        except HAS_MEMBERS as error:
             raise not_empty(group, self.describe_group(group).members) from error
 
     def _resolved(

@@ -1,8 +1,9 @@
 """A Kafka cluster as a client sees it: ours of one broker, or any other.
 
-Synchronous, without threads. To follow a read: `Cluster.fetch_range`, cluster_ranges.py, cluster_fetch.py, then
-`ClusterLinks.place` for who leads the partition. To follow a write: cluster_produce.py. Who we are is told in sasl.py.
-What else can be asked is in cluster_requests.py; how long it is asked again in cluster_patience.py.
+Synchronous; only who reads several partitions has threads look for lost leaders. To follow a read:
+`Cluster.fetch_range`, cluster_ranges.py, cluster_fetch.py, then `ClusterLinks.reach` for who leads the partition. To
+follow a write: cluster_produce.py. Who we are is told in sasl.py. What else can be asked is in cluster_requests.py; how
+long it is asked again in cluster_patience.py.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Cluster:
         `has_answered` there, they are waited for as in every other call.
 
         `properties` are Kafka client properties: security.protocol, ssl.* and sasl.*, client.id, isolation.level, the
-        timeouts and sizes of `ClusterProperties`. Others are passed over. AuthenticationFailed, at once, if a broker
-        does not let the user in.
+        timeouts and sizes of `ClusterProperties`. Others that Kafka clients have are passed over. AuthenticationFailed,
+        at once, if a broker does not let the user in.
         """
         links = ClusterLinks(parse_addresses(bootstrap), ClusterProperties.parse(properties or {}))
         try:

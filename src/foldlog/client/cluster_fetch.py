@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from foldlog.client.cluster_links import ClusterLinks, Place
 from foldlog.client.cluster_patience import Passing, check_code
-from foldlog.client.cluster_properties import Address
 from foldlog.client.cluster_requests import EARLIEST, LATEST, list_offsets
 from foldlog.client.wire_connection import FrameMemory, WireConnection
 from foldlog.errors import MalformedBytes, OffsetOutOfRange, UnknownTopic
@@ -85,7 +84,7 @@ class PartitionFetcher:
         wanted_bytes = links.properties.max_partition_fetch_bytes if max_bytes is None else max_bytes
         self._max_bytes = max(1, min(wanted_bytes, links.properties.fetch_max_bytes))
         self._memory = FrameMemory()
-        self._address: Address | None = None
+        self._place: Place | None = None  # of the leader that the connection is to
         self._connection: WireConnection | None = None
         self._asked: _Asked | None = None
 
@@ -106,7 +105,7 @@ class PartitionFetcher:
 
     def _gone_on(self, fetched: Fetched, before: int) -> Fetched:
         offset, self.offset = self.offset, fetched.next_offset
-        if offset < fetched.next_offset < before:
+        if offset < fetched.next_offset < before and self.is_connected:
             try:
                 self._ask(fetched.next_offset)
             except (OSError, Passing):
@@ -127,13 +126,23 @@ class PartitionFetcher:
         """The connection that an answer is to come on; None if nothing was asked."""
         return None if self._asked is None else self._connection
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a leader to ask, as far as is known: else it is looked for first, which may take long."""
+        return self._connection is not None and not self._connection.is_expiring
+
+    def connect(self, place: Place, connection: WireConnection) -> None:
+        """Ask this leader from now on, until it is lost. The connection is the fetcher's."""
+        self._drop()
+        self._place, self._connection = place, connection
+
     def close(self) -> None:
         """A connection on which an answer is still to come is of no use to anybody else."""
         connection, self._connection = self._connection, None
-        if connection is None or self._address is None:
+        if connection is None or self._place is None:
             return
         if self._asked is None:
-            self._links.give_back(self._address, connection)
+            self._links.give_back(self._place.address, connection)
         else:
             connection.close()
 
@@ -149,25 +158,25 @@ class PartitionFetcher:
     # --- the question ---------------------------------------------------------------------------------------------
 
     def _ask(self, offset: int) -> None:
-        place = self._links.place(self._topic, self._partition)
+        place, connection = self._reached()
         if self._topic_id is None:
             self._topic_id = place.topic.topic_id
         if place.topic.topic_id != self._topic_id:
             raise UnknownTopic(self._topic)
-        connection = self._connected(place.address)
         with self._links.blaming(place.address, connection):
             version = connection.version_of(FetchRequest, place.topic.version_limit(_BY_NAME))
             self._asked = _Asked(connection.next_id(), version, offset)
             self.asked_s = time.monotonic()
             connection.send(self._request(place, offset), version, self._asked.correlation_id)
 
-    def _connected(self, address: Address) -> WireConnection:
-        held = self._connection
-        if held is None or self._asked is not None or self._address != address or held.is_expiring:
+    def _reached(self) -> tuple[Place, WireConnection]:
+        """The leader that was asked last, as long as it answers: who else leads by now, it says itself."""
+        place, connection = self._place, self._connection
+        if self._asked is not None or place is None or connection is None or connection.is_expiring:
             self._drop()
-            held = self._connection = self._links.borrow(address)
-            self._address = address
-        return held
+            place, connection = self._links.reach(self._topic, self._partition)
+            self.connect(place, connection)
+        return place, connection
 
     def _request(self, place: Place, offset: int) -> FetchRequest:
         properties = self._links.properties
@@ -186,18 +195,18 @@ class PartitionFetcher:
         )
 
     def _drop(self) -> None:
-        connection, self._connection, self._asked = self._connection, None, None
+        connection, self._place, self._connection, self._asked = self._connection, None, None, None
         if connection is not None:
             connection.close()
 
     # --- the answer -----------------------------------------------------------------------------------------------
 
     def _answered(self, *, is_late: bool) -> Fetched:
-        asked, connection, address = self._asked, self._connection, self._address
-        if asked is None or connection is None or address is None:
+        asked, connection, place = self._asked, self._connection, self._place
+        if asked is None or connection is None or place is None:
             raise MalformedBytes("Fetch", "nothing was asked", 0)
         properties = self._links.properties
-        with self._links.blaming(address, connection):
+        with self._links.blaming(place.address, connection):
             timeout_ms = 0 if is_late else properties.request_timeout_ms + properties.fetch_max_wait_ms
             frame = connection.receive(timeout_ms / 1000, self._memory)
             if response_correlation_id(frame) != asked.correlation_id:
@@ -223,7 +232,7 @@ class PartitionFetcher:
         end = data.last_stable_offset if is_committed else data.high_watermark
         found = walk(records, expected_offset=0, gaps_below=MAX_INT64)
         if found.problem is not None:
-            what = f"record batch of {self._topic}-{self._partition} from {self._address}"
+            what = f"record batch of {self._topic}-{self._partition} from {self._leader}"
             raise MalformedBytes(what, found.problem, found.end)
         if not found.headers:
             self._make_room_for(found.needed_bytes)
@@ -238,12 +247,16 @@ class PartitionFetcher:
         pieces = tuple(records[start:stop] for start, stop in spans)
         return Fetched(pieces, next_offset, end, data.log_start_offset, throttle_ms)
 
+    @property
+    def _leader(self) -> str:
+        return "nobody" if self._place is None else str(self._place.address)
+
     def _make_room_for(self, batch_bytes: int) -> None:
         """A broker sends a batch over the limit whole, if it is the first; one that does not is asked for more."""
         if batch_bytes <= self._max_bytes:
             return
         if batch_bytes > CLUSTER_ANSWER_BYTES_MAX:
-            what = f"record batch of {self._topic}-{self._partition} from {self._address}"
+            what = f"record batch of {self._topic}-{self._partition} from {self._leader}"
             raise MalformedBytes(what, f"{batch_bytes} bytes, over {CLUSTER_ANSWER_BYTES_MAX}", 0)
         self._max_bytes = batch_bytes
 

@@ -7,6 +7,7 @@ coordinator is met by asking again, of whoever it is then, until the patience of
 from __future__ import annotations
 
 import ssl
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ class Place(NamedTuple):
 
 
 class ClusterLinks:
-    """Connections to one cluster. One thread at a time.
+    """Connections to one cluster. Any thread.
 
     A connection is lent to one user at a time and kept when it comes back in good state. In a forked child the kept
     ones are let go of: it makes its own.
@@ -85,6 +86,7 @@ class ClusterLinks:
         self._seen: set[str] = set()
         self._preferred: Address | None = None
         self._is_closed = False
+        self._describing = threading.Lock()
         watch_forks(self)
 
     def open(self, *, has_answered: bool = False) -> None:
@@ -98,7 +100,8 @@ class ClusterLinks:
         self._let_go(WireConnection.close)
 
     def forked(self) -> None:
-        """In a forked child: the connections are the parent's."""
+        """In a forked child: the connections are the parent's, and so are the threads that hold locks."""
+        self._describing = threading.Lock()
         self._let_go(WireConnection.abandon)
 
     def _let_go(self, how: Callable[[WireConnection], None]) -> None:
@@ -120,20 +123,23 @@ class ClusterLinks:
         none to be had."""
         if self._is_closed:
             raise LogClosed("the connection to the cluster is closed; open it again")
-        idle = self._idle.get(address)
-        while idle:
-            connection = idle.pop()
+        while (connection := self._kept(address)) is not None:
             if not connection.is_expiring and not connection.is_closed_there():
                 return connection
             connection.close()
         return self._connect(address)
 
+    def _kept(self, address: Address) -> WireConnection | None:
+        try:
+            return self._idle[address].pop()
+        except (KeyError, IndexError):  # another thread may be quicker
+            return None
+
     def give_back(self, address: Address, connection: WireConnection) -> None:
         """Only if nothing is under way on it."""
-        if self._is_closed:
-            connection.close()
-        else:
-            self._idle.setdefault(address, []).append(connection)
+        self._idle.setdefault(address, []).append(connection)
+        if self._is_closed:  # looked at last: whoever closes meanwhile has not seen it
+            self._let_go(WireConnection.close)
 
     def _connect(self, address: Address) -> WireConnection:
         properties = self.properties
@@ -247,13 +253,13 @@ class ClusterLinks:
                 self._seen.discard(name)
                 raise UnknownTopic(name, [one.name for one in self.all_topics() if not one.is_internal])
             check_code(described.error_code, topic=name)
-            return self._topics[name]
+            return _topic_of(described)
 
         return self.retried(attempt)
 
     def place(self, topic: str, partition: int) -> Place:
         """Who leads a partition, as far as is known. Passing if nobody does at the moment."""
-        known = self._topics.get(topic) or self.topic(topic)
+        known = self._topics.get(topic) or self._described(topic)
         leader = known.leaders.get(partition)
         if leader is None:
             raise UnknownPartition(topic, partition, known.partition_count)
@@ -262,6 +268,16 @@ class ClusterLinks:
             code = leader.error or ErrorCode.LEADER_NOT_AVAILABLE
             raise Passing(exception_of(code, "it has no leader now", topic=topic, partition=partition))
         return Place(address, known, leader.epoch)
+
+    def _described(self, topic: str) -> ClusterTopic:
+        """One asks, where several threads want to know."""
+        with self._describing:
+            return self._topics.get(topic) or self.topic(topic)
+
+    def reach(self, topic: str, partition: int) -> tuple[Place, WireConnection]:
+        """Who leads a partition, and a connection there: see `place` and `borrow`."""
+        place = self.place(topic, partition)
+        return place, self.borrow(place.address)
 
     def places(self, topic: str, partitions: Iterable[int]) -> dict[Address, dict[int, Place]]:
         """The same for several, by broker."""

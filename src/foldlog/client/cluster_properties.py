@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from foldlog.client import sasl
+from foldlog.client.property_names import refuse_unknown
 from foldlog.client.sasl import Credentials
 from foldlog.client.wire_connection import CLIENT_ID
 from foldlog.errors import InvalidArgument, InvalidConfig, brief_repr
@@ -45,11 +46,6 @@ _WORDS: Final = frozenset({
     "ssl.truststore.location", "ssl.truststore.type", "ssl.keystore.location", "ssl.keystore.type",
     "ssl.truststore.certificates", "ssl.endpoint.identification.algorithm",
 }) | sasl.PROPERTIES  # fmt: skip
-
-_NEAR_OURS: Final = frozenset({"fetch.min.bytes", "ssl.crl.location"})
-"""Properties of Java's clients and of librdkafka that mean nothing here, and look like one of ours misspelled."""
-
-_TYPOS_MAX: Final = 2
 
 
 class Address(NamedTuple):
@@ -111,14 +107,13 @@ class ClusterProperties:
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> ClusterProperties:
-        """InvalidConfig for a value that cannot be, and for a name of ours that is misspelled. Names that mean nothing
-        here are passed over, as Java's clients do: the properties of a notebook that reads another way work unchanged.
+        """InvalidConfig for a value that cannot be, and for a name that no Kafka client knows. Names that mean nothing
+        here are passed over: the properties of a notebook that reads another way work unchanged.
         """
-        unknown = sorted(name for name in properties if name not in _NUMBERS and name not in _WORDS)
-        for name in unknown:
-            _refuse_misspelling(name)
-        if unknown:
-            _log.debug("these Kafka client properties mean nothing here: %s", ", ".join(unknown))
+        refuse_unknown(properties)
+        unused = sorted(name for name in properties if name not in _NUMBERS and name not in _WORDS)
+        if unused:
+            _log.debug("these Kafka client properties mean nothing here: %s", ", ".join(unused))
         protocol = str(properties.get("security.protocol", "PLAINTEXT")).upper()
         if protocol not in _PROTOCOLS:
             raise InvalidConfig(
@@ -139,32 +134,6 @@ class ClusterProperties:
             isolation_level=_ISOLATION_LEVELS[isolation],
             **{name.replace(".", "_"): _number(properties, name) for name in _NUMBERS},
         )
-
-
-def _refuse_misspelling(name: str) -> None:
-    """Passed over, it would connect without TLS whoever mistyped security.protocol."""
-    if name in _NEAR_OURS:
-        return
-    meant = min(sorted({*_NUMBERS, *_WORDS}), key=lambda known: _typos(name.lower(), known))
-    if _typos(name.lower(), meant) <= _TYPOS_MAX:
-        raise InvalidConfig(f"{brief_repr(name)} is not a property; did you mean {meant}")
-
-
-def _typos(text: str, meant: str) -> int:
-    """How many characters are missing, too many or others; about, if it is more than a few.
-
-    >>> _typos("security.protocl", "security.protocol"), _typos("acks", "client.id")
-    (1, 5)
-    """
-    if abs(len(text) - len(meant)) > _TYPOS_MAX:
-        return abs(len(text) - len(meant))
-    above = list(range(len(meant) + 1))
-    for row, mine in enumerate(text, 1):
-        line = [row]
-        for column, theirs in enumerate(meant, 1):
-            line.append(min(above[column] + 1, line[-1] + 1, above[column - 1] + (mine != theirs)))
-        above = line
-    return above[-1]
 
 
 def _number(properties: Mapping[str, str], name: str) -> int:

@@ -1,8 +1,8 @@
 """Ranges of offsets from a cluster: one, or several at the same time, each from the leader of its partition.
 
 One thread reads them all. Every partition has a connection on which a fetch is always under way, so that all leaders
-work at once, and whoever has answered is taken next. Where one leader is lost, it is looked for in between, and the
-others go on. Only to find a leader, to connect and to log in take turns: who is slow in that holds up all.
+work at once, and whoever has answered is taken next. Where there are several partitions, to find a leader, to connect
+and to log in are left to other threads (cluster_search.py): whoever is slow in that holds up nobody else.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from foldlog.client.cluster_fetch import Fetched, PartitionFetcher
 from foldlog.client.cluster_links import ClusterLinks
 from foldlog.client.cluster_patience import Passing, Patience
 from foldlog.client.cluster_requests import EARLIEST, LATEST, list_offsets, topic_config
+from foldlog.client.cluster_search import Bell, LeaderSearch
 from foldlog.client.wire_connection import WireConnection
 from foldlog.errors import BrokerUnreachable, MalformedBytes, OffsetOutOfRange
 from foldlog.limits import CLUSTER_EMPTY_ANSWERS_MAX, CLUSTER_RANGES_MAX
@@ -59,44 +60,53 @@ def fetch_ranges(
     waiting = deque(wanted)
     readers: list[RangeReader] = []
     limit_s = (links.properties.request_timeout_ms + links.properties.fetch_max_wait_ms) / 1000
-    try:
-        while waiting or readers:
-            while waiting and len(readers) < CLUSTER_RANGES_MAX:
-                readers.append(RangeReader(links, waiting.popleft()))
-                readers[-1].ask()
-            for reader, is_late in _turns(readers, limit_s):
-                fetched = reader.step(is_late=is_late)
-                if fetched is not None:
-                    yield reader.wanted, fetched
-                if reader.is_done:
-                    reader.close()
-                    readers.remove(reader)
-    finally:
-        for reader in readers:
-            reader.close()
+    with Bell() as bell:
+        try:
+            while waiting or readers:
+                while waiting and len(readers) < CLUSTER_RANGES_MAX:
+                    is_alone = not readers and len(waiting) == 1
+                    readers.append(RangeReader(links, waiting.popleft()))
+                    readers[-1].ask(None if is_alone else bell)
+                for reader, is_late in _turns(readers, limit_s, bell):
+                    fetched = reader.step(is_late=is_late)
+                    if fetched is not None:
+                        yield reader.wanted, fetched
+                    if reader.is_done:
+                        reader.close()
+                        readers.remove(reader)
+        finally:
+            for reader in readers:
+                reader.close()
 
 
-def _turns(readers: list[RangeReader], limit_s: float) -> list[tuple[RangeReader, bool]]:
+def _turns(readers: list[RangeReader], limit_s: float, bell: Bell) -> list[tuple[RangeReader, bool]]:
     """Waits until some can go on, or have asked; those that can, each with whether it is because its leader has not
     answered in time."""
-    if len(readers) == 1:
+    searching = {reader for reader in readers if reader.is_searching}
+    if len(readers) == 1 and not searching:
         (only,) = readers
         if only.awaited is None:
             time.sleep(max(0.0, only.due_s - time.monotonic()))
-        return [(only, False)]  # it can wait for its answer itself
+            only.ask()
+        return [(only, False)] if only.is_done or only.awaited is not None else []  # it waits for its answer itself
     awaited = {reader: connection for reader in readers if (connection := reader.awaited) is not None}
-    idle = [reader for reader in readers if reader not in awaited]
-    now_s = time.monotonic()
-    until_s = min([reader.due_s for reader in idle] + [reader.asked_s + limit_s for reader in awaited])
+    idle = [reader for reader in readers if reader not in awaited and reader not in searching]
     answered = {reader for reader, connection in awaited.items() if connection.has_received}
+    until_s = min([reader.due_s for reader in idle] + [reader.asked_s + limit_s for reader in awaited], default=None)
+    if answered:
+        wait_s: float | None = 0.0
+    else:
+        wait_s = None if until_s is None else max(0.0, until_s - time.monotonic())
     with selectors.DefaultSelector() as selector:
+        selector.register(bell, selectors.EVENT_READ)
         for reader, connection in awaited.items():
             selector.register(connection, selectors.EVENT_READ, reader)
-        answered.update(key.data for key, _ in selector.select(0 if answered else max(0.0, until_s - now_s)))
+        answered.update(key.data for key, _ in selector.select(wait_s) if key.data is not None)
+    bell.quieten()
     now_s = time.monotonic()
     for reader in idle:
         if reader.due_s <= now_s:
-            reader.ask()  # a step would wait for the answer, and the others with it
+            reader.ask(bell)  # a step would wait for the answer, and the others with it
     done = [reader for reader in idle if reader.is_done]
     late = [reader for reader in awaited if reader not in answered and reader.asked_s + limit_s <= now_s]
     return [*((reader, False) for reader in (*done, *answered)), *((reader, True) for reader in late)]
@@ -112,17 +122,33 @@ class RangeReader:
         self.due_s = 0.0
         self._links = links
         self._fetcher = PartitionFetcher(links, wanted.topic, wanted.partition, wanted.start, topic_id=wanted.topic_id)
+        self._search: LeaderSearch | None = None
         self._patience: Patience | None = None
         self._drought: _Drought | None = None
         self._is_end_checked = False
 
-    def ask(self) -> None:
-        """Put the next question on its way; where that cannot be now, it is due later. Raises as `step` does."""
-        if not self.is_done:
-            try:
-                self._fetcher.ask()
-            except (Passing, OSError, MalformedBytes) as error:
-                self._put_off(error)
+    def ask(self, bell: Bell | None = None) -> None:
+        """Put the next question on its way; where that cannot be now, it is due later. Raises as `step` does.
+
+        With a bell, who has no leader has one looked for by another thread, and is to ask again when it rings.
+        """
+        if self.is_done:
+            return
+        try:
+            if self._search is not None:
+                search, self._search = self._search, None
+                self._fetcher.connect(*search.result())
+            elif bell is not None and not self._fetcher.is_connected:
+                self._search = LeaderSearch(self._links, self.wanted.topic, self.wanted.partition, bell)
+                return
+            self._fetcher.ask()
+        except (Passing, OSError, MalformedBytes) as error:
+            self._put_off(error)
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether its leader is being looked for. Once that is over, it is to ask again."""
+        return self._search is not None and not self._search.is_over
 
     @property
     def awaited(self) -> WireConnection | None:
@@ -169,6 +195,8 @@ class RangeReader:
         self._links.forget_leaders()
 
     def close(self) -> None:
+        if self._search is not None:
+            self._search.abandon()
         self._fetcher.close()
 
 

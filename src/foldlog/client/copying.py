@@ -1,7 +1,7 @@
 """Copies of topics, from one log into another: a directory, a broker, a cluster, in any direction.
 
 To follow one: `Copying.plan`, then `prepare` (the topics), then `copy_all` (copying_growths.py), which is `copy` for
-each partition (copying_directory.py, copying_cluster.py), then `check` (copying_check.py), and `move_groups`.
+each partition (copying_directory.py, copying_cluster.py), then `check_all` (copying_check.py), and `move_groups`.
 
 Kept: records, their order in each partition, keys, values, headers, times and tombstones; partitions; the settings that
 the target knows; offsets in a directory, and at a broker where the source has neither lost nor compacted anything. Not
@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -26,7 +25,7 @@ from foldlog.client.copying_growths import joined, stages_of
 from foldlog.client.copying_offsets import OffsetMap
 from foldlog.client.copying_sides import ClusterSide, DirectorySide, open_cluster, open_side
 from foldlog.client.copying_targets import Copied, OnProgress, Resume, Route, Span, Target, nothing_yet
-from foldlog.client.copying_together import copy_together
+from foldlog.client.copying_together import check_together, copy_together
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict, CorruptLog, FoldlogError, InvalidArgument, TopicExists, UnknownTopic
@@ -258,8 +257,7 @@ class Copying:
     def _copied(self, spans: Sequence[Span], on_progress: OnProgress) -> dict[Route, Copied]:
         is_over_network = isinstance(self.source, ClusterSide) or isinstance(self.target, ClusterTarget)
         if len(spans) > 1 and is_over_network:
-            sides = partial(_open_sides, self._source_log, self._target_log)
-            return copy_together(sides, spans, on_progress, self.passing_damage)
+            return copy_together(self._more_sides, spans, on_progress, self.passing_damage)
         done: dict[Route, Copied] = {}
         for span in spans:
             with self.passing_damage(str(span.route)):
@@ -271,9 +269,19 @@ class Copying:
         """The rest of one partition; acknowledged on return."""
         return self.target.copy(self.source, plan.span, plan.resume, on_progress)
 
-    def check(self, route: Route, copied: Copied, on_progress: OnProgress) -> Verdict:
-        """Read both sides again, and compare them."""
-        return compare(self.source, self.target.side, route, copied, on_progress)
+    def check_all(self, copies: Mapping[Route, Copied], on_progress: OnProgress) -> dict[Route, Verdict]:
+        """Read both sides of all that `copy_all` gave again, several partitions at a time, and compare them."""
+        if len(copies) > 1:
+            return check_together(self._more_sides, copies, on_progress, self.passing_damage)
+        verdicts: dict[Route, Verdict] = {}
+        for route, copied in copies.items():
+            with self.passing_damage(str(route)):
+                verdicts[route] = compare(self.source, self.target.side, route, copied, on_progress)
+        return verdicts
+
+    def _more_sides(self) -> tuple[Side, Target]:
+        """For a thread of its own; it closes them."""
+        return _open_sides(self._source_log, self._target_log)
 
     def move_groups(self, maps: Mapping[Route, OffsetMap]) -> list[GroupMove]:
         """Have the groups go on in the copy where they stand in the source."""

@@ -24,6 +24,7 @@ from foldlog.broker.topic_names import check_user_topic_name
 from foldlog.client import remote_requests as requests
 from foldlog.client.arrivals import AnyPartition
 from foldlog.client.backend import GroupMemberships
+from foldlog.client.evictions import commit_evicting
 from foldlog.client.forks import watch_forks
 from foldlog.client.remote_calls import Calls
 from foldlog.client.remote_membership import RemoteMemberships
@@ -32,11 +33,10 @@ from foldlog.client.remote_produce import ProduceLink
 from foldlog.client.remote_requests import Question
 from foldlog.client.remote_search import WriterSearch
 from foldlog.clock import Clock
-from foldlog.errors import IllegalGeneration, LogClosed, ReadOnly, StorageError, UnknownMember, WrongProcess
+from foldlog.errors import LogClosed, ReadOnly, StorageError, WrongProcess
 from foldlog.files.base import Files
 from foldlog.files.holder import WriterInfo
 from foldlog.files.posix import PosixFiles
-from foldlog.limits import EVICTION_TRIES_MAX
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.follower import PartitionReader
 from foldlog.log.recompression import RecompressionReport
@@ -229,16 +229,10 @@ class RemoteBroker:
     def move_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata], *, evict: bool = False
     ) -> None:
-        """Over the network these are two questions: a member that was quicker than the second is sent away again."""
-        for tries in range(EVICTION_TRIES_MAX + 1):
-            try:
-                self.commit_offsets(group, offsets)
-            except (UnknownMember, IllegalGeneration):
-                if not evict or tries == EVICTION_TRIES_MAX:
-                    raise
-                self._evict_members(group)
-            else:
-                return
+        if evict:
+            commit_evicting(lambda: self.commit_offsets(group, offsets), lambda: self._evict_members(group))
+        else:
+            self.commit_offsets(group, offsets)
 
     def _evict_members(self, group: str) -> None:
         members = self.describe_group(group).members

@@ -96,9 +96,11 @@ class Durability:
         while self._turns.take(next_offset, self._acknowledged_offset):
             try:
                 with self.lock:
-                    self._core.refuse_if_closed()
-                    self.refuse_if_poisoned()
-                    self.sync_tail()
+                    # The lock may have been a lent thread's, and that sync all that was needed.
+                    if self._acknowledged_offset() < next_offset:
+                        self._core.refuse_if_closed()
+                        self.refuse_if_poisoned()
+                        self.sync_tail()
             finally:
                 self._turns.pass_on(self._acknowledged_offset())
             self._tell()

@@ -18,6 +18,7 @@ from file_view import FileView
 from foldlog.errors import FoldError
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.feed import Feed, State
+from foldlog.testing import KafkaBroker
 from folds_model import SCHEMA, fill, mirror_of, payment
 
 
@@ -248,6 +249,25 @@ def test_a_recreated_topic_is_an_error_that_names_the_way_out(
         fl.rebuild(fold, directory, spark=spark)
     fl.rebuild(fold, directory, spark=spark, accept_loss=True)
     assert set(view.rows()) == {"b"}
+
+
+def test_another_broker_with_topics_of_the_same_names_is_not_gone_on_with(view: FileView, spark: SparkSession) -> None:
+    """It has more records, and partitions that reach beyond the bookmark: only whose they are tells them apart."""
+    fold = mirror_into(view)
+    with KafkaBroker.launch() as first, KafkaBroker.launch() as second:
+        for broker, count in ((first, 4), (second, 40)):
+            broker.log.create_topic("payments", partitions=2)
+            fill(broker.log, "payments", [(f"{broker.port}.{n}", payment(amount_paise=n)) for n in range(count)])
+        fl.run([fold], f"kafka://{first}", once=True, spark=spark)
+        with pytest.raises(
+            FoldError, match=r"this is another log, or the topic was deleted.*foldlog copy --folds FILE"
+        ):
+            fl.run([fold], f"kafka://{second}", once=True, spark=spark)
+        assert set(view.rows()) == {f"{first.port}.{n}" for n in range(4)}
+        assert second.log.committed(fold.group) == {}
+        fill(first.log, "payments", [("later", payment())])
+        fl.run([fold], f"kafka://{first}", once=True, spark=spark)
+        assert set(view.rows()) == {"later", *(f"{first.port}.{n}" for n in range(4))}
 
 
 def test_what_retention_took_is_an_error_or_a_counted_skip(

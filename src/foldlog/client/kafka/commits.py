@@ -12,10 +12,10 @@ from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.client.assignments import not_assigned
 from foldlog.client.assignors import RANGE, ROUND_ROBIN, STICKY
 from foldlog.client.consumer_settings import ConsumerSettings
+from foldlog.client.evictions import HAS_MEMBERS
 from foldlog.client.kafka.cursors import KafkaCursor
 from foldlog.client.kafka.faults import Where
 from foldlog.client.kafka.groups import KafkaGroups
-from foldlog.client.kafka.groups_by_wire import HAS_MEMBERS
 from foldlog.client.kafka.handles import Handles, Trouble
 from foldlog.client.kafka.records import committed_in, place_of
 from foldlog.client.positions import TopicPartition

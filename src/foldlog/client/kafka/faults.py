@@ -6,6 +6,9 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.group_errors import GroupErrorCode
+from foldlog.client import jaas
+from foldlog.client.kafka.url import CALL_PROPERTY
+from foldlog.client.property_names import unknown_to_librdkafka
 from foldlog.client.remote_calls import group_error, topic_error
 from foldlog.client.sasl import CHECK
 from foldlog.errors import (
@@ -106,9 +109,7 @@ def config_fault(error: KafkaError) -> InvalidConfig:
     text = error.str()
     unknown = _NO_PROPERTY.search(text)
     if unknown is not None:
-        return InvalidConfig(
-            f"there is no Kafka client property {unknown['name']!r}; names are librdkafka's, as in its CONFIGURATION.md"
-        )
+        return unknown_to_librdkafka(unknown["name"], [CALL_PROPERTY, jaas.PROPERTY])
     return InvalidConfig(f"the Kafka client does not take its properties: {text}")
 
 

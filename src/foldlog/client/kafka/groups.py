@@ -8,8 +8,8 @@ from typing import Protocol
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.group_messages import check_group_name
 from foldlog.client.descriptions import GroupDescription, not_empty
+from foldlog.client.evictions import HAS_MEMBERS, commit_evicting
 from foldlog.client.kafka import groups_by_library, groups_by_wire
-from foldlog.client.kafka.groups_by_wire import HAS_MEMBERS
 from foldlog.client.kafka.handles import Attempt, Handles
 from foldlog.client.kafka.offsets import KafkaOffsets
 from foldlog.client.partitioners import checked_partition
@@ -81,12 +81,17 @@ class KafkaGroups(KafkaOffsets):
         places = self._resolved(group, offsets)
         if not places:
             return
-        try:
+
+        def commit() -> None:
             self._asked.commit(self._handles, group, places)
+
+        try:
+            if evict:
+                commit_evicting(commit, lambda: groups_by_wire.evict_members(self._handles, group))
+            else:
+                commit()
         except HAS_MEMBERS as error:
-            if not evict:
-                raise not_empty(group, self.describe_group(group).members) from error
-            groups_by_wire.move_evicting(self._handles, group, places)
+            raise not_empty(group, self.describe_group(group).members) from error
 
     def _resolved(
         self, group: str, offsets: Mapping[tuple[str, int], Place]

@@ -11,14 +11,9 @@ from dataclasses import replace
 
 from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.client import cluster_groups, cluster_requests
-from foldlog.client.descriptions import GroupDescription, not_empty
+from foldlog.client.descriptions import GroupDescription
 from foldlog.client.kafka.handles import Handles
 from foldlog.client.positions import TopicPartition
-from foldlog.errors import GroupNotEmpty, IllegalGeneration, RebalanceInProgress, UnknownMember
-from foldlog.limits import EVICTION_TRIES_MAX
-
-HAS_MEMBERS = (UnknownMember, IllegalGeneration, RebalanceInProgress, GroupNotEmpty)
-"""What a commit from outside is refused with while a group has members, by one broker or another."""
 
 
 def describe_group(handles: Handles, group: str) -> GroupDescription:
@@ -36,7 +31,7 @@ def committed(handles: Handles, group: str) -> dict[TopicPartition, OffsetAndMet
 
 
 def commit(handles: Handles, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-    """As nobody's member; one of HAS_MEMBERS while there are some."""
+    """As nobody's member; one of `evictions.HAS_MEMBERS` while there are some."""
     with handles.wire() as links:
         cluster_groups.commit_places(links, group, places)
 
@@ -52,18 +47,7 @@ def delete_offsets(handles: Handles, group: str, partitions: Sequence[TopicParti
         cluster_groups.delete_offsets(links, group, partitions)
 
 
-def move_evicting(handles: Handles, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-    """Make all members leave, and commit before they are back; again, if one was quicker.
-
-    They notice when they next ask the group, join it anew, and read on from what is committed here.
-    """
+def evict_members(handles: Handles, group: str) -> None:
+    """Make all members leave. InvalidConfig where only librdkafka can log in."""
     with handles.wire() as links:
-        for tries in range(1, EVICTION_TRIES_MAX + 1):
-            cluster_groups.evict_members(links, group)
-            try:
-                cluster_groups.commit_places(links, group, places)
-            except HAS_MEMBERS as error:
-                if tries == EVICTION_TRIES_MAX:
-                    raise not_empty(group, cluster_groups.describe_group(links, group).members) from error
-            else:
-                return
+        cluster_groups.evict_members(links, group)

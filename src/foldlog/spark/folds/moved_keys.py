@@ -4,14 +4,14 @@ A key's records are in the partition that its hash has among as many as there ar
 written when there were fewer partitions, so it is older than those of its key at home. Where each partition's last such
 record ends is as good as where it ended when the topic grew: once all of them are read, a key's records come in order.
 
-It takes one look at the keys of what is about to be read. After several growths, of a key that has moved more than once
-only the newest place is sure to be read last. Where partitions are chosen by another rule, no key is at home, and
-nothing is held back.
+It takes one look at the keys of what is about to be read, in all partitions at once. After several growths, of a
+key that has moved more than once only the newest place is sure to be read last. Where partitions are chosen by another
+rule, no key is at home, and nothing is held back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -40,20 +40,20 @@ def with_growths(
             OffsetRange(facts.name, number, base.offset(number) or 0, min(bound.end, stops.get(number, bound.end)))
             for number, bound in sorted(bounds.items())
         ]
-        ends = tuple(end_of_strangers(origin, one, len(bounds), facts.topic_id) for one in ranges)
+        ends = ends_of_strangers(origin, ranges, facts.topic_id)
         feed.moved_keys = base.epoch, (Growth(len(bounds), ends),) if any(ends) else ()
     return replace(facts, growths=feed.moved_keys[1])
 
 
-def end_of_strangers(origin: Origin, wanted: OffsetRange, partitions: int, topic_id: str | None = None) -> int:
-    """One past the last record of the range whose key is at home in another partition; 0 if there is none."""
-    end = 0
-    if wanted.start < wanted.stop:
-        for batch in origin.read(wanted, ["key", "offset"], topic_id=topic_id):
-            row = _last_stranger(batch.column("key"), wanted.partition, partitions)
-            if row >= 0:
-                end = batch.column("offset")[row].as_py() + 1
-    return end
+def ends_of_strangers(origin: Origin, ranges: Sequence[OffsetRange], topic_id: str | None = None) -> tuple[int, ...]:
+    """Of one range for each partition: one past its last record whose key is at home in another; 0 if there is none."""
+    ends = {one.partition: 0 for one in ranges}
+    unread = [one for one in ranges if one.start < one.stop]
+    for wanted, batch in origin.read_all(unread, ["key", "offset"], topic_id=topic_id):
+        row = _last_stranger(batch.column("key"), wanted.partition, len(ranges))
+        if row >= 0:
+            ends[wanted.partition] = batch.column("offset")[row].as_py() + 1
+    return tuple(ends.values())
 
 
 def _last_stranger(keys: pa.Array, partition: int, partitions: int) -> int:

@@ -1,9 +1,9 @@
 """What `spark.read` and `spark.readStream` are told: names, defaults and precedence are those of Spark's Kafka source.
 
 Names are case-insensitive. Two options are our own: `path`, which stands where `kafka.bootstrap.servers` would, and
-`latestPerKey`. Options that nobody knows are ignored, as Spark ignores them. `groupIdPrefix`, `kafka.group.id`,
-`fetchOffset.numRetries`, `fetchOffset.retryIntervalMs` and `kafkaConsumer.pollTimeoutMs` are accepted and have no
-effect: reading takes no consumer group, and asks again by itself.
+`latestPerKey`. Options that nobody knows are ignored, as Spark ignores them, unless they begin with `kafka.`.
+`groupIdPrefix`, `kafka.group.id`, `fetchOffset.numRetries`, `fetchOffset.retryIntervalMs` and
+`kafkaConsumer.pollTimeoutMs` are accepted and have no effect: reading takes no group, and asks again by itself.
 
 `subscribePattern` is a regular expression as Python understands it, and has to match a whole name.
 """
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
+from foldlog.client.property_names import refuse_unknown
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.spark.origins.origin import OriginSpec
 
@@ -177,7 +178,9 @@ def origin_spec(given: Mapping[str, str]) -> OriginSpec:
         raise InvalidArgument(
             f"say where the log is: path, a log's directory, or {BOOTSTRAP}, such as 'localhost:9092'"
         )
-    return OriginSpec(bootstrap=bootstrap, properties=options.kafka_properties())
+    properties = options.kafka_properties()
+    refuse_unknown(properties)
+    return OriginSpec(bootstrap=bootstrap, properties=properties)
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
