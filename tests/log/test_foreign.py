@@ -20,6 +20,7 @@ from foldlog.files.base import Entry
 from foldlog.files.memory import MemoryFile, MemoryFiles
 from foldlog.log import foreign
 from foldlog.log.foreign import ForeignPartition, ForeignState
+from foldlog.log.salvage import UNKNOWN_END, Bounds, Salvage
 from foldlog.log.transactions import Aborted, AbortedTransaction, markers_of, read_transaction_index
 from foldlog.records import batch as fmt
 from foldlog.records.loops import assign_offsets, control_batch, decode, pack, walk
@@ -304,3 +305,39 @@ def test_a_file_that_is_listed_and_cannot_be_opened_is_named(name: str) -> None:
     files.to_remove, files.keeps_name = name, True
     with pytest.raises(StorageError, match=name):
         _ = model.reader(committed_only=True).high_watermark
+
+
+def sparse_log(*base_offsets: int) -> tuple[MemoryFile, list[int]]:
+    """Batches of two records as compaction leaves them, offsets missing in between; where each begins."""
+    data, starts = bytearray(), []
+    for offset in base_offsets:
+        starts.append(len(data))
+        batch = pack([(0, b"k", b"v", ()), (0, b"k", b"v", ())])
+        assign_offsets(batch, walk(batch).headers, offset, 0)
+        data += batch
+    files = MemoryFiles()
+    files.make_directory(PATH)
+    file = files.open(f"{PATH}/{0:020d}.log", write=True, create=True)
+    file.write(0, [bytes(data)])
+    return file, starts
+
+
+@pytest.mark.parametrize(
+    ("base_offsets", "damaged", "lost"),
+    [
+        ((0, 90, 20, 30, 100), 1, (2, 20)),  # the two after it agree that it is too large
+        ((0, 90, 10, 100), 2, (92, 100)),  # the one after it leaves open who is wrong: who came later
+        ((0, 90, 1, 100), 2, (92, 100)),  # no room for the other before this one
+        ((0, 2, 0, 100), 2, (4, 100)),  # the other just follows what is before it
+    ],
+)
+def test_of_two_batches_that_contradict_each_other_the_neighbours_tell_which_is_wrong(
+    base_offsets: tuple[int, ...], damaged: int, lost: tuple[int, int]
+) -> None:
+    file, starts = sparse_log(*base_offsets)
+    bounds = Bounds(0, file.size(), 0, UNKNOWN_END, UNKNOWN_END, ())
+    found = Salvage(file, bounds, exact=False)
+    [piece] = [piece for piece in found.pieces if piece.reason]
+    assert (piece.position, piece.first_offset, piece.next_offset) == (starts[damaged], *lost)
+    assert piece.is_lost  # which of the missing offsets it had, nobody knows
+    assert found.records == 2 * (len(base_offsets) - 1)
