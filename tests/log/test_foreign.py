@@ -21,7 +21,14 @@ from foldlog.files.memory import MemoryFile, MemoryFiles
 from foldlog.log import foreign
 from foldlog.log.foreign import ForeignPartition, ForeignState
 from foldlog.log.salvage import UNKNOWN_END, Bounds, Salvage
-from foldlog.log.transactions import Aborted, AbortedTransaction, markers_of, read_transaction_index
+from foldlog.log.transactions import (
+    Aborted,
+    AbortedTransaction,
+    ToldAborted,
+    markers_of,
+    read_transaction_index,
+    spans_without,
+)
 from foldlog.records import batch as fmt
 from foldlog.records.loops import assign_offsets, control_batch, decode, pack, walk
 from records.generated import with_right_crc
@@ -196,6 +203,28 @@ def test_any_aborted_transactions_hold_what_each_of_them_holds(spans: list[tuple
     assign_offsets(batch, walk(batch).headers, offset, 0)
     truth = any(producer == 1 and first <= offset < first + length for producer, first, length in spans)
     assert aborted.holds(walk(batch).headers[0]) == truth
+
+
+@pytest.mark.parametrize(
+    "aborted",
+    [Aborted([AbortedTransaction(1, 0, 5)]), ToldAborted([(0, 1)])],
+    ids=["as an index has it", "as brokers do"],
+)
+def test_spans_of_what_was_not_aborted_are_as_few_as_can_be(aborted: Aborted | ToldAborted) -> None:
+    """Producer 1 aborts at 5, and then sends what it does not abort; producer 2 goes on all the time."""
+    log, offset, starts = bytearray(), 0, []
+    for producer in (1, 2, 2, 1, 2, None, 1):
+        if producer is None:
+            batch = control_batch(fmt.CONTROL_ABORT, 0, 1, 0, 0)
+        else:
+            numbers = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0}
+            batch = pack([(0, b"k", b"v", ())], **numbers, transactional=True)
+        starts.append(len(log))
+        offset = assign_offsets(batch, walk(batch).headers, offset, 0)
+        log += batch
+    headers = walk(log).headers
+    assert spans_without(aborted, headers) == [(starts[1], starts[3]), (starts[4], len(log))]
+    assert spans_without(Aborted(), headers) == spans_without(ToldAborted([]), headers) == [(0, len(log))]
 
 
 def test_a_control_record_without_a_type_is_an_invalid_batch() -> None:

@@ -12,7 +12,7 @@ from foldlog.files.base import Into
 from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.segment import Found, Segment
 from foldlog.log.soundness import batch_at
-from foldlog.log.transactions import Aborted
+from foldlog.log.transactions import Aborted, spans_without
 from foldlog.records.batch import LENGTH_AT
 from foldlog.records.loops import BatchHeader, check_epochs, offset_at_time, walk
 
@@ -90,7 +90,7 @@ def read_batches(view: View, offset: int, max_bytes: int, into: Into = None, now
 
 
 def _without_aborted(found: Slice, aborted: Aborted) -> Slice:
-    spans = aborted.kept_spans(walk(found.data, check_crc=False).headers)
+    spans = spans_without(aborted, walk(found.data, check_crc=False).headers)
     if spans == [(0, len(found.data))]:
         return found
     return Slice(memoryview(b"".join(found.data[start:stop] for start, stop in spans)), found.next_offset)
