@@ -314,3 +314,27 @@ def test_the_views_of_a_pipeline_go_on_in_the_copy(copy: Command, shop: Path, se
     assert "is left as it is: it reads the copy already" in out
     _, out, _ = copy(*words, "--dry-run")
     assert "would be left as it is: it reads the copy already" in out
+
+
+def test_of_an_engine_that_goes_by_offsets_a_dry_run_says_what_it_depends_on(
+    copy: Command, shop: Path, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory offsets are always kept; at a broker only the copy itself shows it."""
+    Path("folds.py").write_text(FOLDS)
+    with foldlog.open("whole") as log:
+        log.create_topic("payments", partitions=1)
+        log.append("payments", "paid")
+        topic_id = log.topic("payments").topic_id
+    fold = load_folds("folds.py")[0]
+    shape = Shape(pa.schema([("tx_id", pa.string()), ("amount_paise", pa.int64())]), "tx_id", ("tx_id",))
+    fold.view.prepare(shape, Bookmark("payments", topic_id, {0: Position(1, 0)}, {0: 0}))
+    fold.view.close()
+    monkeypatch.setattr(type(fold.view), "is_transactional", False)
+    outcomes = {}
+    for place in (served, "elsewhere"):
+        words = ("payments=by-offset", "--from", "whole", "--to", place, "--folds", "folds.py", "--dry-run")
+        outcomes[place] = {one["fold"]: one["outcome"] for one in done(copy, *words)["folds"]}["mirror"]
+    assert outcomes["elsewhere"] == "would be moved"
+    assert outcomes[served].startswith(
+        "its engine goes by offsets: it would be moved if those of the copy are the same"
+    )
