@@ -247,6 +247,16 @@ MEMBER_JOIN_WAIT_MS = 5000
 CLUSTER_SEARCH_MS = 3000
 """How long opening looks for a broker where all addresses refuse: who typed a wrong one should not wait a minute."""
 
+LISTENER_PROBE_MS = 3000
+"""How long a listener that did not answer is asked what it speaks: who speaks at all does so sooner. Who hangs is
+asked once, and no other is."""
+
+LISTENER_SILENCE_MS = 1000
+"""How long a broker that has shaken hands may take to say that it does not take our certificate."""
+
+LISTENER_PROBES_MAX = 3
+"""How many of a cluster's listeners are asked: what is wrong with one is wrong with all, mostly."""
+
 KAFKA_CONNECT_MS = 10_000
 """How long `foldlog.connect` waits for an answer where nobody refuses: a handshake over a slow line takes seconds."""
 

@@ -4,6 +4,7 @@ leaves behind; and the bookmarks of folds, which go on in the copy."""
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -281,8 +282,16 @@ def test_the_views_of_a_pipeline_go_on_in_the_copy(copy: Command, shop: Path, se
         at = {"ahead": 11, "behind": 2}.get(fold.name, 8)
         fold.view.prepare(shape, Bookmark("payments", known, {0: Position(at, 0), 1: Position(4, 0)}, {0: 0, 1: 0}))
         fold.view.close()
-    told = done(copy, "payments=folded", "--from", "data", "--to", served, "--folds", "folds.py")
+    words = ("payments=folded", "--from", "data", "--to", served, "--folds", "folds.py")
+    before = {fold.name: bookmark_of(fold.name) for fold in load_folds("folds.py")}
+    planned = {one["fold"]: one["outcome"] for one in done(copy, *words, "--dry-run")["folds"]}
+    _, out, _ = copy(*words, "--dry-run")
+    assert re.search(r"^fold mirror: .* would go on in the copy, after 12 offsets of the source$", out, re.MULTILINE)
+    assert re.search(r"^fold elsewhere: .* would be left as it is: it reads another topic", out, re.MULTILINE)
+    assert {fold.name: bookmark_of(fold.name) for fold in load_folds("folds.py")} == before
+    told = done(copy, *words)
     outcomes = {one["fold"]: one["outcome"] for one in told["folds"]}
+    assert planned == {**outcomes, "mirror": "would be moved"}
     assert outcomes == {
         "mirror": "moved",
         "elsewhere": "it reads another topic of this name",
@@ -303,3 +312,29 @@ def test_the_views_of_a_pipeline_go_on_in_the_copy(copy: Command, shop: Path, se
     assert code == 0
     assert "fold mirror: table payments in sqlite:///" in out
     assert "is left as it is: it reads the copy already" in out
+    _, out, _ = copy(*words, "--dry-run")
+    assert "would be left as it is: it reads the copy already" in out
+
+
+def test_of_an_engine_that_goes_by_offsets_a_dry_run_says_what_it_depends_on(
+    copy: Command, shop: Path, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory offsets are always kept; at a broker only the copy itself shows it."""
+    Path("folds.py").write_text(FOLDS)
+    with foldlog.open("whole") as log:
+        log.create_topic("payments", partitions=1)
+        log.append("payments", "paid")
+        topic_id = log.topic("payments").topic_id
+    fold = load_folds("folds.py")[0]
+    shape = Shape(pa.schema([("tx_id", pa.string()), ("amount_paise", pa.int64())]), "tx_id", ("tx_id",))
+    fold.view.prepare(shape, Bookmark("payments", topic_id, {0: Position(1, 0)}, {0: 0}))
+    fold.view.close()
+    monkeypatch.setattr(type(fold.view), "is_transactional", False)
+    outcomes = {}
+    for place in (served, "elsewhere"):
+        words = ("payments=by-offset", "--from", "whole", "--to", place, "--folds", "folds.py", "--dry-run")
+        outcomes[place] = {one["fold"]: one["outcome"] for one in done(copy, *words)["folds"]}["mirror"]
+    assert outcomes["elsewhere"] == "would be moved"
+    assert outcomes[served].startswith(
+        "its engine goes by offsets: it would be moved if those of the copy are the same"
+    )

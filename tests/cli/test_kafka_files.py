@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from cli.command import foldlog
+from foldlog import open as foldlog_open
 from foldlog.cli.main import main
+from foldlog.errors import CorruptLog
 from kafka_truth import STORED, TOPICS, copied_to, flip, last_segment, read_all, state_of, stored_facts
 
 DATA = STORED / "data"
@@ -63,6 +65,53 @@ def test_any_byte_that_a_crc_covers_is_missed_when_it_changes(
         assert code == 1
         assert f"{segment}: byte {begins_at}: " in out, (position, out)
         flip(segment, position)
+
+
+UPWARD_IN_THE_LAST = "the last batch of all, further up: nothing behind it tells"
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+@pytest.mark.parametrize("base_offset", [4, 16], ids=["sealed", "last"])
+def test_a_wrong_base_offset_is_the_same_damage_to_check_and_to_readers(
+    base_offset: int, batch: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not covered by the CRC: only the batches around it tell, and they tell which one it is. Its records are
+    neither called lost nor given out, by no reader and under no other offset.
+    """
+    data = copied_to(tmp_path)
+    segment = data / "orders.eu-west-0" / f"{base_offset:020d}.log"
+    whole = segment.read_bytes()
+    right, at = base_offset + 2 * batch, batch * BATCH_BYTES
+    flips = [right ^ (0xFF << bits) for bits in range(0, 64, 8)]
+    for wrong in [right - 1, right + 1, right + 2, right + 3, *flips]:
+        segment.write_bytes(whole[:at] + (wrong & (1 << 64) - 1).to_bytes(8, "big") + whole[at + 8 :])
+        code, out, _ = run(capsys, "check", segment.parent)
+        if base_offset == 16 and batch == 1 and right < wrong < 1 << 31:
+            assert code == 0, UPWARD_IN_THE_LAST
+            continue
+        [line] = [line.strip() for line in out.splitlines() if line.startswith("  ") and "note:" not in line]
+        assert (code, line.startswith(f"{segment}: byte {at}: its ")) == (1, True), (wrong, out)
+        assert f"; offsets {right} to {right + 2} (exclusive) are there, but not read until it is mended" in line
+        assert "offsets 0 to 20, 18 records, 5 segments" in out
+        found: list[int] = []
+        with foldlog_open(data, mode="r") as log, pytest.raises(CorruptLog) as told:
+            found.extend(record.offset for record in log.read("orders.eu-west", 0))
+        assert line.startswith(f"{segment}: byte {told.value.position}: {told.value.reason}; "), wrong
+        assert told.value.path == str(segment)
+
+
+def test_what_expired_is_not_counted_with_what_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log starts in the middle of a batch; markers of transactions are no records either."""
+    _, out, _ = run(capsys, "check", DATA, "--format", "json")
+    counts = {row["partition"]: row["records"] for row in json.loads(out)["partitions"]}
+    with foldlog_open(DATA, mode="r") as log:
+        truth = {
+            f"{topic}-{number}": sum(1 for _ in log.read(topic, number))
+            for topic in TOPICS
+            for number in log.offsets(topic)
+        }
+    assert {name: counts[name] for name in truth} == truth
+    assert truth["expired-0"] == 9
 
 
 def test_a_leader_epoch_that_is_wrong_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

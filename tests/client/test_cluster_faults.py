@@ -147,10 +147,18 @@ def test_a_broker_that_accepts_and_never_answers_is_given_up() -> None:
             Cluster.open(address, {**IMPATIENT, "request.timeout.ms": "30"})
 
 
+NO_BROKER = "no Kafka broker answers so"
+
+
 @pytest.mark.parametrize(
-    "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x46", b"SSH-2.0-OpenSSH_9.2\r\n"]
+    ("garbage", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", NO_BROKER),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", NO_BROKER),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "speaks TLS, and security.protocol is PLAINTEXT"),  # an alert
+    ],
 )
-def test_something_that_is_no_broker_is_told_in_a_sentence(garbage: bytes) -> None:
+def test_something_that_is_no_broker_is_told_in_a_sentence(garbage: bytes, said: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -160,7 +168,7 @@ def test_something_that_is_no_broker_is_told_in_a_sentence(garbage: bytes) -> No
                     connection.sendall(garbage)
 
         threading.Thread(target=serve, daemon=True).start()
-        with pytest.raises(BrokerUnreachable, match="no Kafka broker answers so"):
+        with pytest.raises(BrokerUnreachable, match=said):
             Cluster.open(f"127.0.0.1:{listener.getsockname()[1]}", PATIENT)
         listener.shutdown(socket.SHUT_RDWR)
 
@@ -234,7 +242,8 @@ def test_a_fetch_that_is_never_answered_is_asked_again(simulated: SimulatedClust
 def test_a_broker_that_dies_for_good_is_told_after_the_patience(
     simulated: SimulatedCluster, orders: SimulatedPartition
 ) -> None:
-    with Cluster.open(simulated.address(), {**IMPATIENT, "max.partition.fetch.bytes": "1"}) as cluster:
+    properties = {**IMPATIENT, "max.partition.fetch.bytes": "1", "request.timeout.ms": "100"}
+    with Cluster.open(simulated.address(), properties) as cluster:
         answers = cluster.fetch_range("orders", 0, 0, RECORDS)
         assert next(answers).next_offset == 1
         simulated.interfere = lambda node, request: Mishap.CUT

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from client.simulated_cluster import SimulatedCluster
 from foldlog.client.cluster import Cluster
-from foldlog.client.cluster_fetch import committed_spans
 from foldlog.errors import (
     InvalidTopicName,
     OffsetOutOfRange,
@@ -25,9 +24,9 @@ from foldlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from foldlog.records.loops import Record, control_batch, decode, pack, walk
+from foldlog.records.loops import Record, control_batch, decode, pack
 from foldlog.testing import KafkaBroker
-from foldlog.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse
+from foldlog.wire.messages.fetch import FetchRequest, FetchResponse
 from foldlog.wire.schema import Request, Response
 
 RECORDS = 60
@@ -278,18 +277,6 @@ def test_aborted_transactions_are_left_out_for_who_reads_what_is_committed() -> 
             values_of(simulated, 10, committed)
         with Cluster.open(simulated.address(), {**QUICK, **committed}) as cluster:
             assert cluster.bounds("orders")[0].end == 9
-
-
-def test_spans_of_committed_batches_are_as_few_as_can_be() -> None:
-    log = bytearray()
-    for batch in (transactional(1, b"x"), transactional(2, b"y"), transactional(2, b"z"), transactional(1, b"x")):
-        log += batch
-    headers = walk(log, check_crc=False).headers
-    for number, header in enumerate(headers):
-        header.base_offset = number
-    aborted = [AbortedTransaction(producer_id=1, first_offset=0)]
-    assert committed_spans(headers, aborted) == [(headers[1].position, headers[3].position)]
-    assert committed_spans(headers, []) == [(0, len(log))]
 
 
 # --- other brokers ----------------------------------------------------------------------------------------------------

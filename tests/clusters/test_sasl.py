@@ -314,11 +314,11 @@ def wrong_ways(kafka: ApacheKafka, known: dict[str, str]) -> dict[str, tuple[str
     tls, plain = kafka.sasl_bootstrap, kafka.bootstrap
     without_ca = {name: value for name, value in user.items() if name != "ssl.ca.location"}
     return {
-        "another authority": (tls, without_ca, r"certificate verify failed.*security\.protocol=SASL_SSL$"),
-        "TLS to a plain port": (plain, user, r"security\.protocol=SASL_SSL$"),
-        "plain to a TLS port": (tls, unencrypted, r"security\.protocol=SASL_PLAINTEXT$"),
-        "nobody to a TLS port": (tls, {}, r"security\.protocol=PLAINTEXT$"),
-        "TLS without a user": (tls, {**user, "security.protocol": "SSL"}, r"security\.protocol=SSL$"),
+        "another authority": (tls, without_ca, r"nobody vouches for here.*; set ssl\.ca\.location to "),
+        "TLS to a plain port": (plain, user, r"speaks no TLS.*; set security\.protocol=SASL_PLAINTEXT, "),
+        "plain to a TLS port": (tls, unencrypted, r"speaks TLS.*; set security\.protocol=SASL_SSL, "),
+        "nobody to a TLS port": (tls, {}, r"speaks TLS.*; set security\.protocol=SSL, or SASL_SSL"),
+        "TLS without a user": (tls, {**user, "security.protocol": "SSL"}, r"; set security\.protocol=SASL_SSL instead"),
         "a user where there are none": (plain, unencrypted, r"say security\.protocol=PLAINTEXT, or SSL$"),
     }
 

@@ -20,7 +20,15 @@ from foldlog.files.base import Entry
 from foldlog.files.memory import MemoryFile, MemoryFiles
 from foldlog.log import foreign
 from foldlog.log.foreign import ForeignPartition, ForeignState
-from foldlog.log.transactions import Aborted, AbortedTransaction, markers_of, read_transaction_index
+from foldlog.log.salvage import UNKNOWN_END, Bounds, Salvage
+from foldlog.log.transactions import (
+    Aborted,
+    AbortedTransaction,
+    ToldAborted,
+    markers_of,
+    read_transaction_index,
+    spans_without,
+)
 from foldlog.records import batch as fmt
 from foldlog.records.loops import assign_offsets, control_batch, decode, pack, walk
 from records.generated import with_right_crc
@@ -197,6 +205,28 @@ def test_any_aborted_transactions_hold_what_each_of_them_holds(spans: list[tuple
     assert aborted.holds(walk(batch).headers[0]) == truth
 
 
+@pytest.mark.parametrize(
+    "aborted",
+    [Aborted([AbortedTransaction(1, 0, 5)]), ToldAborted([(0, 1)])],
+    ids=["as an index has it", "as brokers do"],
+)
+def test_spans_of_what_was_not_aborted_are_as_few_as_can_be(aborted: Aborted | ToldAborted) -> None:
+    """Producer 1 aborts at 5, and then sends what it does not abort; producer 2 goes on all the time."""
+    log, offset, starts = bytearray(), 0, []
+    for producer in (1, 2, 2, 1, 2, None, 1):
+        if producer is None:
+            batch = control_batch(fmt.CONTROL_ABORT, 0, 1, 0, 0)
+        else:
+            numbers = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0}
+            batch = pack([(0, b"k", b"v", ())], **numbers, transactional=True)
+        starts.append(len(log))
+        offset = assign_offsets(batch, walk(batch).headers, offset, 0)
+        log += batch
+    headers = walk(log).headers
+    assert spans_without(aborted, headers) == [(starts[1], starts[3]), (starts[4], len(log))]
+    assert spans_without(Aborted(), headers) == spans_without(ToldAborted([]), headers) == [(0, len(log))]
+
+
 def test_a_control_record_without_a_type_is_an_invalid_batch() -> None:
     batch = pack([(0, b"k", b"v", ())])
     batch[fmt.ATTRIBUTES_AT + 1] |= fmt.CONTROL
@@ -304,3 +334,39 @@ def test_a_file_that_is_listed_and_cannot_be_opened_is_named(name: str) -> None:
     files.to_remove, files.keeps_name = name, True
     with pytest.raises(StorageError, match=name):
         _ = model.reader(committed_only=True).high_watermark
+
+
+def sparse_log(*base_offsets: int) -> tuple[MemoryFile, list[int]]:
+    """Batches of two records as compaction leaves them, offsets missing in between; where each begins."""
+    data, starts = bytearray(), []
+    for offset in base_offsets:
+        starts.append(len(data))
+        batch = pack([(0, b"k", b"v", ()), (0, b"k", b"v", ())])
+        assign_offsets(batch, walk(batch).headers, offset, 0)
+        data += batch
+    files = MemoryFiles()
+    files.make_directory(PATH)
+    file = files.open(f"{PATH}/{0:020d}.log", write=True, create=True)
+    file.write(0, [bytes(data)])
+    return file, starts
+
+
+@pytest.mark.parametrize(
+    ("base_offsets", "damaged", "lost"),
+    [
+        ((0, 90, 20, 30, 100), 1, (2, 20)),  # the two after it agree that it is too large
+        ((0, 90, 10, 100), 2, (92, 100)),  # the one after it leaves open who is wrong: who came later
+        ((0, 90, 1, 100), 2, (92, 100)),  # no room for the other before this one
+        ((0, 2, 0, 100), 2, (4, 100)),  # the other just follows what is before it
+    ],
+)
+def test_of_two_batches_that_contradict_each_other_the_neighbours_tell_which_is_wrong(
+    base_offsets: tuple[int, ...], damaged: int, lost: tuple[int, int]
+) -> None:
+    file, starts = sparse_log(*base_offsets)
+    bounds = Bounds(0, file.size(), 0, UNKNOWN_END, UNKNOWN_END, ())
+    found = Salvage(file, bounds, exact=False)
+    [piece] = [piece for piece in found.pieces if piece.reason]
+    assert (piece.position, piece.first_offset, piece.next_offset) == (starts[damaged], *lost)
+    assert piece.is_lost  # which of the missing offsets it had, nobody knows
+    assert found.records == 2 * (len(base_offsets) - 1)

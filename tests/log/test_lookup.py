@@ -32,6 +32,19 @@ def test_every_offset_is_found(small: SmallPartition) -> None:
     assert [first_at(small, offset) for offset in range(400)] == VALUES
 
 
+def test_a_wrong_base_offset_is_found_by_whomever_comes_across_it(small: SmallPartition) -> None:
+    """Also by a read that begins with a batch which the index names, and so knows no offset from before it."""
+    size = small.partition.size_bytes // len(VALUES)
+    small.close()
+    small.reopen()
+    named, _ = Segment(small.files, PATH, 0, len(VALUES) * size, writable=False).offset_index[0]
+    small.damage(small.names(".log")[0], (named + 2) * size + 7, 0x01)
+    for offset in range(named - 1, named + 2):
+        assert small.partition.read(offset).next_offset == named + 2
+    with pytest.raises(CorruptLog, match="its base offset is"):
+        small.partition.read(named + 2)
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_a_missing_index_is_made_again(small: SmallPartition, suffix: str) -> None:
     small.close()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from foldlog.cli.wording import counted, damage_text
 from foldlog.errors import CorruptLog
+from foldlog.log.foreign import ADVICE
 from foldlog.log.inspection import Inspection
 from foldlog.log.repair import RepairReport
 from foldlog.log.salvage import UNKNOWN_END
@@ -103,7 +104,12 @@ def _end_of(segment: SegmentScan) -> int:
 
 
 def describe(damage: Damage) -> str:
-    if damage.is_mendable:
+    if damage.is_refused:
+        loss = (
+            f"offsets {damage.first_offset} to {damage.next_offset} (exclusive) are there, but not read until it is"
+            f" mended: {ADVICE}"
+        )
+    elif damage.is_mendable:
         loss = "no record is lost by it"
     elif damage.is_loss_unknown:
         loss = "which offsets are lost is not known"
@@ -146,11 +152,13 @@ def _fields(finding: Finding) -> dict[str, object]:
 
 
 def _damage_fields(damage: Damage) -> dict[str, object]:
-    """`lost` is null where nobody knows what is."""
+    """`lost` is null where nobody knows what is; `refused` is there where something is not read that is not lost."""
     lost = [damage.first_offset, damage.next_offset] if damage.lost_offsets else []
+    refused = {"refused": [damage.first_offset, damage.next_offset]} if damage.is_refused else {}
     return {
         "path": damage.path,
         "position": damage.position,
         "reason": damage.reason,
         "lost": None if damage.is_loss_unknown else lost,
+        **refused,
     }

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -19,11 +19,13 @@ from foldlog.cli.output import remark
 from foldlog.cli.places import ISOLATION_LEVEL, SCHEME, is_kafkas, open_named
 from foldlog.cli.progress_bar import ProgressBar
 from foldlog.cli.tables import add_format_option
-from foldlog.client.copying import Copying, Pair
+from foldlog.client.copying import Copying, Pair, Plan
 from foldlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from foldlog.cli.copy_folds import FoldMove
     from foldlog.cli.places import AnyLog
+    from foldlog.spark.origins.origin import OriginSpec
 
 DESCRIPTION: Final = """\
 Copies topics between directories, brokers and Kafka clusters, in any direction, whole batches at a time. Order, keys,
@@ -93,7 +95,7 @@ def _report(arguments: argparse.Namespace) -> Report | int:
         plans = copying.plan()
         if arguments.dry_run:
             groups = {} if arguments.no_groups else copying.group_places()
-            report_plan(arguments, plans, groups, copying.undecided())
+            report_plan(arguments, plans, groups, _planned_folds(arguments, copying, plans), copying.undecided())
             if copying.damages:
                 remark(damage_text(copying.damages, would=True))
             return FAILED if copying.damages else DONE
@@ -138,11 +140,22 @@ def _move_readers(arguments: argparse.Namespace, copying: Copying, report: Repor
         report.groups = copying.move_groups(maps)
     if arguments.folds:
         from foldlog.cli.copy_folds import move_folds
-        from foldlog.spark.origins.origin import origin_spec
 
-        source = arguments.source
-        properties = _from_properties(arguments) if is_broker(source) else {}
-        report.folds = move_folds(arguments.folds, copying, maps, origin_spec(source, properties))
+        report.folds = move_folds(arguments.folds, copying, maps, _origin(arguments))
+
+
+def _planned_folds(arguments: argparse.Namespace, copying: Copying, plans: Sequence[Plan]) -> Sequence[FoldMove]:
+    if not arguments.folds or copying.damages:  # nothing is moved to a copy that would lack something
+        return ()
+    from foldlog.cli.copy_folds import plan_folds
+
+    return plan_folds(arguments.folds, copying, plans, _origin(arguments))
+
+
+def _origin(arguments: argparse.Namespace) -> OriginSpec:
+    from foldlog.spark.origins.origin import origin_spec
+
+    return origin_spec(arguments.source, _from_properties(arguments) if is_broker(arguments.source) else {})
 
 
 # --- what is copied, and where --------------------------------------------------------------------------------------

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from foldlog.client.copying_groups import translate
-from foldlog.client.copying_offsets import OffsetMap
+from foldlog.client.copying_offsets import OffsetMap, Point
 from foldlog.client.copying_targets import Route
+from foldlog.errors import UnknownTopic
 from foldlog.views.bookmark import Bookmark, Position
 
 if TYPE_CHECKING:
-    from foldlog.client.copying import Copying
+    from foldlog.cli.places import AnyLog
+    from foldlog.client.copying import Copying, Plan
     from foldlog.spark.folds.declaration import Fold
     from foldlog.spark.origins.origin import OriginSpec
 
 MOVED: Final = "moved"
+WOULD_MOVE: Final = "would be moved"
+_MAY_MOVE: Final = (
+    "its engine goes by offsets: it would be moved if those of the copy are the same, which shows when it is made, and"
+    " is to be rebuilt there if not"
+)
 
 _BELOW_ANY: Final = -2
 """-1 says that there is none, in a view that keeps its bookmark as numbers (delta_bookmark.py)."""
@@ -24,7 +31,7 @@ _BELOW_ANY: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class FoldMove:
-    """What became of one fold's bookmark: "moved", or why it was left as it is."""
+    """What became of one fold's bookmark: "moved", or why it was left as it is; before a copy "would be moved"."""
 
     fold: str
     view: str
@@ -33,11 +40,39 @@ class FoldMove:
     after: Mapping[int, int]
 
 
+Ways: TypeAlias = Mapping[int, tuple[Route, OffsetMap]]
+"""Of each partition of a fold's topic where it goes, and which offset becomes which."""
+
+
 def move_folds(file: str, copying: Copying, maps: Mapping[Route, OffsetMap], source: OriginSpec) -> list[FoldMove]:
     """Give the views of a pipeline that fold copied topics the bookmarks of the copies.
 
     A view that is not moved stays with the source, and goes on there.
     """
+    return _each_fold(file, maps, lambda fold, ways: _moved(fold, copying, ways, source))
+
+
+def plan_folds(file: str, copying: Copying, plans: Sequence[Plan], source: OriginSpec) -> list[FoldMove]:
+    """What `move_folds` would do, as far as it can be known before anything is copied. Changes nothing."""
+    keeps = copying.target.keeps_offsets
+
+    def planned(plan: Plan) -> OffsetMap:
+        first = plan.resume.points[0]
+        end = Point(plan.span.stop, first.target + plan.span.stop - first.source)
+        return OffsetMap((first, end), is_kept=keeps or first.source == first.target)
+
+    def look(fold: Fold, ways: Ways) -> FoldMove:
+        move = _begun(fold, copying, ways, source)
+        if not isinstance(move, Bookmark):
+            return move
+        is_sure = keeps or fold.view.is_transactional
+        offsets = _offsets(move)
+        return FoldMove(fold.name, fold.view.place, WOULD_MOVE if is_sure else _MAY_MOVE, offsets, offsets)
+
+    return _each_fold(file, {plan.span.route: planned(plan) for plan in plans}, look)
+
+
+def _each_fold(file: str, maps: Mapping[Route, OffsetMap], look: Callable[[Fold, Ways], FoldMove]) -> list[FoldMove]:
     from foldlog.spark.folds.declaration import load_folds
 
     moves: list[FoldMove] = []
@@ -46,34 +81,40 @@ def move_folds(file: str, copying: Copying, maps: Mapping[Route, OffsetMap], sou
         if not routes:
             continue
         try:
-            moves.append(
-                _moved(fold, copying, {number: (route, maps[route]) for number, route in routes.items()}, source)
-            )
+            moves.append(look(fold, {number: (route, maps[route]) for number, route in routes.items()}))
         finally:
             fold.view.close()
     return moves
 
 
-def _moved(fold: Fold, copying: Copying, ways: Mapping[int, tuple[Route, OffsetMap]], source: OriginSpec) -> FoldMove:
-    bookmark = fold.view.bookmark()
-    before = {} if bookmark is None else {number: at.offset for number, at in bookmark.positions.items()}
-    if bookmark is None:
-        return FoldMove(fold.name, fold.view.place, "it has not begun: it begins with the copy", before, before)
-    reason = _reason_to_stay(fold, bookmark, copying, ways) or _runner(fold, source)
-    if reason is not None:
-        return FoldMove(fold.name, fold.view.place, reason, before, before)
+def _moved(fold: Fold, copying: Copying, ways: Ways, source: OriginSpec) -> FoldMove:
+    bookmark = _begun(fold, copying, ways, source)
+    if not isinstance(bookmark, Bookmark):
+        return bookmark
     (to_topic,) = {route.to_topic for route, _ in ways.values()}
     new = translated(bookmark, to_topic, copying.target.side.log.topic(to_topic).topic_id, ways, copying)
     fold.view.move(bookmark, new)
-    after = {number: at.offset for number, at in new.positions.items()}
-    return FoldMove(fold.name, fold.view.place, MOVED, before, after)
+    return FoldMove(fold.name, fold.view.place, MOVED, _offsets(bookmark), _offsets(new))
 
 
-def _reason_to_stay(
-    fold: Fold, bookmark: Bookmark, copying: Copying, ways: Mapping[int, tuple[Route, OffsetMap]]
-) -> str | None:
+def _begun(fold: Fold, copying: Copying, ways: Ways, source: OriginSpec) -> Bookmark | FoldMove:
+    """The bookmark that can be moved; else what there is to say of the fold."""
+    bookmark = fold.view.bookmark()
+    if bookmark is None:
+        return FoldMove(fold.name, fold.view.place, "it has not begun: it begins with the copy", {}, {})
+    reason = _reason_to_stay(fold, bookmark, copying, ways) or _runner(fold, source)
+    if reason is not None:
+        return FoldMove(fold.name, fold.view.place, reason, _offsets(bookmark), _offsets(bookmark))
+    return bookmark
+
+
+def _offsets(bookmark: Bookmark) -> dict[int, int]:
+    return {number: at.offset for number, at in bookmark.positions.items()}
+
+
+def _reason_to_stay(fold: Fold, bookmark: Bookmark, copying: Copying, ways: Ways) -> str | None:
     route, _ = next(iter(ways.values()))
-    if bookmark.topic_id == copying.target.side.log.topic(route.to_topic).topic_id:
+    if bookmark.topic_id == _topic_id(copying.target.side.log, route.to_topic):
         return "it reads the copy already"
     if bookmark.topic_id != copying.source.log.topic(route.topic).topic_id:
         return "it reads another topic of this name"
@@ -86,6 +127,14 @@ def _reason_to_stay(
     if not fold.view.is_transactional and not all(offsets.is_kept for _, offsets in ways.values()):
         return "its engine goes by offsets, and those of the copy are others: rebuild it there"
     return None
+
+
+def _topic_id(log: AnyLog, topic: str) -> str | None:
+    """None where it is yet to be made."""
+    try:
+        return log.topic(topic).topic_id
+    except UnknownTopic:
+        return None
 
 
 def _runner(fold: Fold, source: OriginSpec) -> str | None:
@@ -102,7 +151,7 @@ def translated(
     bookmark: Bookmark,
     to_topic: str,
     topic_id: str,
-    ways: Mapping[int, tuple[Route, OffsetMap]],
+    ways: Ways,
     copying: Copying,
 ) -> Bookmark:
     """The same places of a view in the copy. Its epoch rises, as with everything that moves a bookmark by hand."""

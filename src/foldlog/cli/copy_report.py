@@ -127,6 +127,7 @@ def report_plan(
     arguments: argparse.Namespace,
     plans: Sequence[Plan],
     groups: Mapping[str, Mapping[Route, int]],
+    folds: Sequence[FoldMove],
     undecided: Mapping[Route, tuple[int, int]],
 ) -> None:
     """What would be done."""
@@ -151,7 +152,7 @@ def report_plan(
         for route, offset in places.items()
     ]
     if arguments.format == "json":
-        show_json({"partitions": rows, "groups": moves})
+        show_json({"partitions": rows, "groups": moves, "folds": [_fold_row(move) for move in folds]})
         return
     print_table(arguments, PLAN_COLUMNS, rows)
     new = sorted({str(row["to_topic"]) for row in rows if row["makes_topic"]})
@@ -160,6 +161,8 @@ def report_plan(
     _tell_undecided(undecided)
     if moves:
         print_table(arguments, GROUP_COLUMNS, moves)
+    for move in folds:
+        say(f"fold {move.fold}: {_planned_fold_text(move)}")
 
 
 def show_report(arguments: argparse.Namespace, report: Report) -> None:
@@ -173,10 +176,7 @@ def show_report(arguments: argparse.Namespace, report: Report) -> None:
          "target_offset": move.target_offset, "outcome": move.outcome}
         for move in report.groups
     ]  # fmt: skip
-    folds = [
-        {"fold": move.fold, "view": move.view, "outcome": move.outcome, "before": move.before, "after": move.after}
-        for move in report.folds
-    ]
+    folds = [_fold_row(move) for move in report.folds]
     if arguments.format == "json":
         topics = [
             {"topic": one.pair.topic, "to_topic": one.pair.to_topic, "is_made": one.is_made,
@@ -221,6 +221,18 @@ def _result_text(verdict: Verdict | None) -> str:
     if verdict.is_same:
         return "same"
     return f"DIFFERENT: {verdict.difference or 'other records than the source'}"
+
+
+def _fold_row(move: FoldMove) -> dict[str, object]:
+    return {"fold": move.fold, "view": move.view, "outcome": move.outcome, "before": move.before, "after": move.after}
+
+
+def _planned_fold_text(move: FoldMove) -> str:
+    if move.outcome == "would be moved":
+        return (
+            f"{move.view} would go on in the copy, after {counted(sum(move.before.values()), 'offset')} of the source"
+        )
+    return f"{move.view} would be left as it is: {move.outcome}"
 
 
 def _fold_text(move: FoldMove) -> str:

@@ -7,7 +7,6 @@ received into memory that is used again and again, and its records are looked at
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from foldlog.client.cluster_links import ClusterLinks, Place
@@ -16,12 +15,12 @@ from foldlog.client.cluster_requests import EARLIEST, LATEST, list_offsets
 from foldlog.client.wire_connection import FrameMemory, WireConnection
 from foldlog.errors import MalformedBytes, OffsetOutOfRange, UnknownTopic
 from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX
+from foldlog.log.transactions import ToldAborted, spans_without
 from foldlog.records.batch import MAX_INT64
-from foldlog.records.loops import BatchHeader, walk
+from foldlog.records.loops import walk
 from foldlog.wire.error_codes import ErrorCode, exception_of
 from foldlog.wire.frames import decode_response, response_correlation_id
 from foldlog.wire.messages.fetch import (
-    AbortedTransaction,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -241,7 +240,8 @@ class PartitionFetcher:
         if next_offset <= offset:
             raise MalformedBytes("Fetch response", f"it ends at offset {next_offset}, before {offset}", 0)
         if is_committed and data.aborted_transactions:
-            spans = committed_spans(found.headers, data.aborted_transactions)
+            told = ToldAborted((one.first_offset, one.producer_id) for one in data.aborted_transactions)
+            spans = spans_without(told, found.headers)
         else:
             spans = [(0, found.end)]
         pieces = tuple(records[start:stop] for start, stop in spans)
@@ -269,26 +269,3 @@ class PartitionFetcher:
             return Passing(exception_of(ErrorCode.OFFSET_OUT_OF_RANGE, None, topic=topic, partition=partition))
         why = "it was expired by retention, or deleted" if offset < start else "it was never written, or cut off"
         return OffsetOutOfRange(topic, partition, offset, start, end, why)
-
-
-def committed_spans(headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:
-    """Where in the buffer the batches are that are not of aborted transactions, as few spans as can be.
-
-    A transaction of a producer ends with its next control batch. The list names all that touch these batches.
-    """
-    beginning = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
-    open_producers: set[int] = set()
-    spans: list[tuple[int, int]] = []
-    for header in headers:
-        while beginning and beginning[-1].first_offset <= header.last_offset:
-            open_producers.add(beginning.pop().producer_id)
-        if header.is_control:
-            open_producers.discard(header.producer_id)
-        elif header.is_transactional and header.producer_id in open_producers:
-            continue
-        stop = header.position + header.size
-        if spans and spans[-1][1] == header.position:
-            spans[-1] = (spans[-1][0], stop)
-        else:
-            spans.append((header.position, stop))
-    return spans

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from foldlog.client.cluster_properties import Address, ClusterProperties
+from foldlog.client.listener_mistakes import addresses_in, find_mistake
 from foldlog.errors import BrokerUnreachable, FoldlogError, MalformedBytes
 from foldlog.limits import CLUSTER_ODD_ANSWERS_MAX
 from foldlog.wire.error_codes import exception_of, known_code
@@ -82,5 +83,9 @@ class Patience:
             return error.error
         if isinstance(error, FoldlogError):
             return error
-        addresses = [str(address) for address in self._addresses()]
-        return BrokerUnreachable(addresses, str(error), self._properties.security_protocol)
+        known, protocol = self._addresses(), self._properties.security_protocol
+        addresses = [str(address) for address in known]
+        mistake = find_mistake([*addresses_in(str(error)), *known], self._properties)
+        if mistake is not None:
+            return BrokerUnreachable(addresses, mistake.why, protocol, mistake.advice)
+        return BrokerUnreachable(addresses, str(error), protocol)

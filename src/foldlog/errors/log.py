@@ -386,13 +386,16 @@ class AuthenticationFailed(FoldlogError):
 
 
 class BrokerUnreachable(FoldlogError):
-    """No broker of a cluster answers, or not the one that is needed. `addresses` are those that were tried."""
+    """No broker of a cluster answers, or not the one that is needed. `addresses` are those that were tried; `advice` is
+    given where it is known what is wrong."""
 
-    def __init__(self, addresses: list[str], why: str, security_protocol: str = "PLAINTEXT") -> None:
+    def __init__(self, addresses: list[str], why: str, security_protocol: str = "PLAINTEXT", advice: str = "") -> None:
+        named = ", ".join(addresses)
         super().__init__(
-            f"no answer from the Kafka cluster at {', '.join(addresses)}: {why}; check the addresses (also those that"
-            " the brokers advertise), that the brokers run, and that their listeners speak"
-            f" security.protocol={security_protocol}"
+            f"the Kafka cluster at {named} cannot be talked to: {why}; {advice}"
+            if advice
+            else f"no answer from the Kafka cluster at {named}: {why}; check the addresses (also those that the brokers"
+            f" advertise), that the brokers run, and that their listeners speak security.protocol={security_protocol}"
         )
         self.addresses = addresses
         self.why = why

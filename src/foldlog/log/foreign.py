@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar, Final, NamedTuple
 
 from foldlog.errors import CorruptLog, InvalidBatch, StorageError
 from foldlog.files.base import Entry, Files, read_file
+from foldlog.limits import POSITION_MAX
 from foldlog.log.checkpoint import SlotState, StartReason
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import Epochs
@@ -23,9 +24,10 @@ from foldlog.log.follower import PartitionReader, Result
 from foldlog.log.layout import SWAP_SUFFIX, read_layout
 from foldlog.log.producer_state import read_snapshot
 from foldlog.log.reading import View
-from foldlog.log.salvage import UNKNOWN_END, Bounds, Salvage
+from foldlog.log.salvage import UNKNOWN_END, Bounds, Piece, Salvage
 from foldlog.log.segment import ANY_OFFSET, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_stem
-from foldlog.log.segment_scan import is_room
+from foldlog.log.segment_scan import is_room, scan_foreign
+from foldlog.log.soundness import batch_at
 from foldlog.log.transactions import (
     TRANSACTION_INDEX_SUFFIX,
     Aborted,
@@ -184,10 +186,12 @@ class ForeignState:
                 self._noted = None  # of what was cut off, too
                 hint = segment.offset_index.last()
                 if hint is not None:
-                    found = self._walked(segment, _Tail(base_offset, hint[1], base_offset + hint[0]))
+                    named = batch_at(segment.log(), hint[1], size)
+                    first = base_offset + hint[0] if named is None else named.base_offset
+                    found = self._walked(segment, _Tail(base_offset, hint[1], first))
                     tail = found if found.position > hint[1] else tail
             tail = self._walked(segment, tail)
-            if tail.position < size and (behind := self._sound_behind(segment, tail)) is not None:
+            if tail.position < size and (behind := self._behind_damage(segment, tail)) is not None:
                 tail = behind
             self._tail, self._head = tail, segment.log().read(tail.position, RECORDS_AT)
             return tail.next_offset
@@ -196,22 +200,27 @@ class ForeignState:
 
     @staticmethod
     def _walked(segment: Segment, tail: _Tail) -> _Tail:
-        for position, headers in segment.scan(tail.position, -1, ANY_OFFSET, stop_at_tear=True):
-            if headers[0].base_offset < segment.base_offset:
-                break
+        """As far as batches are sound, and their offsets ascend and belong into the segment."""
+        limit = segment.base_offset + POSITION_MAX
+        for position, headers in segment.scan(tail.position, tail.next_offset, limit, stop_at_tear=True):
             last = headers[-1]
             tail = tail._replace(position=position + last.position + last.size, next_offset=last.next_offset)
         return tail
 
-    @staticmethod
-    def _sound_behind(segment: Segment, tail: _Tail) -> _Tail | None:
-        """Behind what is no batch: the last sound one, if there is any. Then it is damage, and reading it says so."""
+    def _behind_damage(self, segment: Segment, tail: _Tail) -> _Tail | None:
+        """Behind what does not go on from there: the last batch, if there is any. Then it is damage; reads say so."""
         log = segment.log()
         if is_room(log, tail.position, segment.size):
             return None
-        bounds = Bounds(tail.position, segment.size, tail.next_offset, UNKNOWN_END, UNKNOWN_END, ())
-        sound = [piece for piece in Salvage(log, bounds, exact=False).pieces if not piece.is_lost]
-        return tail._replace(position=sound[-1].end, next_offset=sound[-1].next_offset) if sound else None
+        if batch_at(log, tail.position, segment.size) is not None:
+            # That is no write that was cut off: a base offset is wrong, perhaps of a batch before it.
+            scan = scan_foreign(self._files, self._path, segment.base_offset, segment.size, None)
+            pieces: Sequence[Piece] = scan.pieces
+        else:
+            bounds = Bounds(tail.position, segment.size, tail.next_offset, UNKNOWN_END, UNKNOWN_END, ())
+            pieces = Salvage(log, bounds, exact=False).pieces
+        found = [piece for piece in pieces if not piece.is_lost]
+        return tail._replace(position=found[-1].end, next_offset=found[-1].next_offset) if found else None
 
     # Transactions
 
@@ -287,11 +296,23 @@ class ForeignPartition(PartitionReader):
         try:
             return super()._with_view(look, offset)
         except CorruptLog as error:
+            for segment in self._segments:
+                if segment.log_path == error.path and (found := self._diagnose(segment, error.position)) is not None:
+                    raise found from error
             raise CorruptLog(error.path, error.position, error.reason, ADVICE) from error
+
+    def _diagnose(self, segment: Segment, position: int) -> CorruptLog | None:
+        """What `foldlog check` says of the place: a single batch seldom tells whether it or its neighbour is wrong."""
+        following = min(
+            (one.base_offset for one in self._segments if one.base_offset > segment.base_offset), default=None
+        )
+        scan = scan_foreign(self._files, self.path, segment.base_offset, segment.size, following)
+        damaged = [piece for piece in scan.pieces if piece.reason and piece.position <= position <= piece.end]
+        return CorruptLog(segment.log_path, damaged[-1].position, damaged[-1].reason, ADVICE) if damaged else None
 
     def _view_of(self, state: SlotState) -> View:
         # Kafka does not hold its epochs to what is in the batches, so neither do reads; `foldlog check` tells of it.
-        return View(self._segments, (), state.gaps_below, state.high_watermark, True, self._foreign.aborted)
+        return View(self._segments, (), state.gaps_below, state.high_watermark, self._foreign.aborted, self._diagnose)
 
 
 def load_epochs(files: Files, directory: str) -> Epochs:

@@ -49,7 +49,7 @@ class Inspection:
     notes: tuple[str, ...]
     epoch_starts: EpochPairs
     epochs_are_damaged: bool
-    records: int
+    records: int  # that can be read: none before the log's start, no markers of transactions
     wrong_hints: tuple[str, ...] = ()  # files that say something else than the batches they are made from
 
     @property
@@ -128,7 +128,7 @@ def inspect(
     layout = read_layout(files.entries(directory))
     state = known or state_without_checkpoint(layout)
     stretches = _stretches(layout, state, has_slot=known is not None)
-    scanner = SegmentScanner(files, directory, state.gaps_below, index_interval_bytes, each)
+    scanner = SegmentScanner(files, directory, state.gaps_below, index_interval_bytes, each, state.log_start_offset)
     starts, epochs_fault = load_epochs(files, directory)
     scanned = scanner.scan(stretches, starts)
     damaged_epochs = False
@@ -172,7 +172,7 @@ def inspect_alone(
     stretches = [Stretch(base, layout.logs.get(base), None, following, True) for base, following in pairwise(bases)]
     stretches.append(Stretch(bases[-1], layout.logs.get(bases[-1]), None, UNKNOWN_END))
     state = SlotState(log_start_offset=max(bases[0], log_start), active_base_offset=bases[-1], segment_count=len(bases))
-    scanner = SegmentScanner(files, directory, UNKNOWN_END, UNKNOWN_INTERVAL, each)
+    scanner = SegmentScanner(files, directory, UNKNOWN_END, UNKNOWN_INTERVAL, each, log_start)
     starts, epochs_fault = load_epochs(files, directory)
     scanned = scanner.scan(stretches, starts)
     notes, hints = list(scanned.notes), list(scanned.wrong_hints)
@@ -186,8 +186,8 @@ def inspect_alone(
         if layout.swaps:
             notes.append(f"{directory}: a compaction was interrupted; start Kafka on it once, which finishes it")
     return Inspection(
-        directory, state, scanned.segments, tuple(scanned.damages(directory)), tuple(notes), starts, False,
-        scanned.records, tuple(hints),
+        directory, state, scanned.segments, tuple(scanned.damages(directory, is_ours=False)), tuple(notes),
+        starts, False, scanned.records, tuple(hints),
     )  # fmt: skip
 
 

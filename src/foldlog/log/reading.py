@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from foldlog.errors import CorruptLog
 from foldlog.files.base import Into
 from foldlog.limits import READ_CHUNK_BYTES
-from foldlog.log.segment import Segment
-from foldlog.log.transactions import Aborted
+from foldlog.log.segment import Found, Segment
+from foldlog.log.soundness import batch_at
+from foldlog.log.transactions import Aborted, spans_without
+from foldlog.records.batch import LENGTH_AT
 from foldlog.records.loops import BatchHeader, check_epochs, offset_at_time, walk
 
 
@@ -42,20 +44,25 @@ class BatchPlace(NamedTuple):
     data: memoryview
 
 
+Diagnose = Callable[[Segment, int], CorruptLog | None]
+"""The damage of a segment by which the batch at a position contradicts what is around it; None if it does not."""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """A consistent list of segments, and the bounds within which they are read and verified.
 
-    `segments_end_early`: offsets may be missing at the end of a segment, as Kafka's compaction leaves it. Batches of
-    `aborted` transactions are passed over.
+    Batches of `aborted` transactions are passed over. With `diagnose` offsets may be missing anywhere, also at the end
+    of a segment, as Kafka's compaction leaves it: then a base offset that is too large is seen only by what follows it,
+    and `diagnose` says which of the batches around a position is to blame.
     """
 
     segments: tuple[Segment, ...]
     epoch_starts: Sequence[tuple[int, int]]
     gaps_below: int
     end_offset: int  # the high watermark: always the end of a batch
-    segments_end_early: bool = False
     aborted: Aborted | None = None
+    diagnose: Diagnose | None = None
 
     def segment_at(self, offset: int) -> int:
         """Index of the segment that holds `offset`."""
@@ -83,7 +90,7 @@ def read_batches(view: View, offset: int, max_bytes: int, into: Into = None, now
 
 
 def _without_aborted(found: Slice, aborted: Aborted) -> Slice:
-    spans = aborted.kept_spans(walk(found.data, check_crc=False).headers)
+    spans = spans_without(aborted, walk(found.data, check_crc=False).headers)
     if spans == [(0, len(found.data))]:
         return found
     return Slice(memoryview(b"".join(found.data[start:stop] for start, stop in spans)), found.next_offset)
@@ -105,12 +112,32 @@ def _read_all(view: View, offset: int, max_bytes: int, into: Into, nowait: bool)
                     found.position + header.position,
                     f"the batch at offset {header.base_offset} has leader epoch {header.leader_epoch}, not {epoch}",
                 )
+            if view.diagnose is not None:
+                taken = _not_to_blame(view, view.diagnose, at, found, taken)
             first, last = taken[0], taken[-1]
             return Slice(found.data[first.position : last.position + last.size], last.next_offset)
         at += 1
-        if at < len(view.segments) and not view.segments_end_early:
+        if at < len(view.segments) and view.diagnose is None:
             check_boundary(segment, found.ended_at, view.segments[at])
     return Slice(memoryview(b""), offset)
+
+
+def _not_to_blame(view: View, diagnose: Diagnose, at: int, found: Found, taken: list[BatchHeader]) -> list[BatchHeader]:
+    """Those before the one whose base offset is too large by what follows; raises the diagnosis if it is the first."""
+    segment, last = view.segments[at], taken[-1]
+    limit = view.segments[at + 1].base_offset if at + 1 < len(view.segments) else view.end_offset
+    too_far = next((header for header in taken if header.next_offset > limit), None)
+    wrong_at = found.position + (last.position + last.size if too_far is None else too_far.position)
+    if too_far is None:
+        head = segment.log().read(wrong_at, LENGTH_AT) if wrong_at < segment.size else b""
+        is_behind = int.from_bytes(head, "big", signed=True) >= last.next_offset
+        if len(head) < LENGTH_AT or is_behind or batch_at(segment.log(), wrong_at, segment.size) is None:
+            return taken  # what is no batch is found to be none, or to be half written, when it is read
+    error = diagnose(segment, wrong_at)
+    kept = [header for header in taken if error is None or found.position + header.position < error.position]
+    if error is not None and not kept:
+        raise error
+    return kept
 
 
 def batch_place(view: View, offset: int) -> BatchPlace | None:

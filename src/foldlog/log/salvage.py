@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from foldlog.errors import FoldlogError
 from foldlog.files.base import File
-from foldlog.limits import BATCH_BYTES_MAX, DECOMPRESSED_BYTES_MAX, POSITION_MAX, READ_CHUNK_BYTES
+from foldlog.limits import BATCH_BYTES_MAX, POSITION_MAX, READ_CHUNK_BYTES
+from foldlog.log.soundness import base_offset_of, batch_at, declared_end, first_unsound
 from foldlog.records import batch as fmt
-from foldlog.records.loops import BatchHeader, check_epochs, decode, validate, walk
+from foldlog.records.loops import BatchHeader, check_epochs, decode, walk
 
 UNKNOWN_END: Final = (1 << 63) - 1
 _MAGIC_BYTE: Final = bytes([fmt.MAGIC])
@@ -28,7 +28,8 @@ EpochStarts = Sequence[tuple[int, int]]
 class Piece:
     """Bytes [position, end) of a segment, which hold, or held, the offsets [first_offset, next_offset).
 
-    `reason` is empty where they are sound. `mended` is the batch put right, where that is possible.
+    `reason` is empty where they are sound. `mended` is the batch put right, where that is possible; `is_epoch_only`:
+    only its leader epoch had to be.
     """
 
     position: int
@@ -37,6 +38,7 @@ class Piece:
     next_offset: int
     reason: str = ""
     mended: bytes | None = None
+    is_epoch_only: bool = False
 
     @property
     def is_lost(self) -> bool:
@@ -76,7 +78,11 @@ class Salvage:
     `exact`: as Kafka's compaction writes them, an entry may name the last of several batches that begin there, and any
     offset of a batch.
     What cannot be told apart: a batch that somebody stored as a value, in a batch whose length is damaged, right
-    before the segment's end.
+    before the segment's end. And where offsets may be missing, a base offset that is too large, as long as the batches
+    after it begin behind it.
+
+    `records` counts those that can be read from the offset `records_from` on: no markers of transactions, and where
+    not `exact`, so that nobody mends them, none whose batch would have to be mended.
     """
 
     def __init__(
@@ -87,12 +93,15 @@ class Salvage:
         times: Mapping[int, int] | None = None,
         *,
         exact: bool = True,
+        records_from: int = 0,
     ) -> None:
         self._log = log
         self._bounds = bounds
         self._index = index or {}
         self._times = sorted((times or {}).items(), reverse=True)
         self._exact = exact
+        self._records_from = records_from
+        self._last_taken: tuple[BatchHeader, int, int] | None = None  # with its position, and the offset before it
         self._end = min(bounds.end, log.size())
         # Relative offsets fit in 31 bits, so even an unknown end is not that far away.
         self._limit = min(bounds.end_offset, bounds.first_offset + POSITION_MAX)
@@ -114,10 +123,12 @@ class Salvage:
             data = memoryview(self._log.read(position, min(wanted, self._end - position)))
             found = walk(data, expected_offset=expected, gaps_below=bounds.gaps_below, before_offset=self._limit)
             if found.headers:
-                position, expected = self._take(data, position, found.headers)
+                position, expected = self._take(data, position, expected, found.headers)
                 wanted = READ_CHUNK_BYTES
             elif not found.problem and wanted < found.needed_bytes <= self._end - position:
                 wanted = found.needed_bytes
+            elif (blamed := self._blame_last(position)) is not None:
+                position, expected = blamed
             elif expected >= self._limit:
                 self._lose(Piece(position, self._end, expected, expected, self._ends_here()))
                 position = self._end
@@ -128,7 +139,7 @@ class Salvage:
             reason = f"it ends at offset {expected}, and has to end at {bounds.end_offset}"
             self._lose(Piece(position, position, expected, bounds.end_offset, reason))
 
-    def _take(self, data: memoryview, position: int, headers: list[BatchHeader]) -> tuple[int, int]:
+    def _take(self, data: memoryview, position: int, expected: int, headers: list[BatchHeader]) -> tuple[int, int]:
         """Take sound batches up to the first that is not, and that one; where to go on, and the offset there."""
         count, fault = len(headers), None
         wrong = check_epochs(headers, self._bounds.epoch_starts)
@@ -142,10 +153,14 @@ class Salvage:
             fault = _piece_of(headers[count], position, reason)
         elif fault is None and headers[-1].next_offset > self._limit:
             count = len(headers) - 1
-            fault = _piece_of(headers[count], position, self._ends_here(), next_offset=self._limit)
-        self._note(headers[: count + (fault is not None)], position)
+            fault = self._over_the_end(headers[count], position, headers[count - 1].next_offset if count else expected)
+        self._note(headers[:count], position)
+        if fault is not None and not (fault.mended and fault.first_offset < headers[count].base_offset):
+            self._note([headers[count]], position, is_lost=fault.is_lost)
         if count:
             first, last = headers[0], headers[count - 1]
+            before = headers[count - 2].next_offset if count > 1 else expected
+            self._last_taken = (last, position + last.position, before)
             self._keep(
                 Piece(
                     position + first.position,
@@ -163,11 +178,70 @@ class Salvage:
         mended = bytearray(data[header.position : header.position + header.size])
         mended[fmt.LEADER_EPOCH_AT : fmt.MAGIC_AT] = epoch.to_bytes(4, "big", signed=True)
         reason = f"the batch at offset {header.base_offset} has leader epoch {header.leader_epoch}, not {epoch}"
-        return _piece_of(header, position, reason, mended=bytes(mended))
+        return replace(_piece_of(header, position, reason), mended=bytes(mended), is_epoch_only=True)
 
-    def _note(self, headers: Sequence[BatchHeader], position: int) -> None:
+    def _over_the_end(self, header: BatchHeader, position: int, expected: int) -> Piece:
+        """Of a batch that reaches over the end: its base offset is too large, if it would fit before what follows."""
+        start, end = position + header.position, position + header.position + header.size
+        room_ends, why = self._limit, f"the segment has to end at {self._limit}"
+        following = batch_at(self._log, end, self._end)
+        if following is not None and following.base_offset < self._limit:
+            room_ends, why = following.base_offset, f"the batch after it begins at {following.base_offset}"
+        count = header.next_offset - header.base_offset
+        if header.base_offset > expected and expected + count <= room_ends:
+            reason = f"its base offset is {header.base_offset}, and {why}"
+            return Piece(start, end, expected, room_ends, reason, self._mend(start, end, expected, room_ends))
+        return _piece_of(header, position, self._ends_here(), next_offset=self._limit)
+
+    def _blame_last(self, position: int) -> tuple[int, int] | None:
+        """Where a sound batch at `position` begins before the last one taken ends: if that one's base offset is too
+        large, put it on the list; where to go on then, and the offset there. None if the batch here is to blame.
+        """
+        if self._last_taken is None or not self._is_batch(position):
+            return None
+        last, last_at, before = self._last_taken
+        base_offset = base_offset_of(self._log.read(position, fmt.LENGTH_AT))
+        count = last.next_offset - last.base_offset
+        if last_at + last.size != position or last.base_offset == before or base_offset < before + count:
+            return None
+        # Either may be wrong. It is the last one if that just fits before this one, or if the next one says so, too.
+        if base_offset != before + count and not self._is_next_below(position, last.next_offset):
+            return None
+        self._unkeep(last, last_at)
+        mended = self._mend(last_at, position, before, base_offset)
+        reason = f"its base offset is {last.base_offset}, and the batch after it begins at {base_offset}"
+        self._lose(Piece(last_at, position, before, base_offset, reason, mended))
+        self._last_taken = None
+        return position, base_offset
+
+    def _is_next_below(self, position: int, offset: int) -> bool:
+        """Whether behind the batch at `position` there is another, which begins before `offset`."""
+        behind = declared_end(self._log, position)
+        if behind is None or not self._is_batch(behind):
+            return False
+        return base_offset_of(self._log.read(behind, fmt.LENGTH_AT)) < offset
+
+    def _unkeep(self, header: BatchHeader, position: int) -> None:
+        """The last batch taken, from the last piece and from what is counted."""
+        piece = self.pieces.pop()
+        if piece.position < position:
+            before = 0 if self._last_taken is None else self._last_taken[2]
+            self.pieces.append(Piece(piece.position, position, piece.first_offset, before))
+        self.records -= self._readable_records(header, position - header.position)
+        self.epoch_runs[-1].batches -= 1
+
+    def _readable_records(self, header: BatchHeader, position: int) -> int:
+        """How many of a batch are at or behind the offset from which on they are counted."""
+        if header.is_control or header.next_offset <= self._records_from:
+            return 0
+        if header.base_offset >= self._records_from:
+            return header.record_count
+        data = self._log.read(position + header.position, header.size)
+        return len(decode(data, "", 0, start_offset=self._records_from)[0])
+
+    def _note(self, headers: Sequence[BatchHeader], position: int, *, is_lost: bool = False) -> None:
         for header in headers:
-            self.records += header.record_count
+            self.records += 0 if is_lost else self._readable_records(header, position)
             if not self.epoch_runs or self.epoch_runs[-1].epoch != header.leader_epoch:
                 self.epoch_runs.append(EpochRun(header.leader_epoch, header.base_offset, 0))
             self.epoch_runs[-1].batches += 1
@@ -199,8 +273,8 @@ class Salvage:
         return f"it has to end at offset {self._limit}, and bytes follow"
 
     def _why_stopped(self, data: memoryview) -> str:
-        if len(data) >= fmt.RECORDS_AT and _base_offset(data) >= self._limit:
-            return f"its base offset is {_base_offset(data)}, and the segment has to end at {self._limit}"
+        if len(data) >= fmt.RECORDS_AT and base_offset_of(data) >= self._limit:
+            return f"its base offset is {base_offset_of(data)}, and the segment has to end at {self._limit}"
         return "the batch is cut off"
 
     # Over damage
@@ -209,11 +283,24 @@ class Salvage:
         """Put the damaged stretch on the list; where sound batches go on, and the offset there."""
         end, next_offset = self._resync(position, expected)
         if end == self._end and self._bounds.end_offset == UNKNOWN_END:
+            if not self._exact and (whole := self._whole_at_end(position, expected, reason)) is not None:
+                self._lose(whole)
+                return whole.end, whole.next_offset
             self._lose(Piece(position, end, expected, expected, reason))
             return end, expected
         mended = self._mend(position, end, expected, next_offset)
         self._lose(Piece(position, end, expected, next_offset, reason, mended))
         return end, next_offset
+
+    def _whole_at_end(self, position: int, expected: int, reason: str) -> Piece | None:
+        """A batch at the end which is whole but for its base offset: no write that was cut off leaves such a one."""
+        end = declared_end(self._log, position)
+        if end is None or end > self._end:
+            return None
+        head = self._log.read(position, fmt.RECORDS_AT)
+        last_delta = int.from_bytes(head[fmt.LAST_OFFSET_DELTA_AT : fmt.LAST_OFFSET_DELTA_AT + 4], "big", signed=True)
+        mended = self._mend(position, end, expected, expected + last_delta + 1) if last_delta >= 0 else None
+        return None if mended is None else Piece(position, end, expected, expected + last_delta + 1, reason, mended)
 
     def _mend(self, position: int, end: int, expected: int, next_offset: int) -> bytes | None:
         """The damaged stretch as the one batch that fits exactly here, if its CRC says that it is one."""
@@ -232,12 +319,12 @@ class Salvage:
             return None
         if first_unsound(memoryview(mended), found.headers) is not None:
             return None
-        self._note(found.headers, position)
+        self._note(found.headers, position, is_lost=not self._exact)
         return bytes(mended)
 
     def _resync(self, position: int, expected: int) -> tuple[int, int]:
         """Position and offset of the next batch that is surely one of this log; the end of both if there is none."""
-        declared = self._declared_end(position)
+        declared = declared_end(self._log, position)
         at = position + 1
         while True:
             candidate = self._next_candidate(at, expected)
@@ -249,14 +336,6 @@ class Salvage:
                 return at, base_offset
             at = max(stopped_at, at + 1)
 
-    def _declared_end(self, position: int) -> int | None:
-        """Where the batch at `position` ends by its own account."""
-        head = self._log.read(position, fmt.RECORDS_AT)
-        if len(head) < fmt.RECORDS_AT or head[fmt.MAGIC_AT] != fmt.MAGIC:
-            return None
-        size = fmt.LENGTH_PREFIX_BYTES + int.from_bytes(head[fmt.LENGTH_AT : fmt.LEADER_EPOCH_AT], "big", signed=True)
-        return position + size if fmt.RECORDS_AT <= size <= BATCH_BYTES_MAX else None
-
     def _next_candidate(self, at: int, expected: int) -> tuple[int, int] | None:
         """The first position from `at` on with a whole batch whose CRC matches and whose offsets may stand here."""
         end = self._end
@@ -265,7 +344,7 @@ class Salvage:
             found = window.find(_MAGIC_BYTE, fmt.MAGIC_AT)
             while 0 <= found < READ_CHUNK_BYTES + fmt.MAGIC_AT:
                 start = found - fmt.MAGIC_AT
-                base_offset = _base_offset(memoryview(window)[start : start + fmt.LENGTH_AT])
+                base_offset = base_offset_of(window[start : start + fmt.LENGTH_AT])
                 if expected <= base_offset < self._limit and self._is_batch(at + start):
                     return at + start, base_offset
                 found = window.find(_MAGIC_BYTE, found + 1)
@@ -273,11 +352,8 @@ class Salvage:
         return None
 
     def _is_batch(self, position: int) -> bool:
-        ends_at = self._declared_end(position)
-        if ends_at is None or ends_at > self._end:
-            return False
-        headers = walk(self._log.read(position, ends_at - position)).headers
-        return len(headers) == 1 and headers[0].next_offset <= self._limit
+        header = batch_at(self._log, position, self._end)
+        return header is not None and header.next_offset <= self._limit
 
     def _follow(self, position: int) -> tuple[int, bool]:
         """Follow batches from `position`: where they first stop, and whether they are surely this log's own.
@@ -299,11 +375,11 @@ class Salvage:
                 wanted = found.needed_bytes
             else:
                 stopped_at = position if stopped_at < 0 else stopped_at
-                ends_at = self._declared_end(position)
+                ends_at = declared_end(self._log, position)
                 if ends_at is None or jumped:
                     return stopped_at, False
                 if ends_at >= end:
-                    return stopped_at, _base_offset(memoryview(data)) == expected
+                    return stopped_at, base_offset_of(data) == expected
                 position, expected, jumped = ends_at, -1, True
         return (stopped_at if stopped_at >= 0 else end), True
 
@@ -320,49 +396,7 @@ def epoch_at(starts: EpochStarts, offset: int) -> int:
     return starts[at - 1][0] if at else 0
 
 
-def first_unsound(data: memoryview, headers: Sequence[BatchHeader]) -> tuple[int, str] | None:
-    """The first of these batches whose records are not what its header says: its number, and the reason."""
-    if not headers:
-        return None
-    first, last = headers[0], headers[-1]
-    try:
-        validate(
-            data[first.position : last.position + last.size],
-            max_batch_bytes=BATCH_BYTES_MAX,
-            decompressed_limit=DECOMPRESSED_BYTES_MAX,
-        )
-    except FoldlogError:
-        # Compacted and control batches are not as a producer sends them: look at each for what it is.
-        for number, header in enumerate(headers):
-            reason = _fault_of(data[header.position : header.position + header.size], header)
-            if reason:
-                return number, reason
-    return None
-
-
-def _fault_of(data: memoryview, header: BatchHeader) -> str:
-    """What is wrong with the records of a batch, wherever they come from; empty if nothing is."""
-    if header.record_count == 0:
-        return "" if header.size == fmt.RECORDS_AT else fmt.FAULT_LEFT_OVER
-    if header.is_control:
-        return ""
-    try:
-        records, _ = decode(data, "", 0)
-    except FoldlogError as error:
-        return getattr(error, "reason", str(error))
-    offsets = [record.offset for record in records]
-    if len(offsets) != header.record_count or offsets != sorted(set(offsets)):
-        return fmt.FAULT_COUNT
-    return "" if header.base_offset <= offsets[0] and offsets[-1] <= header.last_offset else fmt.FAULT_OFFSET_DELTA
-
-
-def _piece_of(
-    header: BatchHeader, position: int, reason: str, *, next_offset: int | None = None, mended: bytes | None = None
-) -> Piece:
+def _piece_of(header: BatchHeader, position: int, reason: str, *, next_offset: int | None = None) -> Piece:
     start = position + header.position
     following = header.next_offset if next_offset is None else next_offset
-    return Piece(start, start + header.size, header.base_offset, following, reason, mended)
-
-
-def _base_offset(data: memoryview) -> int:
-    return int.from_bytes(data[: fmt.LENGTH_AT], "big", signed=True)
+    return Piece(start, start + header.size, header.base_offset, following, reason)

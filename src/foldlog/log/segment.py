@@ -15,7 +15,7 @@ from foldlog.limits import READ_CHUNK_BYTES
 from foldlog.log.offset_index import OffsetIndex
 from foldlog.log.open_files import OPEN_FILES
 from foldlog.log.time_index import TimeIndex
-from foldlog.records.batch import LENGTH_PREFIX_BYTES, MAGIC
+from foldlog.records.batch import LENGTH_AT, LENGTH_PREFIX_BYTES, MAGIC
 from foldlog.records.loops import BatchHeader, walk
 
 logger = logging.getLogger("foldlog.log")
@@ -327,20 +327,22 @@ class Segment:
     ) -> Found:
         log, end = self.log(), self.size
         entry_position, hinted = hint
-        start, expected = entry_position, self.base_offset if hinted < 0 else -1
+        start, expected, is_named = entry_position, self.base_offset, hinted >= 0
         if 0 <= hinted < offset:
             # Over the batch that the entry names, by its header alone: it can be as large as max.message.bytes.
-            start, expected = self._behind(log, entry_position, hinted, nowait), hinted + 1
+            start, expected, is_named = self._behind(log, entry_position, hinted, nowait), hinted + 1, False
         position = start
         wanted = max_bytes + self.index_interval_bytes
         batches = 0
         while position < end:
             data = read_view(log, position, min(wanted, end - position), into, nowait=nowait)
+            if is_named and position == start:
+                expected = int.from_bytes(data[:LENGTH_AT], "big", signed=True)
             found = walk(data, expected_offset=expected, gaps_below=gaps_below, before_offset=end_offset)
             headers = found.headers
             reads_on = not headers and not found.problem and wanted < found.needed_bytes <= end - position
-            is_first = hinted >= 0 and position == start and not reads_on and expected < end_offset
-            if is_first and (not headers or (expected < 0 and headers[0].last_offset != hinted)):
+            is_first = hinted >= 0 and position == start and not reads_on and (is_named or expected < end_offset)
+            if is_first and (not headers or (is_named and headers[0].last_offset != hinted)):
                 raise _IndexWrong
             if headers and headers[-1].next_offset > offset:
                 self._heal_index(entry_position, position - start, batches, nowait)

@@ -42,7 +42,8 @@ class Damage:
     """A place in a file that is not what was written, and the offsets [first_offset, next_offset) lost with it.
 
     Nothing is lost where only what the CRC does not cover is damaged: `is_mendable`. `is_loss_unknown`: neither a file
-    nor a checkpoint is left that could say which offsets there were.
+    nor a checkpoint is left that could say which offsets there were. `is_refused`: it could be mended, but by nobody
+    here, since the file is somebody else's; until then it is not read.
     """
 
     path: str
@@ -52,6 +53,7 @@ class Damage:
     next_offset: int
     is_mendable: bool
     is_loss_unknown: bool = False
+    is_refused: bool = False
 
     @property
     def lost_offsets(self) -> int:
@@ -111,28 +113,37 @@ class Scanned:
             self.wrong_hints + other.wrong_hints,
         )
 
-    def damages(self, directory: str) -> list[Damage]:
+    def damages(self, directory: str, *, is_ours: bool = True) -> list[Damage]:
+        """Of files that are not `is_ours` reads pass over wrong epochs, as Kafka's do."""
         return [
             Damage(
                 segment_stem(directory, segment.base_offset) + LOG_SUFFIX, piece.position, piece.reason,
                 piece.first_offset, piece.next_offset, piece.mended is not None,
                 piece.is_lost and segment.end_offset == UNKNOWN_END and piece is segment.pieces[-1],
+                not is_ours and piece.mended is not None and not piece.is_epoch_only,
             )
             for segment in self.segments for piece in segment.pieces if piece.reason
         ]  # fmt: skip
 
 
 class SegmentScanner:
-    """Scans segments of one directory; any thread."""
+    """Scans segments of one directory; any thread. Records before the offset `records_from` are not counted."""
 
     def __init__(
-        self, files: Files, directory: str, gaps_below: int, index_interval_bytes: int, each: ForEach = one_by_one
+        self,
+        files: Files,
+        directory: str,
+        gaps_below: int,
+        index_interval_bytes: int,
+        each: ForEach = one_by_one,
+        records_from: int = 0,
     ) -> None:
         self._files = files
         self._directory = directory
         self._gaps_below = gaps_below
         self._interval_bytes = index_interval_bytes
         self._each = each
+        self._records_from = records_from
 
     def scan(self, stretches: Sequence[Stretch], starts: EpochStarts) -> Scanned:
         """All of them. `starts`: the leader epochs that their batches have to carry."""
@@ -155,7 +166,7 @@ class SegmentScanner:
         try:
             bounds = Bounds(0, vouched, base, end_offset, self._gaps_below, starts)
             is_ours = self._interval_bytes != UNKNOWN_INTERVAL
-            found = Salvage(file, bounds, hints.positions, hints.times, exact=is_ours)
+            found = Salvage(file, bounds, hints.positions, hints.times, exact=is_ours, records_from=self._records_from)
         finally:
             file.close()
         pieces, notes = found.pieces, []
@@ -193,6 +204,13 @@ class SegmentScanner:
         if self._interval_bytes == UNKNOWN_INTERVAL:
             return None
         return max(_UNINDEXED_BYTES_MIN, _UNINDEXED_INTERVALS * self._interval_bytes)
+
+
+def scan_foreign(files: Files, directory: str, base_offset: int, size: int, following: int | None) -> SegmentScan:
+    """One segment that Kafka wrote, as `foldlog check` looks at it, but for leader epochs; `following` is where the
+    next one begins, if there is one."""
+    stretch = Stretch(base_offset, size, None, UNKNOWN_END if following is None else following, following is not None)
+    return SegmentScanner(files, directory, UNKNOWN_END, UNKNOWN_INTERVAL).scan([stretch], ()).segments[0]
 
 
 class _Hints:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from foldlog.errors import InvalidBatch
@@ -135,15 +135,36 @@ class Aborted:
         begun = bisect_right(starts, header.base_offset)
         return begun > 0 and header.base_offset < ends[begun - 1]
 
-    def kept_spans(self, headers: Sequence[BatchHeader]) -> list[tuple[int, int]]:
-        """Where the other batches stand, as few spans of bytes as can be."""
-        spans: list[tuple[int, int]] = []
-        for header in headers:
-            if self.holds(header):
-                continue
-            stop = header.position + header.size
-            if spans and spans[-1][1] == header.position:
-                spans[-1] = (spans[-1][0], stop)
-            else:
-                spans.append((header.position, stop))
-        return spans
+
+class ToldAborted:
+    """The same as a broker tells it, with the batches that it touches: producer and first offset of each transaction.
+
+    Such a one ends with its producer's next control batch. For one pass over the batches, in their order.
+    """
+
+    def __init__(self, told: Iterable[tuple[int, int]]) -> None:
+        """`told`: pairs of (first offset, producer)."""
+        self._beginning = sorted(told, reverse=True)
+        self._open: set[int] = set()
+
+    def holds(self, header: BatchHeader) -> bool:
+        while self._beginning and self._beginning[-1][0] <= header.last_offset:
+            self._open.add(self._beginning.pop()[1])
+        if header.is_control:
+            self._open.discard(header.producer_id)
+            return False
+        return header.is_transactional and header.producer_id in self._open
+
+
+def spans_without(aborted: Aborted | ToldAborted, headers: Iterable[BatchHeader]) -> list[tuple[int, int]]:
+    """Where in their buffer the batches stand that are of no aborted transaction, as few spans as can be."""
+    spans: list[tuple[int, int]] = []
+    for header in headers:
+        if aborted.holds(header):
+            continue
+        stop = header.position + header.size
+        if spans and spans[-1][1] == header.position:
+            spans[-1] = (spans[-1][0], stop)
+        else:
+            spans.append((header.position, stop))
+    return spans

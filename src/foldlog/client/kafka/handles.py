@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from foldlog.client.forks import watch_forks
 from foldlog.client.kafka.faults import REFUSES_US, Where, config_fault, fault_of, passes, trouble_of, unreachable
 from foldlog.client.kafka.url import CALL_PROPERTY, KafkaUrl
-from foldlog.client.kafka.wire import Wire, check_files, speaks_wire
+from foldlog.client.kafka.wire import Wire, check_files, speaks_wire, wire_properties
+from foldlog.client.listener_mistakes import addresses_in, find_mistake
 from foldlog.client.wire_connection import CLIENT_ID
 from foldlog.errors import (
     BrokerUnreachable,
@@ -199,9 +200,20 @@ class Handles:
                 limit_ms = min(CLUSTER_SEARCH_MS if self.trouble.is_all_down else KAFKA_CONNECT_MS, self.call_s * 1000)
                 if self.trouble.is_final or waited_ms >= limit_ms:
                     why = self.trouble.last or f"nobody answered within {limit_ms:.0f} ms"
-                    raise unreachable(self.url, why) from error
+                    raise self._unreachable(why) from error
             else:
                 return str(found.cluster_id or "")
+
+    def _unreachable(self, why: str) -> FoldlogError:
+        """The listeners are asked what they speak: librdkafka says nothing where a broker speaks TLS and we do not."""
+        fault = unreachable(self.url, why)
+        if not isinstance(fault, BrokerUnreachable) or not self.speaks_wire:
+            return fault
+        mistake = find_mistake([*addresses_in(why), *self.url.addresses], wire_properties(self.url))
+        if mistake is None:
+            return fault
+        protocol = self.url.properties.get("security.protocol", "PLAINTEXT")
+        return BrokerUnreachable(fault.addresses, mistake.why, protocol, mistake.advice)
 
     def is_cut_off(self, trouble: Trouble) -> bool:
         """Whether nobody answers, where connections have complained of it: librdkafka does not tell that it is over, so
