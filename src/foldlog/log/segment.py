@@ -31,7 +31,7 @@ _FIND_BYTES = 1 << 12
 _HEAD = struct.Struct(">qi4xb6xi")  # base offset, length, (epoch), magic, (CRC, attributes), last offset delta
 _Hint = tuple[int, int]
 _FROM_THE_START: _Hint = (0, -1)
-_RECENT_MAX = 8  # who follows the end need not walk there from an index entry: half of a small read
+_RECENT_MORE = 7  # who follows the end need not walk there from an index entry: half of a small read
 _NO_INDEX_BYTES = 1 << 16  # a look-up that walked further than this had no useful index
 
 
@@ -175,8 +175,7 @@ class Segment:
         """Batches of `length` bytes now stand at `position`, and end the segment. The caller is the appender."""
         with self._index_lock:
             self._note(headers, position, self.offset_index, self.time_index)
-            first = headers[0]
-            self._recent = ((first.base_offset, position, first.last_offset), *self._recent[: _RECENT_MAX - 1])
+            self._recent = ((headers[0].base_offset, position, headers[0].last_offset), *self._recent[:_RECENT_MORE])
             self.size = position + length
 
     def _note(
@@ -331,9 +330,8 @@ class Segment:
         if 0 <= hinted < offset:
             # Over the batch that the entry names, by its header alone: it can be as large as max.message.bytes.
             start, expected, is_named = self._behind(log, entry_position, hinted, nowait), hinted + 1, False
-        position = start
+        position, batches = start, 0
         wanted = max_bytes + self.index_interval_bytes
-        batches = 0
         while position < end:
             data = read_view(log, position, min(wanted, end - position), into, nowait=nowait)
             if is_named and position == start:
