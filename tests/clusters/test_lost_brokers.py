@@ -20,6 +20,7 @@ from client.log_places import IN_A_HURRY, WAIT_MS, polled
 from foldlog.client.cluster_links import ClusterLinks
 from foldlog.client.cluster_properties import ClusterProperties, parse_addresses
 from foldlog.client.cluster_requests import coordinator
+from foldlog.errors import TopicExists
 
 _numbers = itertools.count()
 
@@ -105,7 +106,7 @@ def made_partitions(log: foldlog.KafkaLog, name: str) -> int:
     """A broker passes the request on to the controller, again if that is lost; the second time the topic exists."""
     try:
         return log.create_topic(name, 3).partition_count
-    except foldlog.TopicExists:
+    except TopicExists:
         return log.topic(name).partition_count
 
 
