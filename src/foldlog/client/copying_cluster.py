@@ -82,7 +82,7 @@ class ClusterTarget:
         can_lose = span.start > note.at.source or compacts(source, route.topic)
         at = _counted(ours, there, note.at.target, end)
         if can_lose and (at is None or span.start > note.at.source or _repeats(there)):
-            at = _matched(ours, there, max(span.start, note.at.source)) if len(there) == end - note.at.target else None
+            at = _matched(ours, there, span.stop) if len(there) == end - note.at.target else None
         if at is None:
             raise conflict(self.side, route, f"has other records than the source from offset {note.at.target} on")
         return Point(at, end)
@@ -149,8 +149,8 @@ def _counted(ours: Mapping[int, Content], there: Mapping[int, Content], start: i
     return max(ours) + 1
 
 
-def _matched(ours: Mapping[int, Content], there: Mapping[int, Content], start: int) -> int | None:
-    """The same where the source has lost some of it: what it still has, from the first on, up to what did not arrive.
+def _matched(ours: Mapping[int, Content], there: Mapping[int, Content], stop: int) -> int | None:
+    """The same where the source has lost some of it: where what did not arrive begins, or may begin: before `stop`.
 
     None unless it is so; and where records are the same in everything, nobody can tell them apart.
     """
@@ -161,7 +161,9 @@ def _matched(ours: Mapping[int, Content], there: Mapping[int, Content], start: i
     arrived = [place for place in found if place is not None]
     if found[: len(arrived)] != arrived or arrived != sorted(arrived):
         return None
-    return list(ours)[len(arrived) - 1] + 1 if arrived else start
+    if len(arrived) < len(ours):
+        return list(ours)[len(arrived)]
+    return max(ours) + 1 if len(ours) == len(there) else stop
 
 
 def _repeats(records: Mapping[int, Content]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from foldlog.client.copying_notes import COPY_GROUP
-from foldlog.client.copying_offsets import OffsetMap
+from foldlog.client.copying_offsets import OffsetMap, Place
 from foldlog.client.copying_sides import Side, count_records
 from foldlog.client.copying_targets import Route
 from foldlog.client.positions import TopicPartition
@@ -28,7 +28,7 @@ class GroupMove:
     outcome: str
 
 
-def translate(source: Side, route: Route, offsets: OffsetMap, offset: int) -> int:
+def translate(source: Side, route: Route, offsets: OffsetMap, offset: int) -> Place:
     """The same place in the copy."""
     return offsets.translated(
         offset, lambda start, stop: count_records(source, route.topic, route.partition, start, stop)

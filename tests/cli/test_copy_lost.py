@@ -1,0 +1,148 @@
+"""A copy whose source has lost records since an earlier one: nobody goes on there at a guess, and nothing is said to be
+the same that was not compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import foldlog
+from foldlog.cli.main import main
+from foldlog.spark.folds.declaration import load_folds
+from foldlog.testing import KafkaBroker
+from foldlog.views.bookmark import Bookmark, Position
+from foldlog.views.contract import Shape
+
+Copy = Callable[..., Any]
+
+FOLDS = """
+import foldlog.spark as fl
+prices = fl.topic("prices", key="item", schema="paise BIGINT")
+
+@fl.fold(prices, into=fl.table("shop.db", "mirror"))
+def mirror(rows): return rows
+
+@fl.fold(prices, into=fl.table("shop.db", "late"))
+def late(rows): return rows
+"""
+SHAPE = Shape(pa.schema([("item", pa.string()), ("paise", pa.int64())]), "item", ("item",))
+
+
+@pytest.fixture
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker.launch() as running:
+        yield running
+
+
+@pytest.fixture
+def copy(
+    broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Copy:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*more: str) -> Any:
+        capsys.readouterr()
+        code = main(["copy", "prices", "--from", "data", "--to", str(broker), *more])
+        printed = capsys.readouterr()
+        assert (code, printed.err) == (0, "")
+        return json.loads(printed.out) if "json" in more else printed.out
+
+    return run
+
+
+def append(first: int, end: int) -> None:
+    """Records that are to be compacted, with their offsets for values."""
+    with foldlog.open("data") as log:
+        for number in range(first, end):
+            log.append("prices", {"paise": number}, key=f"k{number % 3}", timestamp_ms=number + 1)
+
+
+def compact() -> None:
+    with foldlog.open("data") as log:
+        log.compact("prices")
+
+
+def place_views(positions: dict[str, int], origins: dict[str, int] | None = None) -> None:
+    with foldlog.open("data", mode="r") as log:
+        topic_id = log.topic("prices").topic_id
+    for fold in load_folds("folds.py"):
+        if fold.name in positions:
+            origin = (origins or {}).get(fold.name, 0)
+            bookmark = Bookmark("prices", topic_id, {0: Position(positions[fold.name])}, {0: origin})
+            known = fold.view.bookmark()
+            if known is None:
+                fold.view.prepare(SHAPE, bookmark)
+            else:
+                fold.view.move(known, bookmark)
+        fold.view.close()
+
+
+def positions() -> dict[str, dict[int, int]]:
+    found = {}
+    for fold in load_folds("folds.py"):
+        bookmark = fold.view.bookmark()
+        if bookmark is not None:
+            found[fold.name] = {number: at.offset for number, at in bookmark.positions.items()}
+        fold.view.close()
+    return found
+
+
+@pytest.fixture
+def mapped(copy: Copy) -> int:
+    """A copy of a compacted topic, at other offsets than the source; it goes up to 60 of the source. How many records
+    it has of what lies before 50."""
+    Path("folds.py").write_text(FOLDS)
+    with foldlog.open("data") as log:
+        log.create_topic("prices", config={"cleanup.policy": "compact", "foldlog.segment.records": 10})
+    append(0, 30)
+    compact()
+    append(30, 60)
+    with foldlog.open("data", mode="r") as log:
+        before = sum(1 for record in log.read("prices", 0) if record.offset < 50)
+    (partition,) = copy("--format", "json")["partitions"]
+    assert (partition["source_end"], partition["target_end"], partition["offsets"]) == (60, before + 10, "mapped")
+    return before
+
+
+def test_a_view_whose_place_cannot_be_told_any_more_stays(copy: Copy, mapped: int) -> None:
+    """It would count records twice, at a place that was reckoned from what the source still has."""
+    append(60, 65)
+    compact()
+    place_views({"mirror": 50, "late": 65}, {"late": 50})
+    for more in ((), ("--dry-run",)):
+        outcomes = {
+            one["fold"]: one["outcome"] for one in copy("--folds", "folds.py", "--format", "json", *more)["folds"]
+        }
+        assert outcomes == {
+            "mirror": "the source has lost records since they were copied, and how far it has read partition 0 of the"
+            " copy cannot be told: run it at the source to the end and copy again, or rebuild it there",
+            "late": "the source has lost records since they were copied, and where it began in partition 0 of the copy"
+            " cannot be told: rebuild it there",
+        }
+    assert positions() == {"mirror": {0: 50}, "late": {0: 65}}
+    assert "mirror in sqlite:///" in (told := copy("--folds", "folds.py"))
+    assert "is left as it is: the source has lost records" in told
+
+
+def test_a_view_goes_on_once_it_has_read_to_the_end_of_the_source(copy: Copy, mapped: int) -> None:
+    """As the sentence says that keeps it; and one that stands where the copy is as dense as the source."""
+    append(60, 70)
+    copy("--format", "json")
+    append(70, 75)
+    compact()
+    place_views({"mirror": 75})
+    (told,) = [one for one in copy("--folds", "folds.py", "--format", "json")["folds"] if one["fold"] == "mirror"]
+    with foldlog.open("data", mode="r") as log:
+        newest = sum(1 for record in log.read("prices", 0) if record.offset >= 70)
+    assert (told["outcome"], told["after"]) == ("moved", {"0": mapped + 10 + 10 + newest})
+
+
+def test_a_view_is_moved_where_the_source_has_lost_nothing_since(copy: Copy, mapped: int) -> None:
+    place_views({"mirror": 50})
+    (told,) = [one for one in copy("--folds", "folds.py", "--format", "json")["folds"] if one["fold"] == "mirror"]
+    assert (told["outcome"], told["after"]) == ("moved", {"0": mapped})
