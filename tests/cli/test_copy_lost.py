@@ -13,6 +13,7 @@ import pytest
 
 import foldlog
 from foldlog.cli.main import main
+from foldlog.client.positions import TopicPartition
 from foldlog.spark.folds.declaration import load_folds
 from foldlog.testing import KafkaBroker
 from foldlog.views.bookmark import Bookmark, Position
@@ -146,3 +147,42 @@ def test_a_view_is_moved_where_the_source_has_lost_nothing_since(copy: Copy, map
     place_views({"mirror": 50})
     (told,) = [one for one in copy("--folds", "folds.py", "--format", "json")["folds"] if one["fold"] == "mirror"]
     assert (told["outcome"], told["after"]) == ("moved", {"0": mapped})
+
+
+def moves(told: Any) -> dict[str, tuple[str, int, int]]:
+    return {one["group"]: (one["outcome"], one["target_offset"], one["reread_max"]) for one in told["groups"]}
+
+
+def commit(*groups: str, offset: int) -> None:
+    with foldlog.open("data") as log:
+        for group in groups:
+            log.reset_group(group, {("prices", 0): offset})
+
+
+def test_a_group_whose_place_cannot_be_told_any_more_is_sent_back_and_told_so(
+    copy: Copy, mapped: int, broker: KafkaBroker
+) -> None:
+    """It misses nothing, and may read some again: as many as it is told. One that stands in the copy is left there."""
+    commit("known", offset=45)
+    commit("ahead", offset=30)
+    assert moves(copy("--format", "json")) == {"known": ("moved", mapped - 5, 0), "ahead": ("moved", mapped - 20, 0)}
+    broker.log.reset_group("known", {("prices", 0): mapped - 3})
+    broker.log.reset_group("ahead", {("prices", 0): mapped + 10})
+    append(60, 65)
+    compact()  # of what was copied nothing is left
+    commit("new", offset=50)
+    commit("done", offset=65)
+    told = copy("--format", "json")
+    assert moves(told) == {
+        "known": ("left back", mapped - 3, 13),
+        "ahead": ("ahead", 30, 0),
+        "new": ("moved back", mapped, 10),
+        "done": ("moved", told["partitions"][0]["target_end"], 0),
+    }
+    place = TopicPartition("prices", 0)
+    assert broker.log.committed("new")[place].offset == mapped
+    assert broker.log.committed("known")[place].offset == mapped - 3
+    broker.log.delete_group("new")
+    text = copy()  # which knows less than the one before: only where that ended
+    assert "moved back: reads up to 12 records again, as the source has lost some since" in text
+    assert "left there: reads up to 13 records again, as the source has lost some since" in text
