@@ -186,3 +186,35 @@ def test_a_group_whose_place_cannot_be_told_any_more_is_sent_back_and_told_so(
     text = copy()  # which knows less than the one before: only where that ended
     assert "moved back: reads up to 12 records again, as the source has lost some since" in text
     assert "left there: reads up to 13 records again, as the source has lost some since" in text
+
+
+def test_what_was_not_compared_is_not_said_to_be_the_same(copy: Copy, mapped: int) -> None:
+    """A copy that brings nothing new, and one that brings five records, after the source has lost those it had."""
+
+    def told() -> tuple[int, int, str]:
+        (partition,) = copy("--format", "json")["partitions"]
+        return partition["checked"], partition["uncompared"], partition["result"]
+
+    whole = mapped + 10
+    assert told() == (whole, 0, "same")
+    append(60, 65)
+    compact()
+    with foldlog.open("data", mode="r") as log:
+        new = sum(1 for record in log.read("prices", 0) if record.offset >= 60)
+    partly = f"same, but {whole} earlier records not compared: the source has lost some since"
+    assert told() == (new, whole, partly)
+    assert told() == (0, whole + new, "not compared: the source or the copy has lost what could be")
+
+
+def test_a_kept_copy_of_what_the_source_has_expired_is_not_compared(copy: Copy) -> None:
+    """Nor is one whose records are all gone from the source; but an empty one is as good as its source."""
+    with foldlog.open("data") as log:
+        log.create_topic("prices")
+    assert copy("--format", "json")["partitions"][0]["result"] == "same"
+    append(0, 5)
+    assert copy("--format", "json")["partitions"][0]["result"] == "same"
+    with foldlog.open("data") as log:
+        log.delete_records("prices", {0: 5})
+    (partition,) = copy("--format", "json")["partitions"]
+    assert (partition["offsets"], partition["checked"], partition["removed"]) == ("kept", 0, 5)
+    assert partition["result"].startswith("not compared: ")

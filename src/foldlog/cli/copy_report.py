@@ -213,6 +213,7 @@ def _partition_row(route: Route, copied: Copied, verdict: Verdict | None) -> dic
         "digest": None if verdict is None else verdict.target_digest,
         "source_digest": None if verdict is None else verdict.source_digest,
         "removed": None if verdict is None else verdict.removed,
+        "uncompared": None if verdict is None else verdict.uncompared,
         "result": _result_text(verdict),
     }
 
@@ -220,6 +221,10 @@ def _partition_row(route: Route, copied: Copied, verdict: Verdict | None) -> dic
 def _result_text(verdict: Verdict | None) -> str:
     if verdict is None:
         return "not checked"
+    if verdict.is_same and verdict.is_empty:
+        return "not compared: the source or the copy has lost what could be"
+    if verdict.is_same and verdict.uncompared:
+        return f"same, but {counted(verdict.uncompared, 'earlier record')} not compared: the source has lost some since"
     if verdict.is_same:
         return "same"
     return f"DIFFERENT: {verdict.difference or 'other records than the source'}"

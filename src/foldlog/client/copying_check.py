@@ -2,7 +2,8 @@
 
 Where the batches are the same bytes, those are compared; where they are not, as a broker may compress anew and a copy
 may leave out holes, the records are. What compaction or retention has removed meanwhile from one of the sides is
-counted, and is no difference.
+counted, and is no difference; and what an earlier copy brought to other offsets than the source's cannot be laid beside
+it any more, once the source has lost some of it: that is counted as well.
 """
 
 from __future__ import annotations
@@ -45,18 +46,26 @@ class Verdict:
     """What the comparison of one partition found. The counts and digests are of what both sides have.
 
     `removed` is what only one of them still has, since the other has compacted or expired it. `difference` says in a
-    few words what else is not the same, and where; None if nothing is.
+    few words what else is not the same, and where; None if nothing is. `uncompared` is what the copy has of an earlier
+    one that nobody can compare any more.
     """
 
     records: int = 0
     removed: int = 0
+    uncompared: int = 0
     difference: str | None = None
     source_digest: str = ""
     target_digest: str = ""
 
     @property
     def is_same(self) -> bool:
+        """Whether no difference was found; also if there was nothing left to compare."""
         return self.difference is None and self.source_digest == self.target_digest
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are records, and not a single one was compared."""
+        return self.records == 0 and self.removed + self.uncompared > 0
 
 
 @dataclass(slots=True)
@@ -117,6 +126,9 @@ def _windows(both: _Both, copied: Copied) -> Iterator[Window]:
     counted = count_records(both.source, topic, partition, first.source, resumed.source)
     if counted == resumed.target - first.target:
         yield from _cut(both, first, resumed)
+    else:
+        to_topic = both.route.to_topic
+        both.verdict.uncompared = count_records(both.target, to_topic, partition, first.target, resumed.target)
     for start, stop in pairwise(point for point in copied.offsets.points if point >= resumed):
         yield Window(start, stop, _read(both.source, topic, partition, start.source, stop.source))
 
