@@ -102,8 +102,8 @@ def _undecided_text(route: Route, stretch: tuple[int, int]) -> str:
     first, end = stretch
     verb = "is" if end - first == 1 else "are"
     return (
-        f"{route}: {counted(end - first, 'offset')} from {first} on {verb} behind an open transaction, and left for a"
-        " later copy"
+        f"{route.topic}-{route.partition}: {counted(end - first, 'offset')} from {first} on {verb} behind an open"
+        " transaction, and left for a later copy"
     )
 
 
