@@ -176,6 +176,36 @@ def test_without_its_notes_a_copy_is_told_by_its_records(source: foldlog.Log, cl
         copy(source, cluster, trimmed)
 
 
+def test_without_its_notes_a_copy_at_other_offsets_is_not_taken_for_one_at_the_same(
+    source: foldlog.Log, cluster: AnyLog
+) -> None:
+    """Records that repeat are the same at many offsets. If the source has no holes, it never had any; and where records
+    differ, the last one tells it."""
+
+    def append(name: str, numbers: range, period: int) -> None:
+        for number in numbers:
+            source.append(name, str(number % period), timestamp_ms=1 + number % period)
+
+    mapped, dense, trimmed = new_name(), new_name(), new_name()
+    for name, period in ((mapped, 5), (dense, 5), (trimmed, 100)):
+        source.create_topic(name)
+        append(name, range(40), period)
+        if name == mapped:
+            source.delete_records(name, {0: 10})
+        copy(source, cluster, name)
+        append(name, range(40, 60), period)
+    source.delete_records(trimmed, {0: 10})
+    cluster.delete_group(COPY_GROUP)
+    before = cluster.offsets(mapped)
+    with pytest.raises(CopyConflict, match="as far as one can tell"):
+        copy(source, cluster, mapped)
+    assert cluster.offsets(mapped) == before == {0: (0, 30)}
+    assert copy(source, cluster, dense).records == 20
+    assert contents(cluster, dense) == contents(source, dense)
+    assert copy(source, cluster, trimmed).records == 20
+    assert list(contents(cluster, trimmed)) == list(range(60))
+
+
 def test_somebody_else_who_writes_to_the_copy_is_noticed(source: foldlog.Log, cluster: AnyLog) -> None:
     during, before = new_name(), new_name()
     for name in (during, before):
