@@ -16,8 +16,11 @@ from client.copies import OFTEN, AnyLog, Stopped, contents, copy, ignored, kill_
 from foldlog.client.copying import Copying, Pair
 from foldlog.client.copying_batches import as_sent
 from foldlog.client.copying_cluster import ClusterTarget
+from foldlog.client.copying_groups import translate
 from foldlog.client.copying_notes import COPY_GROUP
-from foldlog.client.copying_sides import batches
+from foldlog.client.copying_offsets import OffsetMap
+from foldlog.client.copying_sides import batches, open_side
+from foldlog.client.copying_targets import Route
 from foldlog.errors import CopyConflict, OutOfOrderSequence
 from foldlog.records.batch import MAX_INT32
 from foldlog.records.loops import pack
@@ -279,11 +282,24 @@ class Model:
         """Copy, or a part of it."""
         try:
             on_progress = ignored if stop_after is None else stopping_after(stop_after)
-            copy(self.source, self.target, self.name, on_progress=on_progress)
+            done = copy(self.source, self.target, self.name, on_progress=on_progress)
         except Stopped:
             self.hold()
         else:
             assert set(values(self.source, self.name)) <= set(self.hold())
+            ((route, one),) = done.copied.items()
+            self.hold_places(route, one.offsets)
+
+    def hold_places(self, route: Route, offsets: OffsetMap) -> None:
+        """No place of the copy is said to be another one than it is, whatever the source has lost since."""
+        serials = {place: int(value or b"") for place, (_, _, value, _) in contents(self.target, self.name).items()}
+        end = self.target.offsets(self.name)[0][1]
+        for offset in range(self.source.offsets(self.name)[0][1] + 1):
+            behind = max((place + 1 for place, serial in serials.items() if serial < offset), default=0)
+            before = min((place for place, serial in serials.items() if serial >= offset), default=end)
+            found = translate(open_side(self.source), route, offsets, offset)
+            assert found.earliest <= before, f"offset {offset} is {found}, and records from {before} on are missed"
+            assert found.latest >= behind, f"offset {offset} is {found}, and records from {found.latest} on are doubled"
 
     def hold(self) -> list[bytes | None]:
         """Whatever happened: in order, nothing twice, and at the offset it had where offsets are kept."""
