@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 
 import foldlog
 from client.copies import OFTEN, AnyLog, Stopped, contents, copy, ignored, kill_after, note_often, stopping_after
+from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.client.copying import Copying, Pair
 from foldlog.client.copying_batches import as_sent
 from foldlog.client.copying_cluster import ClusterTarget
 from foldlog.client.copying_groups import translate
-from foldlog.client.copying_notes import COPY_GROUP
-from foldlog.client.copying_offsets import OffsetMap
+from foldlog.client.copying_notes import COPY_GROUP, Note
+from foldlog.client.copying_offsets import OffsetMap, Point
 from foldlog.client.copying_sides import batches, open_side
 from foldlog.client.copying_targets import Route
+from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict, OutOfOrderSequence
 from foldlog.records.batch import MAX_INT32
 from foldlog.records.loops import pack
@@ -236,6 +238,34 @@ def test_records_that_expire_before_their_turn_are_passed_over(
             source.delete_records(name, {0: 50})
             copy(source, target, name)
             assert values(target, name) == arrived + values(source, name)
+
+
+def test_what_arrived_and_is_gone_from_the_source_by_now_is_no_place_to_go_on(
+    source: foldlog.Log, cluster: AnyLog
+) -> None:
+    """A killed copy has noted two of six records that arrived, and the source compacts the last three: where they were
+    is not known exactly, and whoever stood before them does not miss them."""
+    name = new_name()
+    source.create_topic(name, config={"cleanup.policy": "compact", "foldlog.segment.records": 3})
+    for number in range(6):
+        source.append(name, str(number), key=f"k{number}", timestamp_ms=number + 1)
+    copy(source, cluster, name)
+    with Copying(source, cluster, [Pair(name, name)]) as copying:
+        assert isinstance(copying.target, ClusterTarget)
+        place = TopicPartition(name, 0)
+        note = Note.from_json(cluster.committed(COPY_GROUP)[place].metadata, 6)
+        assert note is not None
+        early = OffsetAndMetadata(2, metadata=note._replace(at=Point(2, 2)).to_json())
+        copying.target.side.cluster.commit_places(COPY_GROUP, {place: early})
+    for number in range(6, 13):
+        source.append(name, str(number), key=f"k{3 + number % 3}", timestamp_ms=number + 1)
+    source.compact(name)
+    ((route, one),) = copy(source, cluster, name).copied.items()
+    assert values(cluster, name)[:6] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    places = {offset: translate(open_side(source), route, one.offsets, offset) for offset in range(7)}
+    assert all(place.earliest <= offset <= place.latest for offset, place in places.items()), places
+    assert places[1].is_exact
+    assert not places[5].is_exact
 
 
 # --- a model --------------------------------------------------------------------------------------------------------
