@@ -285,3 +285,38 @@ def test_the_check_lets_each_side_compact_and_expire_by_itself(source: foldlog.L
     verdict = compare(open_side(source), open_side(target), Route("prices", "prices", 0), copied, ignored)
     assert verdict.is_same
     assert verdict.removed > 0
+
+
+def test_the_digest_is_of_the_records_and_of_nothing_else(
+    source: foldlog.Log, target: foldlog.Log, cluster: AnyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for every codec, batch size, window, target and offset, when it is asked for again as well; and another
+    if a null becomes an empty value."""
+
+    def digests(log: foldlog.Log, place: AnyLog, name: str) -> set[str]:
+        (verdict,) = copy(log, place, name).verdicts.values()
+        assert verdict.records == 60
+        return {verdict.source_digest, verdict.target_digest}
+
+    def fill(name: str, codec: str, batch_records: int, first: int = 0, nothing: bytes | None = None) -> None:
+        source.create_topic(name)
+        with source.producer(linger_ms=1000, batch_records=batch_records, compression=codec) as producer:
+            for number in range(-first, 60):
+                value = nothing if number % 7 == 0 else f"value {number}".encode()
+                headers = [("é", b"1"), ("h", None)] if number % 4 == 0 else None
+                producer.send(name, value, f"k{number % 5}".encode(), headers, timestamp_ms=number + 100)
+        source.delete_records(name, {0: first})
+
+    fill("plain", "none", 60)
+    fill("packed", "zstd", 7)
+    fill("trimmed", "gzip", 13, first=9)  # at a broker its offsets are mapped
+    found = digests(source, target, "plain")
+    for name in ("plain", "packed", "trimmed"):
+        for place in (target, cluster):
+            assert digests(source, place, name) == found
+    monkeypatch.setattr("foldlog.client.copying_check.COPY_COMPARE_BYTES", 100)
+    for name in ("plain", "packed", "trimmed"):
+        for place in (target, cluster):
+            assert digests(source, place, name) == found
+    fill("other", "none", 60, nothing=b"")
+    assert digests(source, target, "other") != found

@@ -13,11 +13,16 @@ from hypothesis import strategies as st
 
 import foldlog
 from client.copies import OFTEN, AnyLog, Stopped, contents, copy, ignored, kill_after, note_often, stopping_after
+from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.client.copying import Copying, Pair
 from foldlog.client.copying_batches import as_sent
 from foldlog.client.copying_cluster import ClusterTarget
-from foldlog.client.copying_notes import COPY_GROUP
-from foldlog.client.copying_sides import batches
+from foldlog.client.copying_groups import translate
+from foldlog.client.copying_notes import COPY_GROUP, Note
+from foldlog.client.copying_offsets import OffsetMap, Point
+from foldlog.client.copying_sides import batches, open_side
+from foldlog.client.copying_targets import Route
+from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict, OutOfOrderSequence
 from foldlog.records.batch import MAX_INT32
 from foldlog.records.loops import pack
@@ -176,6 +181,36 @@ def test_without_its_notes_a_copy_is_told_by_its_records(source: foldlog.Log, cl
         copy(source, cluster, trimmed)
 
 
+def test_without_its_notes_a_copy_at_other_offsets_is_not_taken_for_one_at_the_same(
+    source: foldlog.Log, cluster: AnyLog
+) -> None:
+    """Records that repeat are the same at many offsets. If the source has no holes, it never had any; and where records
+    differ, the last one tells it."""
+
+    def append(name: str, numbers: range, period: int) -> None:
+        for number in numbers:
+            source.append(name, str(number % period), timestamp_ms=1 + number % period)
+
+    mapped, dense, trimmed = new_name(), new_name(), new_name()
+    for name, period in ((mapped, 5), (dense, 5), (trimmed, 100)):
+        source.create_topic(name)
+        append(name, range(40), period)
+        if name == mapped:
+            source.delete_records(name, {0: 10})
+        copy(source, cluster, name)
+        append(name, range(40, 60), period)
+    source.delete_records(trimmed, {0: 10})
+    cluster.delete_group(COPY_GROUP)
+    before = cluster.offsets(mapped)
+    with pytest.raises(CopyConflict, match="as far as one can tell"):
+        copy(source, cluster, mapped)
+    assert cluster.offsets(mapped) == before == {0: (0, 30)}
+    assert copy(source, cluster, dense).records == 20
+    assert contents(cluster, dense) == contents(source, dense)
+    assert copy(source, cluster, trimmed).records == 20
+    assert list(contents(cluster, trimmed)) == list(range(60))
+
+
 def test_somebody_else_who_writes_to_the_copy_is_noticed(source: foldlog.Log, cluster: AnyLog) -> None:
     during, before = new_name(), new_name()
     for name in (during, before):
@@ -203,6 +238,34 @@ def test_records_that_expire_before_their_turn_are_passed_over(
             source.delete_records(name, {0: 50})
             copy(source, target, name)
             assert values(target, name) == arrived + values(source, name)
+
+
+def test_what_arrived_and_is_gone_from_the_source_by_now_is_no_place_to_go_on(
+    source: foldlog.Log, cluster: AnyLog
+) -> None:
+    """A killed copy has noted two of six records that arrived, and the source compacts the last three: where they were
+    is not known exactly, and whoever stood before them does not miss them."""
+    name = new_name()
+    source.create_topic(name, config={"cleanup.policy": "compact", "foldlog.segment.records": 3})
+    for number in range(6):
+        source.append(name, str(number), key=f"k{number}", timestamp_ms=number + 1)
+    copy(source, cluster, name)
+    with Copying(source, cluster, [Pair(name, name)]) as copying:
+        assert isinstance(copying.target, ClusterTarget)
+        place = TopicPartition(name, 0)
+        note = Note.from_json(cluster.committed(COPY_GROUP)[place].metadata, 6)
+        assert note is not None
+        early = OffsetAndMetadata(2, metadata=note._replace(at=Point(2, 2)).to_json())
+        copying.target.side.cluster.commit_places(COPY_GROUP, {place: early})
+    for number in range(6, 13):
+        source.append(name, str(number), key=f"k{3 + number % 3}", timestamp_ms=number + 1)
+    source.compact(name)
+    ((route, one),) = copy(source, cluster, name).copied.items()
+    assert values(cluster, name)[:6] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    places = {offset: translate(open_side(source), route, one.offsets, offset) for offset in range(7)}
+    assert all(place.earliest <= offset <= place.latest for offset, place in places.items()), places
+    assert places[1].is_exact
+    assert not places[5].is_exact
 
 
 # --- a model --------------------------------------------------------------------------------------------------------
@@ -249,11 +312,24 @@ class Model:
         """Copy, or a part of it."""
         try:
             on_progress = ignored if stop_after is None else stopping_after(stop_after)
-            copy(self.source, self.target, self.name, on_progress=on_progress)
+            done = copy(self.source, self.target, self.name, on_progress=on_progress)
         except Stopped:
             self.hold()
         else:
             assert set(values(self.source, self.name)) <= set(self.hold())
+            ((route, one),) = done.copied.items()
+            self.hold_places(route, one.offsets)
+
+    def hold_places(self, route: Route, offsets: OffsetMap) -> None:
+        """No place of the copy is said to be another one than it is, whatever the source has lost since."""
+        serials = {place: int(value or b"") for place, (_, _, value, _) in contents(self.target, self.name).items()}
+        end = self.target.offsets(self.name)[0][1]
+        for offset in range(self.source.offsets(self.name)[0][1] + 1):
+            behind = max((place + 1 for place, serial in serials.items() if serial < offset), default=0)
+            before = min((place for place, serial in serials.items() if serial >= offset), default=end)
+            found = translate(open_side(self.source), route, offsets, offset)
+            assert found.earliest <= before, f"offset {offset} is {found}, and records from {before} on are missed"
+            assert found.latest >= behind, f"offset {offset} is {found}, and records from {found.latest} on are doubled"
 
     def hold(self) -> list[bytes | None]:
         """Whatever happened: in order, nothing twice, and at the offset it had where offsets are kept."""

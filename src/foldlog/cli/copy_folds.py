@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from foldlog.client.copying_groups import translate
-from foldlog.client.copying_offsets import OffsetMap, Point
+from foldlog.client.copying_offsets import OffsetMap, Place, Point
 from foldlog.client.copying_targets import Route
 from foldlog.errors import UnknownTopic
 from foldlog.views.bookmark import Bookmark, Position
@@ -44,6 +44,23 @@ Ways: TypeAlias = Mapping[int, tuple[Route, OffsetMap]]
 """Of each partition of a fold's topic where it goes, and which offset becomes which."""
 
 
+class _Places:
+    """Where the offsets of one fold are in the copy. Each is looked for once, since records may have to be counted."""
+
+    def __init__(self, copying: Copying, ways: Ways) -> None:
+        self.ways = ways
+        self._source = copying.source
+        self._known: dict[tuple[int, int], Place] = {}
+
+    def find(self, number: int, offset: int) -> Place:
+        route, offsets = self.ways[number]
+        if offsets.is_kept:
+            return Place(offset, offset)
+        if (number, offset) not in self._known:
+            self._known[number, offset] = translate(self._source, route, offsets, offset)
+        return self._known[number, offset]
+
+
 def move_folds(file: str, copying: Copying, maps: Mapping[Route, OffsetMap], source: OriginSpec) -> list[FoldMove]:
     """Give the views of a pipeline that fold copied topics the bookmarks of the copies.
 
@@ -57,12 +74,14 @@ def plan_folds(file: str, copying: Copying, plans: Sequence[Plan], source: Origi
     keeps = copying.target.keeps_offsets
 
     def planned(plan: Plan) -> OffsetMap:
-        first = plan.resume.points[0]
-        end = Point(plan.span.stop, first.target + plan.span.stop - first.source)
-        return OffsetMap((first, end), is_kept=keeps or first.source == first.target)
+        at = plan.resume.at
+        points = tuple(
+            dict.fromkeys((*plan.resume.points, at, Point(at.source + plan.remaining, at.target + plan.remaining)))
+        )
+        return OffsetMap(points, is_kept=keeps or all(point.source == point.target for point in points))
 
     def look(fold: Fold, ways: Ways) -> FoldMove:
-        move = _begun(fold, copying, ways, source)
+        move = _begun(fold, copying, _Places(copying, ways), source)
         if not isinstance(move, Bookmark):
             return move
         is_sure = keeps or fold.view.is_transactional
@@ -88,21 +107,24 @@ def _each_fold(file: str, maps: Mapping[Route, OffsetMap], look: Callable[[Fold,
 
 
 def _moved(fold: Fold, copying: Copying, ways: Ways, source: OriginSpec) -> FoldMove:
-    bookmark = _begun(fold, copying, ways, source)
+    places = _Places(copying, ways)
+    bookmark = _begun(fold, copying, places, source)
     if not isinstance(bookmark, Bookmark):
         return bookmark
     (to_topic,) = {route.to_topic for route, _ in ways.values()}
-    new = translated(bookmark, to_topic, copying.target.side.log.topic(to_topic).topic_id, ways, copying)
+    new = translated(bookmark, to_topic, copying.target.side.log.topic(to_topic).topic_id, places)
     fold.view.move(bookmark, new)
     return FoldMove(fold.name, fold.view.place, MOVED, _offsets(bookmark), _offsets(new))
 
 
-def _begun(fold: Fold, copying: Copying, ways: Ways, source: OriginSpec) -> Bookmark | FoldMove:
+def _begun(fold: Fold, copying: Copying, places: _Places, source: OriginSpec) -> Bookmark | FoldMove:
     """The bookmark that can be moved; else what there is to say of the fold."""
     bookmark = fold.view.bookmark()
     if bookmark is None:
         return FoldMove(fold.name, fold.view.place, "it has not begun: it begins with the copy", {}, {})
-    reason = _reason_to_stay(fold, bookmark, copying, ways) or _runner(fold, source)
+    reason = (
+        _reason_to_stay(fold, bookmark, copying, places.ways) or _runner(fold, source) or _inexact(bookmark, places)
+    )
     if reason is not None:
         return FoldMove(fold.name, fold.view.place, reason, _offsets(bookmark), _offsets(bookmark))
     return bookmark
@@ -129,6 +151,22 @@ def _reason_to_stay(fold: Fold, bookmark: Bookmark, copying: Copying, ways: Ways
     return None
 
 
+def _inexact(bookmark: Bookmark, places: _Places) -> str | None:
+    """A view that went on at a guess would hold records twice, or lack some: better none than a wrong one."""
+    lost = "the source has lost records since they were copied, and"
+    read = [(number, at.offset) for number, at in bookmark.positions.items()] + list(bookmark.reached.items())
+    for number, offset in sorted(read):
+        if not places.find(number, offset).is_exact:
+            return (
+                f"{lost} how far it has read partition {number} of the copy cannot be told: run it at the source to the"
+                " end and copy again, or rebuild it there"
+            )
+    for number, offset in sorted(bookmark.origins.items()):
+        if not places.find(number, offset).is_exact:
+            return f"{lost} where it began in partition {number} of the copy cannot be told: rebuild it there"
+    return None
+
+
 def _topic_id(log: AnyLog, topic: str) -> str | None:
     """None where it is yet to be made."""
     try:
@@ -147,23 +185,16 @@ def _runner(fold: Fold, source: OriginSpec) -> str | None:
     return f"{state.published.runner} is running it: stop that, then copy again"
 
 
-def translated(
-    bookmark: Bookmark,
-    to_topic: str,
-    topic_id: str,
-    ways: Ways,
-    copying: Copying,
-) -> Bookmark:
+def translated(bookmark: Bookmark, to_topic: str, topic_id: str, places: _Places) -> Bookmark:
     """The same places of a view in the copy. Its epoch rises, as with everything that moves a bookmark by hand."""
 
     def place(number: int, offset: int) -> int:
-        route, offsets = ways[number]
-        return offset if offsets.is_kept else translate(copying.source, route, offsets, offset)
+        return places.find(number, offset).earliest
 
     def origin(number: int, offset: int) -> int:
         """Before the beginning of the copy, which may be 0, where the view holds what was gone before it could be
         copied: so that nobody takes a replay of the copy for everything that the view has read."""
-        first = ways[number][1].points[0]
+        first = places.ways[number][1].points[0]
         if offset >= first.source:
             return place(number, offset)
         before = first.target - (first.source - offset)

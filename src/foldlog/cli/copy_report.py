@@ -61,6 +61,8 @@ GROUP_COLUMNS: Final = (
 
 _OUTCOMES: Final = {
     "moved": "moved",
+    "moved back": "moved back: reads up to {reread_max} records again, as the source has lost some since",
+    "left back": "left there: reads up to {reread_max} records again, as the source has lost some since",
     "there": "stands there already",
     "ahead": "has read further in the copy; left there",
     "has members": "has members in the target; stop them, then copy again",
@@ -100,8 +102,8 @@ def _undecided_text(route: Route, stretch: tuple[int, int]) -> str:
     first, end = stretch
     verb = "is" if end - first == 1 else "are"
     return (
-        f"{route}: {counted(end - first, 'offset')} from {first} on {verb} behind an open transaction, and left for a"
-        " later copy"
+        f"{route.topic}-{route.partition}: {counted(end - first, 'offset')} from {first} on {verb} behind an open"
+        " transaction, and left for a later copy"
     )
 
 
@@ -173,7 +175,7 @@ def show_report(arguments: argparse.Namespace, report: Report) -> None:
     ]
     groups = [
         {**move.route._asdict(), "group": move.group, "source_offset": move.source_offset,
-         "target_offset": move.target_offset, "outcome": move.outcome}
+         "target_offset": move.target_offset, "outcome": move.outcome, "reread_max": move.reread_max}
         for move in report.groups
     ]  # fmt: skip
     folds = [_fold_row(move) for move in report.folds]
@@ -192,7 +194,7 @@ def show_report(arguments: argparse.Namespace, report: Report) -> None:
     print_table(arguments, COLUMNS, rows)
     _tell_undecided(report.undecided)
     if groups:
-        told = [{**row, "outcome": _OUTCOMES[str(row["outcome"])]} for row in groups]
+        told = [{**row, "outcome": _group_text(move)} for row, move in zip(groups, report.groups, strict=True)]
         print_table(arguments, GROUP_COLUMNS, told)
     for move in report.folds:
         say(f"fold {move.fold}: {_fold_text(move)}")
@@ -211,6 +213,7 @@ def _partition_row(route: Route, copied: Copied, verdict: Verdict | None) -> dic
         "digest": None if verdict is None else verdict.target_digest,
         "source_digest": None if verdict is None else verdict.source_digest,
         "removed": None if verdict is None else verdict.removed,
+        "uncompared": None if verdict is None else verdict.uncompared,
         "result": _result_text(verdict),
     }
 
@@ -218,9 +221,17 @@ def _partition_row(route: Route, copied: Copied, verdict: Verdict | None) -> dic
 def _result_text(verdict: Verdict | None) -> str:
     if verdict is None:
         return "not checked"
+    if verdict.is_same and verdict.is_empty:
+        return "not compared: the source or the copy has lost what could be"
+    if verdict.is_same and verdict.uncompared:
+        return f"same, but {counted(verdict.uncompared, 'earlier record')} not compared: the source has lost some since"
     if verdict.is_same:
         return "same"
     return f"DIFFERENT: {verdict.difference or 'other records than the source'}"
+
+
+def _group_text(move: GroupMove) -> str:
+    return _OUTCOMES[move.outcome].format(reread_max=f"{move.reread_max:,}")
 
 
 def _fold_row(move: FoldMove) -> dict[str, object]:

@@ -2,16 +2,18 @@
 
 Where the batches are the same bytes, those are compared; where they are not, as a broker may compress anew and a copy
 may leave out holes, the records are. What compaction or retention has removed meanwhile from one of the sides is
-counted, and is no difference.
+counted, and is no difference; and what an earlier copy brought to other offsets than the source's cannot be laid beside
+it any more, once the source has lost some of it: that is counted as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
-from typing import NamedTuple
+from struct import Struct
+from typing import Final, NamedTuple
 
 from foldlog.client.copying_batches import count_from, records_in
 from foldlog.client.copying_offsets import Point
@@ -22,6 +24,8 @@ from foldlog.records import batch as fmt
 from foldlog.records.loops import BatchHeader
 
 _DIGEST_BYTES = 16
+_RECORD: Final = Struct(">qiii")
+_HEADER: Final = Struct(">ii")
 _SEEN_IN_RECORDS = fmt.COMPRESSION_MASK | fmt.LOG_APPEND_TIME
 
 
@@ -42,21 +46,30 @@ class Window(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """What the comparison of one partition found. The counts and digests are of what both sides have.
+    """What the comparison of one partition found. The counts and digests are of what both sides have; a digest is of
+    the records' keys, values, headers and times in order, and of nothing else.
 
     `removed` is what only one of them still has, since the other has compacted or expired it. `difference` says in a
-    few words what else is not the same, and where; None if nothing is.
+    few words what else is not the same, and where; None if nothing is. `uncompared` is what the copy has of an earlier
+    one that nobody can compare any more.
     """
 
     records: int = 0
     removed: int = 0
+    uncompared: int = 0
     difference: str | None = None
     source_digest: str = ""
     target_digest: str = ""
 
     @property
     def is_same(self) -> bool:
+        """Whether no difference was found; also if there was nothing left to compare."""
         return self.difference is None and self.source_digest == self.target_digest
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are records, and not a single one was compared."""
+        return self.records == 0 and self.removed + self.uncompared > 0
 
 
 @dataclass(slots=True)
@@ -86,24 +99,55 @@ def compare(source: Side, target: Side, route: Route, copied: Copied, on_progres
         compacts(source, route.topic),
         compacts(target, route.to_topic),
     )
-    digests = blake2b(digest_size=_DIGEST_BYTES), blake2b(digest_size=_DIGEST_BYTES)
+    digest = blake2b(digest_size=_DIGEST_BYTES)
     verdict = both.verdict
+    different: tuple[list[Content], list[Content]] = [], []
     for window in _windows(both, copied):
         found = _read(target, route.to_topic, route.partition, window.start.target, window.stop.target)
         if _same_bytes(both, window, found):
-            verdict.records += sum(batch.header.record_count for batch in found)
-            for digest, read in zip(digests, (window.batches, found), strict=True):
-                for batch in read:
-                    digest.update(batch.data[fmt.RECORDS_AT :])
+            same = [one for _, one in _contents(found, 0, fmt.MAX_INT64)]
+            verdict.records += len(same)
+            digest.update(canonical(same))
         else:
-            for digest, shared in zip(digests, _shared_records(both, window, found), strict=True):
-                for one in shared:
-                    digest.update(repr(one).encode())
+            shared = _shared_records(both, window, found)
+            if verdict.difference is None:
+                digest.update(canonical(shared[0]))
+            else:
+                different = shared
         on_progress(window.stop.source - window.start.source, sum(len(batch.data) for batch in window.batches))
         if verdict.difference is not None:
             break
-    verdict.source_digest, verdict.target_digest = (digest.hexdigest() for digest in digests)
+    verdict.source_digest, verdict.target_digest = (_ended(digest, rest) for rest in different)
     return verdict
+
+
+def canonical(records: Iterable[Content]) -> bytes:
+    """What records are, as bytes: the same whatever batches, codecs and offsets they have, so that the digests of
+    several copies can be compared. Every part comes with its length, -1 for null.
+
+    >>> canonical([(7, b"k", None, (("h", b""),))]).hex(" ", -4)
+    '00000000 00000007 00000001 ffffffff 00000001 6b000000 01000000 0068'
+    """
+    parts: list[bytes] = []
+    for timestamp_ms, key, value, headers in records:
+        parts.append(_RECORD.pack(timestamp_ms, _length(key), _length(value), len(headers)))
+        parts.append(key or b"")
+        parts.append(value or b"")
+        for name, header in headers:
+            encoded = name.encode("utf-8", "surrogatepass")
+            parts += _HEADER.pack(len(encoded), _length(header)), encoded, header or b""
+    return b"".join(parts)
+
+
+def _length(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _ended(digest: blake2b, records: Iterable[Content]) -> str:
+    """With what only one of the sides has at its end."""
+    whole = digest.copy()
+    whole.update(canonical(records))
+    return whole.hexdigest()
 
 
 def _windows(both: _Both, copied: Copied) -> Iterator[Window]:
@@ -117,6 +161,9 @@ def _windows(both: _Both, copied: Copied) -> Iterator[Window]:
     counted = count_records(both.source, topic, partition, first.source, resumed.source)
     if counted == resumed.target - first.target:
         yield from _cut(both, first, resumed)
+    else:
+        to_topic = both.route.to_topic
+        both.verdict.uncompared = count_records(both.target, to_topic, partition, first.target, resumed.target)
     for start, stop in pairwise(point for point in copied.offsets.points if point >= resumed):
         yield Window(start, stop, _read(both.source, topic, partition, start.source, stop.source))
 

@@ -17,7 +17,7 @@ from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.client.copying_batches import as_sent, count_from, records_in
 from foldlog.client.copying_notes import COPY_GROUP, Note, identity
 from foldlog.client.copying_offsets import OffsetMap, Point, Trail
-from foldlog.client.copying_sides import ClusterSide, Side, batches, compacts
+from foldlog.client.copying_sides import ClusterSide, Side, batches, compacts, count_records
 from foldlog.client.copying_targets import (
     Content,
     Copied,
@@ -59,8 +59,9 @@ class ClusterTarget:
         if note is None:
             if start == end:
                 return nothing_yet(span, end)
-            # Committed offsets expire. A copy without holes can be told by its records.
-            if end > span.stop or not check_same_end(self.side, source, span, start, end, is_known=False):
+            # Committed offsets expire. A copy with the source's offsets can be told by its records.
+            is_same = end <= span.stop and check_same_end(self.side, source, span, start, end, is_known=False)
+            if not (is_same and self._lines_up(source, span, start, end)):
                 raise conflict(self.side, route, "holds records that are no copy of the source, as far as one can tell")
             return Resume(Point(end, end), (Point(start, start), Point(end, end)))
         if (note.source, note.topic_id) != identity(source, route):
@@ -69,6 +70,24 @@ class ClusterTarget:
             raise conflict(self.side, route, f"ends at offset {end}, and was copied up to {note.at.target}")
         at = note.at if end == note.at.target else self._arrived(source, span, note, end)
         return Resume(at, tuple(dict.fromkeys((note.origin, note.at, at))), note.numbers)
+
+    def _lines_up(self, source: Side, span: Span, start: int, end: int) -> bool:
+        """Whether a copy that ends at `end` has the source's offsets for sure, and not others at which there happen to
+        be the same records: those of its last record would be elsewhere in the source.
+
+        Holes are never filled again: a source without any has had none when it was copied.
+        """
+        topic, to_topic, partition = span.route
+        if start == span.start == 0 and count_records(source, topic, partition, 0, end) == end:
+            return True
+        last = contents(self.side, to_topic, partition, end - 1, end)
+        found = [
+            record.offset
+            for data, header in batches(source, topic, partition, span.start, span.stop)
+            for record in records_in(data[header.position : header.position + header.size], span.start, span.stop)
+            if content(record) in last.values()
+        ]
+        return found == [end - 1]
 
     def _noted(self, route: Route) -> Note | None:
         committed = self.side.cluster.committed_places(COPY_GROUP).get(TopicPartition(route.to_topic, route.partition))
@@ -82,7 +101,7 @@ class ClusterTarget:
         can_lose = span.start > note.at.source or compacts(source, route.topic)
         at = _counted(ours, there, note.at.target, end)
         if can_lose and (at is None or span.start > note.at.source or _repeats(there)):
-            at = _matched(ours, there, max(span.start, note.at.source)) if len(there) == end - note.at.target else None
+            at = _matched(ours, there, span.stop) if len(there) == end - note.at.target else None
         if at is None:
             raise conflict(self.side, route, f"has other records than the source from offset {note.at.target} on")
         return Point(at, end)
@@ -149,8 +168,8 @@ def _counted(ours: Mapping[int, Content], there: Mapping[int, Content], start: i
     return max(ours) + 1
 
 
-def _matched(ours: Mapping[int, Content], there: Mapping[int, Content], start: int) -> int | None:
-    """The same where the source has lost some of it: what it still has, from the first on, up to what did not arrive.
+def _matched(ours: Mapping[int, Content], there: Mapping[int, Content], stop: int) -> int | None:
+    """The same where the source has lost some of it: the offset of the first that did not arrive, or else `stop`.
 
     None unless it is so; and where records are the same in everything, nobody can tell them apart.
     """
@@ -161,7 +180,9 @@ def _matched(ours: Mapping[int, Content], there: Mapping[int, Content], start: i
     arrived = [place for place in found if place is not None]
     if found[: len(arrived)] != arrived or arrived != sorted(arrived):
         return None
-    return list(ours)[len(arrived) - 1] + 1 if arrived else start
+    if len(arrived) < len(ours):
+        return list(ours)[len(arrived)]
+    return max(ours) + 1 if len(ours) == len(there) else stop
 
 
 def _repeats(records: Mapping[int, Content]) -> bool:

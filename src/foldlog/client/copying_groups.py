@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
+from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.client.copying_notes import COPY_GROUP
-from foldlog.client.copying_offsets import OffsetMap
+from foldlog.client.copying_offsets import OffsetMap, Place
 from foldlog.client.copying_sides import Side, count_records
 from foldlog.client.copying_targets import Route
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import GroupNotEmpty
+
+MOVED: Final = "moved"
+MOVED_BACK: Final = "moved back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +23,10 @@ class GroupMove:
     """Where a group stands in one partition: in the source, in its copy, and what became of that.
 
     `outcome`: "moved"; "there" if it stood there already; "ahead" if it has read further in the copy, and was left
-    there; "has members" if it could not be moved because of them.
+    there; "has members" if it could not be moved because of them. Where the source has lost records since they were
+    copied, its place may not be known exactly: "moved back" if it was moved to the earliest that it may be, and "left
+    back" if it stood there or further, but perhaps not far enough; `reread_max` is how many records it may then read
+    again, at most. None is left out.
     """
 
     group: str
@@ -26,9 +34,10 @@ class GroupMove:
     source_offset: int
     target_offset: int
     outcome: str
+    reread_max: int = 0
 
 
-def translate(source: Side, route: Route, offsets: OffsetMap, offset: int) -> int:
+def translate(source: Side, route: Route, offsets: OffsetMap, offset: int) -> Place:
     """The same place in the copy."""
     return offsets.translated(
         offset, lambda start, stop: count_records(source, route.topic, route.partition, start, stop)
@@ -58,25 +67,35 @@ def move_groups(source: Side, target: Side, maps: Mapping[Route, OffsetMap]) -> 
     moves: list[GroupMove] = []
     for group, places in committed_in(source, routes).items():
         there = target.log.committed(group)
-        wanted: dict[Route, int] = {}
+        planned: list[GroupMove] = []
         for route, offset in places.items():
             start, end = target.bounds(route.to_topic)[route.partition]
-            wanted[route] = min(max(start, translate(source, route, maps[route], offset)), end)
-        outcomes: dict[Route, str] = {}
-        for route, offset in wanted.items():
+            place = translate(source, route, maps[route], offset)
+            place = Place(*(min(max(start, one), end) for one in place))
             known = there.get(TopicPartition(route.to_topic, route.partition))
-            if known is not None and known.offset >= offset:
-                outcomes[route] = "there" if known.offset == offset else "ahead"
+            planned.append(_planned(GroupMove(group, route, offset, place.earliest, MOVED), place, known))
         behind = {
-            (route.to_topic, route.partition): offset for route, offset in wanted.items() if route not in outcomes
+            (move.route.to_topic, move.route.partition): move.target_offset
+            for move in planned
+            if move.outcome in (MOVED, MOVED_BACK)
         }
-        moved = "moved"
         try:
             target.log.move_group(group, behind)
         except GroupNotEmpty:
-            moved = "has members"
-        moves += [
-            GroupMove(group, route, places[route], offset, outcomes.get(route, moved))
-            for route, offset in wanted.items()
-        ]
+            planned = [
+                replace(move, outcome="has members") if move.outcome in (MOVED, MOVED_BACK) else move
+                for move in planned
+            ]
+        moves += planned
     return moves
+
+
+def _planned(move: GroupMove, place: Place, known: OffsetAndMetadata | None) -> GroupMove:
+    """What becomes of a group that belongs at a place, and has committed this in the copy."""
+    if known is None or known.offset < place.earliest:
+        outcome, at = (MOVED if place.is_exact else MOVED_BACK), place.earliest
+    elif known.offset < place.latest:
+        outcome, at = "left back", known.offset
+    else:
+        outcome, at = ("there" if known.offset == place.latest else "ahead"), place.latest
+    return replace(move, outcome=outcome, target_offset=at, reread_max=place.latest - at)

@@ -17,6 +17,21 @@ class Point(NamedTuple):
     target: int
 
 
+class Place(NamedTuple):
+    """Where an offset of the source is in the copy: at `earliest`, or behind it but not behind `latest`.
+
+    The two are the same, unless the source has lost records since they were copied: then nobody can tell which those
+    were that lay before the offset.
+    """
+
+    earliest: int
+    latest: int
+
+    @property
+    def is_exact(self) -> bool:
+        return self.earliest == self.latest
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetMap:
     """Points of one partition, in order: from the first on it is copied, up to the last.
@@ -36,27 +51,41 @@ class OffsetMap:
         """Whether all that comes before it in the source has been copied, or was gone before."""
         return offset <= self.end.source
 
-    def translated(self, offset: int, count: Callable[[int, int], int]) -> int:
+    def translated(self, offset: int, count: Callable[[int, int], int]) -> Place:
         """The offset of the copy from which the same records follow. `count` tells how many records the source has in a
         range. What lies before the copy begins is its beginning, and what lies behind it, its end.
 
         >>> holes = OffsetMap((Point(100, 0), Point(200, 100), Point(900, 110)), is_kept=False)
-        >>> [holes.translated(offset, lambda start, stop: 3) for offset in (7, 150, 500, 2000)]
-        [0, 50, 103, 110]
+        >>> [tuple(holes.translated(offset, lambda start, stop: 5)) for offset in (7, 150, 500, 2000)]
+        [(0, 0), (50, 50), (105, 105), (110, 110)]
+
+        Of the ten records from 200 to 900 the source has lost four since; they may have been before 500, or not:
+
+        >>> holes.translated(500, lambda start, stop: 3)
+        Place(earliest=103, latest=107)
         """
+        first, last = self.points[0], self.end
         if self.is_kept:
-            return max(self.points[0].target, min(offset, self.end.target))
+            return _exactly(max(first.target, min(offset, last.target)))
+        if offset <= first.source:
+            return _exactly(first.target)
+        if offset >= last.source:
+            return _exactly(last.target)
         at = bisect_right(self.points, offset, key=_source) - 1
-        if at < 0:
-            return self.points[0].target
-        point = self.points[at]
-        if offset >= self.end.source:
-            return self.end.target
-        following = self.points[at + 1]
-        if following.source - point.source == following.target - point.target:
-            return point.target + offset - point.source
-        # The source may have lost more since: then this is earlier, and something is read again rather than missed.
-        return min(point.target + count(point.source, offset), following.target)
+        point, following = self.points[at], self.points[at + 1]
+        # An offset is one record's at most, on both sides of this one.
+        earliest = max(point.target, following.target - (following.source - offset))
+        latest = min(following.target, point.target + offset - point.source)
+        # What the source still has was copied.
+        if earliest != latest:
+            earliest = max(earliest, point.target + count(point.source, offset))
+            latest = min(latest, following.target - count(offset, following.source))
+        # It would have more than was copied only if it were read another way: with aborted records, or without them.
+        return Place(min(earliest, latest), max(earliest, latest))
+
+
+def _exactly(target_offset: int) -> Place:
+    return Place(target_offset, target_offset)
 
 
 def _source(point: Point) -> int:

@@ -24,7 +24,7 @@ _FIRST_LOOK: Final = 1000
 OnProgress = Callable[[int, int], object]
 """Told how many offsets of the source have been dealt with since the last time, and how many bytes they had there."""
 
-Content = tuple[int, object, object, object]
+Content = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 
 class Route(NamedTuple):
