@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from foldlog.broker.topic_names import OwnTopicChange
 from foldlog.client.cluster_requests import EARLIEST, LATEST, list_offsets
 from foldlog.client.kafka.faults import Where
 from foldlog.client.kafka.handles import Attempt
@@ -134,7 +135,7 @@ class KafkaOffsets(KafkaTopics):
 
         if not isinstance(before, Mapping):
             raise InvalidArgument(f"delete_records() takes a dict such as {{0: 'end'}}, not {brief_repr(before)}")
-        count = self.partition_count(topic)
+        count = len(self._changeable(topic, OwnTopicChange.DELETE_RECORDS).partitions)
         for number in before:
             checked_partition(topic, number, count)
         bounds = self.bounds((topic, number) for number in before)
