@@ -506,10 +506,16 @@ def test_partitions_that_a_topic_gains_are_read_from_their_start(log: AnyLog, to
         assert consumer.assignment() == {(topic, 0), (topic, 1)}
 
 
-def test_a_group_that_is_not_there_is_told(log: AnyLog, group: str) -> None:
+def test_a_group_that_is_not_there_is_told(log: AnyLog, topic: str, group: str) -> None:
     assert log.committed(group) == {}
     assert log.lag(group) == {}
-    for call in (lambda: log.describe_group(group), lambda: log.delete_group(group)):
+    log.create_topic(topic)
+    calls: list[Callable[[], object]] = [
+        lambda: log.describe_group(group),
+        lambda: log.delete_group(group),
+        lambda: log.delete_offsets(group, [(topic, 0)]),
+    ]
+    for call in calls:
         with pytest.raises(errors.UnknownGroup, match=group):
             call()
     with pytest.raises(errors.InvalidArgument, match="name is a string"):

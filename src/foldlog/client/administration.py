@@ -378,7 +378,8 @@ class Administration:
         self._broker.delete_group(check_group_name(group))
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
-        """Forget what a group committed in these partitions. Durable on return; GroupNotEmpty while it reads them.
+        """Forget what a group committed in these partitions. Durable on return; UnknownGroup, and GroupNotEmpty while
+        it reads them.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:

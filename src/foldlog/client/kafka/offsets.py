@@ -161,6 +161,13 @@ class KafkaOffsets(KafkaTopics):
         """Not here: the brokers compact when it is due, and nobody can ask them to."""
         raise ReadOnly(f"compaction at {self._handles.url} is done by the cluster itself, when it is due")
 
+    def recompress(self, topic: str, codec: str) -> dict[tuple[str, int], object]:
+        """Not here: the brokers keep what they have as it was compressed."""
+        raise ReadOnly(
+            f"what is stored at {self._handles.url} stays as the cluster has compressed it; the topic's"
+            " compression.type is for records that come"
+        )
+
     def enforce_retention(self, topic: str | None = None) -> int:
         """Not here: the brokers do it when it is due. `delete_records` is the way to delete now."""
         raise ReadOnly(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -51,13 +51,20 @@ _AS_THE_CLUSTER_SAYS: Final = -1
 class KafkaTopic:
     """One topic of a cluster at one moment. `topic_id` is zeros where the cluster has none.
 
-    `config` has the settings that foldlog knows; `KafkaLog.topic_config` tells all.
+    `config` has the settings that foldlog knows; `KafkaLog.topic_config` tells all. `growths` is None: a cluster does
+    not remember how many partitions there were when a record came.
     """
 
     name: str
     topic_id: str
     config: TopicConfig
     partition_count: int
+    growths: None = None
+
+    @property
+    def held_partitions(self) -> Sequence[int]:
+        """The numbers of those that can be asked for: all."""
+        return range(self.partition_count)
 
 
 class KafkaTopics:
