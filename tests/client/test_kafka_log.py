@@ -427,7 +427,7 @@ def test_with_a_login_that_only_librdkafka_has_members_are_not_evicted_and_it_is
         ("security.protocol=SSL", True),
         ("security.protocol=sasl_plaintext&sasl.mechanism=PLAIN&sasl.username=u&sasl.password=p", True),
         ("security.protocol=sasl_ssl&sasl.mechanism=OAUTHBEARER", False),
-        ("security.protocol=sasl_ssl", False),
+        ("security.protocol=sasl_ssl&sasl.mechanism=GSSAPI", False),
         ("security.protocol=SSL&ssl.key.pem=x", False),
         ("security.protocol=SSL&enable.ssl.certificate.verification=false", False),
     ],
