@@ -137,6 +137,38 @@ def test_a_segment_that_was_cut_is_damaged_and_the_last_one_only_torn(
     assert f"{sealed}: byte {BATCH_BYTES}: the batch is cut off; offsets 6 to 8 (exclusive) are lost" in out
 
 
+@pytest.mark.parametrize("garbage", [b"garbage!", b"garb", bytes(range(200, 256)) * 5])
+def test_an_end_that_is_no_part_of_a_batch_is_damage(
+    garbage: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A write that was cut off begins as a batch of that segment does; neither this segment's name, nor what is before
+    it, goes with an offset such as these bytes have."""
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    (segment := partition / f"{0:020d}.log").write_bytes(garbage)
+    code, out, _ = run(capsys, "check", partition)
+    assert (code, out.splitlines()[0].endswith(": DAMAGED")) == (1, True)
+    assert f"{segment}: byte 0: " in out
+    assert "which offsets are lost is not known" in out
+    last = last_segment(copied_to(tmp_path / "kafka") / "orders.eu-west-0")
+    sound = last.read_bytes()
+    last.write_bytes(sound[: 2 * BATCH_BYTES] + garbage)
+    code, out, _ = run(capsys, "check", last.parent)
+    assert code == 1
+    assert f"{last}: byte {2 * BATCH_BYTES}: " in out
+
+
+@pytest.mark.parametrize("torn_bytes", [1, 8, 20, 100])
+def test_a_first_batch_that_was_cut_off_is_only_torn(
+    torn_bytes: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = last_segment(copied_to(tmp_path) / "orders.eu-west-0")
+    last.write_bytes(last.read_bytes()[:torn_bytes])
+    code, out, _ = run(capsys, "check", last.parent)
+    assert code == 0
+    assert f"note: {last}: " in out
+
+
 @pytest.mark.parametrize(
     ("name", "position", "reason"),
     [

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer as StockConsumer
@@ -47,12 +48,19 @@ def log(broker: KafkaBroker) -> Iterator[foldlog.KafkaLog]:
 
 # --- the same methods -------------------------------------------------------------------------------------------------
 
-ONLY_OF_A_DIRECTORY = {"broker", "forked", "reached_through", "recompress"}
-"""What servers and tools drive a directory's log with."""
+ONLY_OF_A_DIRECTORY = {"broker", "forked", "reached_through"}
+"""What servers and tools drive a directory's log with; docs/clusters.md says what of it is for users."""
+
+ONLY_OF_A_CATALOG = {"slots", "growths_text", "grown", "configured", "with_defaults"}
+"""What a directory makes the next topic out of the last with, and stores."""
 
 
 def public(kind: type) -> dict[str, object]:
     return {name: value for name, value in inspect.getmembers(kind) if not name.startswith("_")}
+
+
+def public_names(one: object) -> set[str]:
+    return {name for name in dir(one) if not name.startswith("_")}
 
 
 def parameters(method: Callable[..., object]) -> list[tuple[str, object, object]]:
@@ -65,6 +73,24 @@ def test_a_cluster_has_every_method_of_a_log_with_the_same_arguments() -> None:
     for name, method in here.items():
         if inspect.isfunction(method) and name in there:
             assert parameters(method) == parameters(there[name]), name  # type: ignore[arg-type]
+
+
+def test_a_clusters_topic_and_consumer_have_every_attribute_of_a_directorys(log: foldlog.KafkaLog) -> None:
+    with foldlog.open(":memory:") as directory:
+        here, there = directory.create_topic("orders", 2), log.create_topic("orders", 2)
+        assert public_names(here) - public_names(there) == ONLY_OF_A_CATALOG
+        assert (list(there.held_partitions), there.growths) == (list(here.held_partitions), None)
+        assert public_names(directory) - public_names(log) == ONLY_OF_A_DIRECTORY
+        with directory.consumer() as one, log.consumer() as other:
+            assert public_names(one) <= public_names(other)
+
+
+def test_what_only_a_directory_has_is_in_the_table_of_the_manual() -> None:
+    table = (
+        (Path(__file__).parents[2] / "docs" / "clusters.md").read_text().partition("## Where the two cannot agree")[2]
+    )
+    for name in ("broker", "recompress", "growths"):
+        assert f"`{name}" in table or f".{name}`" in table, name
 
 
 def test_a_clusters_producer_has_every_method_of_a_producer_with_the_same_arguments() -> None:
@@ -285,6 +311,8 @@ def test_upkeep_is_the_clusters_own(log: foldlog.KafkaLog) -> None:
     for call in (log.compact, log.enforce_retention):
         with pytest.raises(errors.ReadOnly, match="by the cluster itself"):
             call()
+    with pytest.raises(errors.ReadOnly, match="stays as the cluster has compressed it"):
+        log.recompress("orders", "zstd")
 
 
 def test_a_time_of_zero_cannot_be_sent(log: foldlog.KafkaLog) -> None:
@@ -399,7 +427,7 @@ def test_with_a_login_that_only_librdkafka_has_members_are_not_evicted_and_it_is
         ("security.protocol=SSL", True),
         ("security.protocol=sasl_plaintext&sasl.mechanism=PLAIN&sasl.username=u&sasl.password=p", True),
         ("security.protocol=sasl_ssl&sasl.mechanism=OAUTHBEARER", False),
-        ("security.protocol=sasl_ssl", False),
+        ("security.protocol=sasl_ssl&sasl.mechanism=GSSAPI", False),
         ("security.protocol=SSL&ssl.key.pem=x", False),
         ("security.protocol=SSL&enable.ssl.certificate.verification=false", False),
     ],

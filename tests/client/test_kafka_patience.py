@@ -110,7 +110,8 @@ def test_what_does_not_pass_is_told_when_the_calls_time_is_over(
 def test_a_consumers_question_is_asked_again_too(handles: Handles) -> None:
     left = [KafkaError._WAIT_COORD, int(ErrorCode.NOT_COORDINATOR)]
 
-    def attempt() -> str:
+    def attempt(left_s: float) -> str:
+        assert 0 < left_s <= handles.call_s
         if left:
             raise KafkaException(KafkaError(left.pop()))
         return "answered"

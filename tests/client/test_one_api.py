@@ -152,6 +152,23 @@ def test_settings_that_cannot_be_are_refused_and_nothing_is_made(log: AnyLog, to
         log.alter_topic(topic, {"retention.ms": "soon"})
 
 
+def test_the_topic_that_the_log_keeps_for_groups_is_left_alone(log: AnyLog, topic: str, group: str) -> None:
+    """Without it every group begins anew, so nobody is told to do it: not a directory, and not Apache Kafka, which
+    would."""
+    filled(log, topic, 3)
+    log.reset_group(group, {(topic, 0): 2})
+    changes: list[tuple[Callable[[str], object], str]] = [
+        (log.delete_topic, "it cannot be deleted"),
+        (lambda name: log.grow_topic(name, 60), "with more partitions it would lose what it keeps for groups"),
+        (lambda name: log.alter_topic(name, {"retention.ms": 1}), "with other settings it could lose what it keeps"),
+        (lambda name: log.delete_records(name, {0: "end"}), "its records cannot be deleted; move a group with reset_"),
+    ]
+    for change, why in changes:
+        with pytest.raises(errors.InvalidTopicName, match=f"^topic '__consumer_offsets' is made and kept by .*; {why}"):
+            change("__consumer_offsets")
+    assert committed(log, group, topic) == 2
+
+
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
@@ -489,10 +506,16 @@ def test_partitions_that_a_topic_gains_are_read_from_their_start(log: AnyLog, to
         assert consumer.assignment() == {(topic, 0), (topic, 1)}
 
 
-def test_a_group_that_is_not_there_is_told(log: AnyLog, group: str) -> None:
+def test_a_group_that_is_not_there_is_told(log: AnyLog, topic: str, group: str) -> None:
     assert log.committed(group) == {}
     assert log.lag(group) == {}
-    for call in (lambda: log.describe_group(group), lambda: log.delete_group(group)):
+    log.create_topic(topic)
+    calls: list[Callable[[], object]] = [
+        lambda: log.describe_group(group),
+        lambda: log.delete_group(group),
+        lambda: log.delete_offsets(group, [(topic, 0)]),
+    ]
+    for call in calls:
         with pytest.raises(errors.UnknownGroup, match=group):
             call()
     with pytest.raises(errors.InvalidArgument, match="name is a string"):

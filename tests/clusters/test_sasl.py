@@ -323,10 +323,13 @@ def wrong_ways(kafka: ApacheKafka, known: dict[str, str]) -> dict[str, tuple[str
     }
 
 
-def test_every_way_to_miss_the_listener_is_one_sentence_soon(apache_kafka: ApacheKafka, known: dict[str, str]) -> None:
+@pytest.mark.parametrize("opening", [Cluster.open, connect])
+def test_every_way_to_miss_the_listener_is_one_sentence_soon(
+    apache_kafka: ApacheKafka, known: dict[str, str], opening: Opening
+) -> None:
     for way, (address, properties, said) in wrong_ways(apache_kafka, known).items():
         with pytest.raises((BrokerUnreachable, AuthenticationFailed)) as caught:
-            Cluster.open(address, {**SOON, **properties})
+            opening(address, {**SOON, **properties})
         sentence = str(caught.value)
         assert re.search(said, sentence), (way, sentence)
         assert PASSWORD not in sentence

@@ -27,12 +27,11 @@ from foldlog.broker.overview import PartitionOverview, overview
 from foldlog.broker.storage import FollowedStorage, Storage, WrittenStorage
 from foldlog.broker.topic_changes import keys_of
 from foldlog.broker.topic_config import DEFAULT_CONFIG, TopicConfig
-from foldlog.broker.topic_names import OFFSETS_TOPIC, check_user_topic_name, is_internal
+from foldlog.broker.topic_names import OwnTopicChange, check_user_topic_name, is_internal, refuse_own_topic
 from foldlog.broker.upkeep import Upkeep
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import (
     InvalidArgument,
-    InvalidTopicName,
     LogClosed,
     ReadOnly,
     StorageError,
@@ -189,8 +188,7 @@ class Broker(GroupCalls):
         Who still holds one of its partitions gets LogClosed from it.
         """
         storage = self._writable()
-        if name == OFFSETS_TOPIC:
-            raise InvalidTopicName(f"topic {name!r} is made and kept by the log itself; it cannot be deleted")
+        refuse_own_topic(name, OwnTopicChange.DELETE)
         storage.changes.delete(name, storage.partitions)
         self._forget_offsets(name)
 
@@ -200,8 +198,7 @@ class Broker(GroupCalls):
         Keys move when the count changes: where the older partitions ended is kept in `Topic.growths`.
         """
         storage = self._writable()
-        if name == OFFSETS_TOPIC:
-            raise InvalidTopicName(f"topic {name!r} is made and kept by the log itself; groups would lose their place")
+        refuse_own_topic(name, OwnTopicChange.GROW)
 
         def durable_end(number: int) -> int:
             partition = storage.writable_partition((name, number))
@@ -220,10 +217,7 @@ class Broker(GroupCalls):
     def configure_topic(self, name: str, decide: Callable[[TopicConfig], TopicConfig]) -> Topic:
         """The same where what to change depends on what is set: no other change comes between the two."""
         storage = self._writable()
-        if name == OFFSETS_TOPIC:
-            raise InvalidTopicName(
-                f"topic {name!r} is made and kept by the log itself; other settings could lose what groups committed"
-            )
+        refuse_own_topic(name, OwnTopicChange.ALTER)
         topic = storage.changes.configure(name, decide, storage.partitions)
         storage.on_topics_changed()
         return topic

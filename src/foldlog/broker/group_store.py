@@ -162,11 +162,14 @@ class GroupStore:
             self._settle()
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group committed in these partitions. Durable on return; GroupNotEmpty while it reads them."""
+        """Forget what a group committed in these partitions. Durable on return; UnknownGroup, and GroupNotEmpty while
+        it reads them."""
         partitions = list(partitions)
         with self.lock:
             self._ready()
             self._settle()
+            if self._described(group).state is GroupState.DEAD:
+                raise_for(GroupErrorCode.GROUP_ID_NOT_FOUND, group)
             subscribed = self._coordinator.subscribed_topics(group)
             if subscribed is None or any(topic in subscribed for topic, _ in partitions):
                 raise_for(GroupErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, group)
@@ -187,10 +190,13 @@ class GroupStore:
         with self.lock:
             self._ready()
             self._take_in()
-            description = self._coordinator.describe(group)
-            if description.state is GroupState.DEAD and self._offsets.has_offsets(group):
-                return GroupDescription(group, GroupState.EMPTY)
-            return description
+            return self._described(group)
+
+    def _described(self, group: str) -> GroupDescription:
+        description = self._coordinator.describe(group)
+        if description.state is GroupState.DEAD and self._offsets.has_offsets(group):
+            return GroupDescription(group, GroupState.EMPTY)
+        return description
 
     # --- offsets --------------------------------------------------------------------------------------------------
 

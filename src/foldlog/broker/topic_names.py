@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from foldlog import limits
@@ -17,6 +18,9 @@ from foldlog.errors import InvalidTopicName, brief_repr
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """Committed offsets and group state, in Kafka's own key and value formats."""
+
+KAFKA_OWN_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+"""What Apache Kafka's brokers keep in topics, as its class Topic names them; a directory has only the first."""
 
 INTERNAL_PREFIX: Final = "__"
 """Topics so named are left out of listings unless asked for."""
@@ -62,8 +66,27 @@ def check_user_topic_name(name: object) -> str:
     """As check_topic_name, and not one that only the log itself may create."""
     checked = check_topic_name(name)
     if checked == OFFSETS_TOPIC:
-        raise InvalidTopicName(f"topic {OFFSETS_TOPIC!r} is made and kept by the log itself; choose another name")
+        raise kept_by_the_log(OFFSETS_TOPIC, "choose another name")
     return checked
+
+
+def kept_by_the_log(name: str, why: str) -> InvalidTopicName:
+    return InvalidTopicName(f"topic {name!r} is made and kept by the log itself; {why}")
+
+
+class OwnTopicChange(StrEnum):
+    """What nobody but the log may do to a topic of its own, and what is said to who tries."""
+
+    DELETE = "it cannot be deleted"
+    GROW = "with more partitions it would lose what it keeps for groups"
+    ALTER = "with other settings it could lose what it keeps for groups"
+    DELETE_RECORDS = "its records cannot be deleted; move a group with reset_group()"
+
+
+def refuse_own_topic(name: object, change: OwnTopicChange, own: Container[object] = (OFFSETS_TOPIC,)) -> None:
+    """InvalidTopicName for a topic of the log's own, which a cluster has more of."""
+    if isinstance(name, str) and name in own:
+        raise kept_by_the_log(name, change.value)
 
 
 def refuse_collision(name: str, known: Iterable[str]) -> None:

@@ -135,7 +135,7 @@ def _parts(arguments: argparse.Namespace, log: AnyLog, wanted: list[Reach]) -> I
     from foldlog.cli.record_table import home_of
 
     # A directory's catalog knows that keys have moved; a cluster does not tell.
-    has_grown = bool(getattr(log.topic(arguments.topic), "growths", ()))
+    has_grown = bool(log.topic(arguments.topic).growths)
     if arguments.all_partitions or has_grown:
         yield wanted
         return

@@ -8,6 +8,7 @@ from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
 from foldlog.broker.catalog import Topic
 from foldlog.broker.group_messages import check_group_name
+from foldlog.broker.topic_names import OwnTopicChange, refuse_own_topic
 from foldlog.client.backend import Backend
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, config_entries, described_group, not_empty
 from foldlog.client.evictions import HAS_MEMBERS
@@ -193,6 +194,7 @@ class Administration:
         """
         if not isinstance(before, Mapping):
             raise InvalidArgument(f"delete_records() takes a dict such as {{0: 'end'}}, not {brief_repr(before)}")
+        refuse_own_topic(topic, OwnTopicChange.DELETE_RECORDS)
         wanted = {
             number: resolve_place(self._broker.partition(topic, number), at, "before") for number, at in before.items()
         }
@@ -376,7 +378,8 @@ class Administration:
         self._broker.delete_group(check_group_name(group))
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
-        """Forget what a group committed in these partitions. Durable on return; GroupNotEmpty while it reads them.
+        """Forget what a group committed in these partitions. Durable on return; UnknownGroup, and GroupNotEmpty while
+        it reads them.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:

@@ -6,8 +6,10 @@ coordinator is met by asking again, of whoever it is then, until the patience of
 
 from __future__ import annotations
 
+import math
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,6 +71,12 @@ class Place(NamedTuple):
     epoch: int
 
 
+class _CallTime(threading.local):
+    """When the call that this thread makes is over."""
+
+    until_s = math.inf
+
+
 class ClusterLinks:
     """Connections to one cluster. Any thread.
 
@@ -87,6 +95,7 @@ class ClusterLinks:
         self._preferred: Address | None = None
         self._is_closed = False
         self._describing = threading.Lock()
+        self._call = _CallTime()
         watch_forks(self)
 
     def open(self, *, has_answered: bool = False) -> None:
@@ -144,11 +153,11 @@ class ClusterLinks:
     def _connect(self, address: Address) -> WireConnection:
         properties = self.properties
         try:
-            timeout_s = properties.socket_connection_setup_timeout_ms / 1000
+            timeout_s = self._at_most_s(properties.socket_connection_setup_timeout_ms)
             sock = WireConnection.dial(address.host, address.port, timeout_s, properties.tls)
         except (OSError, UnicodeError, OverflowError) as error:  # a broker may advertise any host and port
             limit = f"socket.connection.setup.timeout.ms={properties.socket_connection_setup_timeout_ms}"
-            why = _said(error, f"it cannot be reached within {limit}")
+            why = _said(error, f"it cannot be reached within {self._limit_reached() or limit}")
             raise LinkLost(address, why, is_odd=isinstance(error, ssl.SSLCertVerificationError)) from error
         connection = WireConnection(
             sock,
@@ -159,7 +168,7 @@ class ClusterLinks:
             is_tls=properties.tls is not None,
         )
         with self.blaming(address, connection):
-            timeout_s = properties.request_timeout_ms / 1000
+            timeout_s = self._at_most_s(properties.request_timeout_ms)
             connection.negotiate(timeout_s)
             if properties.credentials is not None:
                 connection.expire_after(authenticate(connection, properties.credentials, timeout_s))
@@ -172,7 +181,8 @@ class ClusterLinks:
             yield
         except (OSError, MalformedBytes) as error:
             connection.close()
-            why = _said(error, f"it did not answer within request.timeout.ms={self.properties.request_timeout_ms}")
+            limit = self._limit_reached() or f"request.timeout.ms={self.properties.request_timeout_ms}"
+            why = _said(error, f"it did not answer within {limit}")
             raise LinkLost(address, why, is_odd=isinstance(error, MalformedBytes)) from error
         except BaseException:
             connection.close()
@@ -183,7 +193,8 @@ class ClusterLinks:
         connection = self.borrow(address)
         with self.blaming(address, connection):
             version = connection.version_of(type(request), at_most)
-            found = connection.call_in(request, answer, version)
+            timeout_s = self._at_most_s(self.properties.request_timeout_ms)
+            found = connection.call_in(request, answer, version, timeout_s)
         self.give_back(address, connection)
         return found
 
@@ -225,12 +236,33 @@ class ClusterLinks:
     def retried(self, attempt: Callable[[], Done], limit_ms: int | None = None) -> Done:
         """What `attempt` gives in the end. What is known of leaders is learned anew between two tries."""
         patience = self.patience(limit_ms)
-        while True:
-            try:
-                return attempt()
-            except (Passing, OSError, MalformedBytes) as error:
-                patience.wait(error)
-            self.forget_leaders()
+        with self._within_the_call():
+            while True:
+                try:
+                    return attempt()
+                except (Passing, OSError, MalformedBytes) as error:
+                    patience.wait(error)
+                self.forget_leaders()
+
+    @contextmanager
+    def _within_the_call(self) -> Iterator[None]:
+        """No request of this thread is waited for longer than a call may take, and the one that this is part of."""
+        call = self._call
+        outer_s = call.until_s
+        call.until_s = min(outer_s, time.monotonic() + self.properties.default_api_timeout_ms / 1000)
+        try:
+            yield
+        finally:
+            call.until_s = outer_s
+
+    def _at_most_s(self, limit_ms: int) -> float:
+        return max(0.001, min(limit_ms / 1000, self._call.until_s - time.monotonic()))
+
+    def _limit_reached(self) -> str | None:
+        """What the call's own time is, if that is over."""
+        if time.monotonic() < self._call.until_s:
+            return None
+        return f"default.api.timeout.ms={self.properties.default_api_timeout_ms}"
 
     # --- topics and leaders ---------------------------------------------------------------------------------------
 

@@ -133,7 +133,12 @@ def _login_mistake(connection: WireConnection, properties: ClusterProperties) ->
 
 def _timeout_ms(properties: ClusterProperties) -> int:
     """No longer than the client waits in other calls."""
-    return min(LISTENER_PROBE_MS, properties.request_timeout_ms, properties.socket_connection_setup_timeout_ms)
+    return min(
+        LISTENER_PROBE_MS,
+        properties.default_api_timeout_ms,
+        properties.request_timeout_ms,
+        properties.socket_connection_setup_timeout_ms,
+    )
 
 
 @contextmanager

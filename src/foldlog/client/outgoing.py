@@ -82,15 +82,15 @@ def checked_timestamp(timestamp_ms: object) -> int:
     )
 
 
-def check_size(record: Outgoing, limit_bytes: int) -> None:
-    """RecordTooLarge if the record alone, before compression, makes a batch over max.message.bytes."""
+def check_size(record: Outgoing, limit_bytes: int, setting: str = "max.message.bytes") -> None:
+    """RecordTooLarge if the record alone, before compression, makes a batch over what a setting allows."""
     payload_bytes = len(record.key or b"") + len(record.value or b"")
     if not record.headers and payload_bytes + _FRAME_BYTES_MAX <= limit_bytes:
         return
     builder = BatchBuilder(max(limit_bytes, 1), 1)
     builder.append(record.timestamp_ms, record.key, record.value, record.headers)
     if builder.size_bytes > limit_bytes:
-        raise RecordTooLarge(builder.size_bytes, limit_bytes)
+        raise RecordTooLarge(builder.size_bytes, limit_bytes, setting)
 
 
 def checked_batch(

@@ -20,7 +20,7 @@ from foldlog.broker.data_directory import writer_of
 from foldlog.broker.group_messages import GroupDescription, check_group_name
 from foldlog.broker.topic_changes import check_partition_count
 from foldlog.broker.topic_config import TopicConfig
-from foldlog.broker.topic_names import check_user_topic_name
+from foldlog.broker.topic_names import OwnTopicChange, check_user_topic_name, refuse_own_topic
 from foldlog.client import remote_requests as requests
 from foldlog.client.arrivals import AnyPartition
 from foldlog.client.backend import GroupMemberships
@@ -100,6 +100,7 @@ class RemoteBroker:
         self._change_topics(requests.delete_topic(name), lambda broker: broker.delete_topic(name))
 
     def grow_topic(self, name: str, partitions: int) -> Topic:
+        refuse_own_topic(name, OwnTopicChange.GROW)  # here, since the writer's answer has no words for it
         self.topic(name)
         check_partition_count(partitions)
         self._change_topics(requests.grow_topic(name, partitions), lambda broker: broker.grow_topic(name, partitions))

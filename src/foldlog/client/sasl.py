@@ -27,6 +27,7 @@ _FRAMED: Final = 1
 
 _SAID_CHARS_MAX: Final = 200
 
+NO_LOGIN: Final = "nobody logs in at this listener; say security.protocol=PLAINTEXT, or SSL"
 CHECK: Final = "check sasl.username and sasl.password, and that the user has one for this mechanism"
 
 
@@ -132,7 +133,7 @@ class _Exchange:
             offered = ", ".join(answer.mechanisms) or "none"
             raise self.failed(f"it offers {self._shown(offered)}; say one of them with sasl.mechanism")
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-            raise self.failed("nobody logs in at this listener; say security.protocol=PLAINTEXT, or SSL")
+            raise self.failed(NO_LOGIN)
         if answer.error_code:
             raise self.failed(f"it answered {known_code(answer.error_code).name} ({answer.error_code})")
 

@@ -66,12 +66,13 @@ class InvalidTimestamp(InvalidBatch):
 
 
 class RecordTooLarge(CallerError):
-    """A batch is larger than the topic's max.message.bytes."""
+    """A batch is larger than the topic's max.message.bytes, or than message.max.bytes of a cluster's URL."""
 
-    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+    def __init__(self, size_bytes: int, limit_bytes: int, setting: str = "max.message.bytes") -> None:
+        whose = "the topic's" if setting == "max.message.bytes" else "the client's"
         super().__init__(
-            f"a batch of {size_bytes} bytes is over max.message.bytes={limit_bytes};"
-            " send smaller records or raise the topic's max.message.bytes"
+            f"a batch of {size_bytes} bytes is over {setting}={limit_bytes};"
+            f" send smaller records or raise {whose} {setting}"
         )
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes

@@ -14,10 +14,14 @@ from foldlog.log.salvage import UNKNOWN_END, Bounds, EpochRun, EpochStarts, Piec
 from foldlog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_stem
 from foldlog.log.sparse_index import SparseIndex
 from foldlog.log.time_index import TimeIndex
+from foldlog.records.batch import MAX_INT32
 
 USUAL_INTERVAL_BYTES: Final = 4096
 UNKNOWN_INTERVAL: Final = 0
 """For indexes that somebody else may have made: how dense they have to be is not known, nor what exactly they name."""
+
+_OFFSET_BYTES: Final = 8
+"""A batch begins with its base offset, which Kafka's indexes hold as the distance to the segment's, in 31 bits."""
 
 _UNINDEXED_BYTES_MIN: Final = 1 << 16
 _UNINDEXED_INTERVALS: Final = 16
@@ -172,7 +176,7 @@ class SegmentScanner:
         pieces, notes = found.pieces, []
         if stretch.may_end_early and pieces and pieces[-1].position == pieces[-1].end:
             pieces = pieces[:-1]
-        if end_offset == UNKNOWN_END and pieces and pieces[-1].is_lost:
+        if end_offset == UNKNOWN_END and pieces and pieces[-1].is_lost and self._is_torn(stem, base, pieces[-1]):
             # Nobody vouched for these bytes: a torn write, which recovery cuts.
             notes.append(f"{stem}{LOG_SUFFIX}: {self._end_note(stem, pieces[-1])}")
             pieces = pieces[:-1]
@@ -187,6 +191,21 @@ class SegmentScanner:
             tuple(notes),
             tuple(stem + suffix for suffix, _ in faults),
         )
+
+    def _is_torn(self, stem: str, base_offset: int, piece: Piece) -> bool:
+        """Whether bytes behind the last sound batch are room, or what was written of the next. In a directory of ours
+        the checkpoint vouches for what was acknowledged, and nothing else can be lost; Kafka's has none."""
+        if self._interval_bytes != UNKNOWN_INTERVAL:
+            return True
+        file = self._files.open(stem + LOG_SUFFIX)
+        try:
+            return is_room(file, piece.position, piece.end) or begins_a_batch(
+                bytes(file.read(piece.position, min(_OFFSET_BYTES, piece.end - piece.position))),
+                piece.first_offset,
+                base_offset + MAX_INT32,
+            )
+        finally:
+            file.close()
 
     def _end_note(self, stem: str, piece: Piece) -> str:
         """Of bytes behind the last sound batch."""
@@ -252,6 +271,16 @@ def is_room(file: File, position: int, end: int) -> bool:
             return not data
         position += len(data)
     return True
+
+
+def begins_a_batch(data: bytes, least_offset: int, most_offset: int) -> bool:
+    """Whether `data` can be how a batch begins whose base offset is one of these: with that offset, or a part of it.
+
+    >>> begins_a_batch((7).to_bytes(8), 7, 100), begins_a_batch(b"\\0\\0", 7, 100), begins_a_batch(b"garbage!", 7, 100)
+    (True, True, False)
+    """
+    least, most = (int.from_bytes(data[:_OFFSET_BYTES].ljust(_OFFSET_BYTES, fill)) for fill in (b"\0", b"\xff"))
+    return least <= most_offset and most >= least_offset
 
 
 Index = TypeVar("Index", bound=SparseIndex)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from foldlog.broker.topic_config import TopicConfig
-from foldlog.broker.topic_names import OFFSETS_TOPIC, check_topic_name
-from foldlog.errors import FoldlogError, InvalidTopicName, brief_repr
+from foldlog.broker.topic_names import OwnTopicChange, check_topic_name, refuse_own_topic
+from foldlog.errors import FoldlogError, brief_repr
 from foldlog.server.authorizer import Operation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.config_resources import ConfigResource
@@ -80,9 +80,6 @@ def _change_topic(broker: Broker, change: Change, validate_only: bool) -> None:
     """On a thread."""
     if not validate_only:
         broker.configure_topic(change.name, change.decide)
-    elif change.name == OFFSETS_TOPIC:
-        raise InvalidTopicName(
-            f"topic {change.name!r} is made and kept by the log itself; its settings stay as they are"
-        )
     else:
+        refuse_own_topic(change.name, OwnTopicChange.ALTER)
         change.decide(broker.topic(change.name).config)

@@ -13,6 +13,7 @@ from foldlog.client.assignments import not_assigned
 from foldlog.client.assignors import RANGE, ROUND_ROBIN, STICKY
 from foldlog.client.consumer_settings import ConsumerSettings
 from foldlog.client.evictions import HAS_MEMBERS
+from foldlog.client.kafka.bounded import BoundedCalls
 from foldlog.client.kafka.cursors import KafkaCursor
 from foldlog.client.kafka.faults import Where
 from foldlog.client.kafka.groups import KafkaGroups
@@ -62,6 +63,7 @@ class KafkaCommits:
         self._topics: tuple[str, ...] = ()
         self._lost: set[TopicPartition] = set()
         self._next_commit_s = 0.0
+        self._commits = BoundedCalls()
 
     def _library(self) -> LibraryConsumer:
         """Made when there is something to read, and again after it was let go of."""
@@ -162,8 +164,9 @@ class KafkaCommits:
                 raise InvalidArgument(f"cannot commit offset {place.offset} of {topic}-{number}: offsets start at 0")
         wanted = [place_of(one, place) for one, place in offsets.items()]
 
-        def attempt() -> None:
-            for answer in self._library().commit(offsets=wanted, asynchronous=False):
+        def attempt(left_s: float) -> None:
+            consumer = self._library()
+            for answer in self._commits.run(lambda: consumer.commit(offsets=wanted, asynchronous=False), left_s):
                 if answer.error is not None:
                     raise self._handles.kafka_exception(answer.error)
 
@@ -192,8 +195,8 @@ class KafkaCommits:
         if self._group is None or not partitions:
             return {}
 
-        def attempt() -> list[Place]:
-            found = self._library().committed([Place(*one) for one in partitions], timeout=self._handles.call_s)
+        def attempt(left_s: float) -> list[Place]:
+            found = self._library().committed([Place(*one) for one in partitions], timeout=left_s)
             for one in found:
                 if one.error is not None:  # to take it for "nothing committed" would be to read from elsewhere
                     raise self._handles.kafka_exception(one.error)

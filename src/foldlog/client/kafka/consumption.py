@@ -150,7 +150,7 @@ class KafkaConsumption(KafkaCommits):
                 try:
                     self.commit_handled()
                 finally:
-                    consumer.close()
+                    self._commits.when_idle(consumer.close)
                     self._consumer = None
             self._cursors.clear()
             self._set_aside.clear()

@@ -10,7 +10,7 @@ from foldlog.client import jaas
 from foldlog.client.kafka.url import CALL_PROPERTY
 from foldlog.client.property_names import unknown_to_librdkafka
 from foldlog.client.remote_calls import group_error, topic_error
-from foldlog.client.sasl import CHECK
+from foldlog.client.sasl import CHECK, NO_LOGIN
 from foldlog.errors import (
     AuthenticationFailed,
     BrokerUnreachable,
@@ -22,6 +22,7 @@ from foldlog.errors import (
     UnknownTopic,
     WaitTimeout,
 )
+from foldlog.limits import KAFKA_DELIVERY_MS
 from foldlog.wire.error_codes import ErrorCode, exception_of, known_code
 
 if TYPE_CHECKING:
@@ -44,6 +45,12 @@ _STAYS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNO
 
 _NO_PROPERTY: Final = re.compile(r'No such configuration property: "(?P<name>[^"]*)"')
 _REFUSED: Final = re.compile(r"(?:\w+://)?(?P<address>\S+): SASL (?:authentication error: )?(?P<why>.+)", re.DOTALL)
+_NO_LOGIN: Final = re.compile(
+    r"(?:\w+://)?(?P<address>\S+): .*(?:SASL Handshake not supported by broker|not valid in current SASL state).*",
+    re.DOTALL,
+)
+"""Of a broker of ours, and of one of Apache Kafka's, whose listener is PLAINTEXT or SSL."""
+
 _AFTER: Final = re.compile(r" \(after \d+ms in state \w+[^)]*(\(s\)[^)]*)?\)$")
 _GROUP_CODES: Final = frozenset(int(code) for code in GroupErrorCode)
 
@@ -69,6 +76,8 @@ def fault_of(error: KafkaError, url: KafkaUrl, where: Where, trouble: str | None
     code, name, text = error.code(), error.name(), error.str()
     if code > 0:
         return _told_by_broker(code, text, where)
+    if name == "_MSG_TIMED_OUT" and trouble is None:
+        return _not_acknowledged(url, where)
     if name in _UNREACHABLE:
         return unreachable(url, trouble or _reason(text))
     if name == "_UNKNOWN_TOPIC" and where.topic is not None:
@@ -85,16 +94,32 @@ def fault_of(error: KafkaError, url: KafkaUrl, where: Where, trouble: str | None
 def unreachable(url: KafkaUrl, why: str) -> BrokerUnreachable | AuthenticationFailed:
     """Nobody answers; or one does, and says that we are not who we say we are."""
     protocol = url.properties.get("security.protocol", "PLAINTEXT").upper()
-    refused = _REFUSED.fullmatch(why)
+    no_login = _NO_LOGIN.fullmatch(why)
+    refused = no_login or _REFUSED.fullmatch(why)
     if refused is not None and protocol.startswith("SASL"):
         given = url.properties
         mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms") or "GSSAPI"
-        said = f"{refused['why'].rstrip('.')}; {CHECK}"
+        said = NO_LOGIN if no_login is not None else f"{refused['why'].rstrip('.')}; {CHECK}"
         return AuthenticationFailed(refused["address"], given.get("sasl.username", ""), mechanism, said)
     return BrokerUnreachable([str(address) for address in url.addresses], why, protocol)
 
 
+def _not_acknowledged(url: KafkaUrl, where: Where) -> WaitTimeout:
+    """No connection was lost, so the brokers are where they should be."""
+    limit = f"message.timeout.ms={url.properties.get('message.timeout.ms', KAFKA_DELIVERY_MS)}"
+    return WaitTimeout(
+        f"a record for {where.topic}-{where.partition} was not acknowledged within {limit}; it may yet be written:"
+        " raise the limit, or see what keeps the brokers busy"
+    )
+
+
 def _told_by_broker(code: int, text: str, where: Where) -> FoldlogError:
+    if where.group is not None and code == GroupErrorCode.INVALID_SESSION_TIMEOUT:
+        return InvalidArgument(
+            f"group {where.group!r} does not take this session.timeout.ms, which is the URL's, and else"
+            " max_poll_interval_ms up to 45 s: brokers allow group.min.session.timeout.ms to"
+            " group.max.session.timeout.ms, 6 s to 30 min unless set"
+        )
     if where.group is not None and code in _GROUP_CODES:
         return group_error(code, where.group)
     # librdkafka puts its own words where the broker sent none, and they say less than ours.

@@ -101,15 +101,20 @@ class KafkaGroups(KafkaOffsets):
             raise InvalidArgument(
                 f"a group is moved to a dict such as {{('orders', 0): 'start'}}, not to {brief_repr(offsets)}"
             )
-        partitions = checked_partitions(offsets)
-        counts = {topic: self.partition_count(topic) for topic in {one.topic: None for one in partitions}}
-        for topic, number in partitions:
-            checked_partition(topic, number, counts[topic])
+        partitions = self._checked(offsets)
         bounds = self.bounds(partitions)
         return {
             one: OffsetAndMetadata(resolve_place(bounds[one], offsets[one], "offset"), bounds[one].leader_epoch)
             for one in partitions
         }
+
+    def _checked(self, named: Iterable[tuple[str, int]]) -> list[TopicPartition]:
+        """Partitions that there are; UnknownTopic, UnknownPartition."""
+        partitions = checked_partitions(named)
+        counts = {topic: self.partition_count(topic) for topic in {one.topic: None for one in partitions}}
+        for topic, number in partitions:
+            checked_partition(topic, number, counts[topic])
+        return partitions
 
     def delete_group(self, group: str) -> None:
         """Forget a group without members, and all it committed. UnknownGroup, GroupNotEmpty."""
@@ -117,8 +122,8 @@ class KafkaGroups(KafkaOffsets):
         self._asked.delete_group(self._handles, group)
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
-        """Forget what a group committed in these partitions. GroupNotEmpty while it reads them."""
+        """Forget what a group committed in these partitions. UnknownGroup, and GroupNotEmpty while it reads them."""
         check_group_name(group)
-        chosen = checked_partitions(partitions)
+        chosen = self._checked(partitions)
         if chosen:
             groups_by_wire.delete_offsets(self._handles, group, chosen)

@@ -287,14 +287,20 @@ class Handles:
         if self._admin is admin:
             self._admin = None
 
-    def patiently(self, attempt: Callable[[], Done], where: Where, trouble: Trouble) -> Done:
-        """What a consumer of librdkafka answers in the end: it looks for brokers by itself, but gives up early."""
+    def patiently(self, attempt: Callable[[float], Done], where: Where, trouble: Trouble) -> Done:
+        """What a consumer of librdkafka answers in the end: it looks for brokers by itself, but gives up early.
+
+        `attempt` is told how many seconds are left, and raises TimeoutError when they are over.
+        """
         deadline_s = time.monotonic() + self.call_s
         pause_s = _PAUSE_S
         while True:
             self.check_usable()
             try:
-                return attempt()
+                return attempt(max(0.001, deadline_s - time.monotonic()))
+            except TimeoutError as error:
+                why = trouble.last or f"nobody answered within {self.call_s * 1000:.0f} ms"
+                raise unreachable(self.url, why) from error
             except self.kafka_exception as error:
                 if not passes(error.args[0]) or time.monotonic() + pause_s >= deadline_s:
                     raise self.fault(error, where, trouble) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from foldlog.broker.topic_names import OwnTopicChange
 from foldlog.client.cluster_requests import EARLIEST, LATEST, list_offsets
 from foldlog.client.kafka.faults import Where
 from foldlog.client.kafka.handles import Attempt
@@ -134,7 +135,7 @@ class KafkaOffsets(KafkaTopics):
 
         if not isinstance(before, Mapping):
             raise InvalidArgument(f"delete_records() takes a dict such as {{0: 'end'}}, not {brief_repr(before)}")
-        count = self.partition_count(topic)
+        count = len(self._changeable(topic, OwnTopicChange.DELETE_RECORDS).partitions)
         for number in before:
             checked_partition(topic, number, count)
         bounds = self.bounds((topic, number) for number in before)
@@ -159,6 +160,13 @@ class KafkaOffsets(KafkaTopics):
     def compact(self, topic: str | None = None) -> dict[tuple[str, int], object]:
         """Not here: the brokers compact when it is due, and nobody can ask them to."""
         raise ReadOnly(f"compaction at {self._handles.url} is done by the cluster itself, when it is due")
+
+    def recompress(self, topic: str, codec: str) -> dict[tuple[str, int], object]:
+        """Not here: the brokers keep what they have as it was compressed."""
+        raise ReadOnly(
+            f"what is stored at {self._handles.url} stays as the cluster has compressed it; the topic's"
+            " compression.type is for records that come"
+        )
 
     def enforce_retention(self, topic: str | None = None) -> int:
         """Not here: the brokers do it when it is due. `delete_records` is the way to delete now."""

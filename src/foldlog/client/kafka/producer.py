@@ -22,7 +22,7 @@ from foldlog.client.kafka.faults import Where
 from foldlog.client.kafka.groups import KafkaGroups
 from foldlog.client.kafka.handles import Handles, Trouble
 from foldlog.client.kafka.records import append_time_of
-from foldlog.client.kafka.routing import Route, Router
+from foldlog.client.kafka.routing import CLIENT_MAX_BYTES, Route, Router
 from foldlog.client.outgoing import (
     Headers,
     Outgoing,
@@ -37,7 +37,7 @@ from foldlog.client.producer import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_RECORDS, 
 from foldlog.client.serializers import Serializer, serialized, serializer
 from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, WrongProcess
 from foldlog.limits import KAFKA_DELIVERY_MS, PRODUCER_BUFFER_BYTES
-from foldlog.records.batch import Compression
+from foldlog.records.batch import MAX_INT32, Compression
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -97,6 +97,7 @@ class KafkaProducer:
             linger_ms=linger_ms,
             batch_bytes=batch_bytes,
             batch_records=batch_records,
+            client_max_bytes=int(handles.url.properties.get(CLIENT_MAX_BYTES, MAX_INT32)),
         )
         self._has_partitioner = chosen is not None
         self._key_serializer = serializer(key_serializer)

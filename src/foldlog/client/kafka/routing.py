@@ -12,6 +12,9 @@ from foldlog.client.partitioners import Partitioner, checked_partition, emptiest
 from foldlog.errors import InvalidArgument, RefusedByBroker
 from foldlog.records.batch import MAX_INT32
 
+CLIENT_MAX_BYTES: Final = "message.max.bytes"
+"""librdkafka's name for the most that a client sends; a topic's is max.message.bytes."""
+
 _KNOWN_FOR_S: Final = 300.0
 """Kafka's metadata.max.age.ms: how long a topic is taken to be as it was."""
 
@@ -26,6 +29,7 @@ class Route:
         self.as_of = as_of
         self.count = count
         self.max_message_bytes = max_message_bytes
+        self.client_max_bytes = MAX_INT32
         self.is_compacted = is_compacted
         self.keyless = first
         self.keyless_bytes = 0
@@ -36,6 +40,7 @@ class Route:
     def check(self, record: Outgoing) -> None:
         """What the log would refuse. A partition is checked where it is chosen."""
         check_size(record, self.max_message_bytes)
+        check_size(record, self.client_max_bytes, CLIENT_MAX_BYTES)
         if self.is_compacted and record.key is None:
             raise InvalidArgument(f"topic {self.name!r} is compacted: every record in it needs a key")
 
@@ -57,8 +62,10 @@ class Router:
         linger_ms: float,
         batch_bytes: int,
         batch_records: int,
+        client_max_bytes: int = MAX_INT32,
     ) -> None:
         self._log = log
+        self._client_max_bytes = client_max_bytes
         self._partitioner = partitioner
         self._round_robin = round_robin
         self._linger_s = linger_ms / 1000
@@ -72,6 +79,7 @@ class Router:
         if known is None or known.as_of != self._log.changes or time.monotonic() > known.known_until_s:
             refuse_user_write(topic)
             known = self._routes[topic] = self._looked_up(topic, known)
+            known.client_max_bytes = self._client_max_bytes
         return known
 
     def _looked_up(self, topic: str, known: Route | None) -> Route:

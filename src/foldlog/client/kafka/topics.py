@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from foldlog.broker.topic_changes import check_partition_count
 from foldlog.broker.topic_config import DEFAULT_CONFIG, TopicConfig
-from foldlog.broker.topic_names import check_user_topic_name, is_internal, require_text
+from foldlog.broker.topic_names import (
+    KAFKA_OWN_TOPICS,
+    OwnTopicChange,
+    check_user_topic_name,
+    is_internal,
+    kept_by_the_log,
+    refuse_own_topic,
+    require_text,
+)
 from foldlog.client.descriptions import ConfigEntry
 from foldlog.client.kafka import everywhere
 from foldlog.client.kafka.faults import Where, late
@@ -43,13 +51,20 @@ _AS_THE_CLUSTER_SAYS: Final = -1
 class KafkaTopic:
     """One topic of a cluster at one moment. `topic_id` is zeros where the cluster has none.
 
-    `config` has the settings that foldlog knows; `KafkaLog.topic_config` tells all.
+    `config` has the settings that foldlog knows; `KafkaLog.topic_config` tells all. `growths` is None: a cluster does
+    not remember how many partitions there were when a record came.
     """
 
     name: str
     topic_id: str
     config: TopicConfig
     partition_count: int
+    growths: None = None
+
+    @property
+    def held_partitions(self) -> Sequence[int]:
+        """The numbers of those that can be asked for: all."""
+        return range(self.partition_count)
 
 
 class KafkaTopics:
@@ -104,7 +119,7 @@ class KafkaTopics:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records, for good."""
-        self._described(name)
+        self._changeable(name, OwnTopicChange.DELETE)
 
         def attempt(now: Attempt) -> None:
             gone = now.admin.delete_topics([name], operation_timeout=now.timeout_s, request_timeout=now.timeout_s)
@@ -124,7 +139,7 @@ class KafkaTopics:
         """Add partitions until there are `partitions`. Keys move: order per key starts anew."""
         from confluent_kafka.admin import NewPartitions
 
-        self._described(name)
+        self._changeable(name, OwnTopicChange.GROW)
         check_partition_count(partitions)
 
         def attempt(now: Attempt) -> None:
@@ -145,7 +160,7 @@ class KafkaTopics:
         from confluent_kafka.admin import AlterConfigOpType, ConfigResource, ResourceType
         from confluent_kafka.admin import ConfigEntry as Change
 
-        self._described(name)
+        self._changeable(name, OwnTopicChange.ALTER)
         texts = {
             setting: None if value is None else setting_text(setting, value)
             for setting, value in _mapping(changes).items()
@@ -247,6 +262,15 @@ class KafkaTopics:
             )
         except UnknownTopic:
             raise self._unknown(name) from None
+        return found
+
+    def _changeable(self, name: str, change: OwnTopicChange) -> TopicDescription:
+        """The same of a topic that is anybody's. Brokers would do as they are told with their own, too: without
+        __consumer_offsets every group begins anew."""
+        refuse_own_topic(name, change, KAFKA_OWN_TOPICS)
+        found = self._described(name)
+        if found.is_internal:
+            raise kept_by_the_log(name, change.value)
         return found
 
     def _unknown(self, name: str) -> UnknownTopic:

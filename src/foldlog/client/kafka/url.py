@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from foldlog.client.cluster_properties import Address, parse_addresses
-from foldlog.client.sasl import with_jaas_read
+from foldlog.client.sasl import MECHANISMS, with_jaas_read
 from foldlog.errors import InvalidArgument, InvalidConfig, brief_repr
 
 SCHEME: Final = "kafka://"
@@ -42,6 +42,11 @@ _SAID_ELSEWHERE: Final = {
     "transactional.id": "transactions are not offered here",
 }
 """Properties that an argument of the library stands for: one place to say a thing, the same as for a directory."""
+
+_CALLBACK: Final = "_cb"
+_OBJECTS: Final = frozenset({"logger", "on_commit", "on_delivery", "default.topic.config", "opaque", "interceptors"})
+"""What confluent-kafka and librdkafka take as functions and objects beside properties. Where a text is given for one,
+the former raises what it happens to, if anything."""
 
 
 class KafkaUrl(NamedTuple):
@@ -86,9 +91,25 @@ def parse_url(url: object, properties: Mapping[str, object] | None = None) -> Ka
             " properties: ?security.protocol=SASL_SSL&sasl.username=..."
         )
     given = _properties_in(query)
+    if properties is not None and not isinstance(properties, Mapping):
+        raise InvalidArgument(
+            f"properties are a dict such as {{'client.id': 'ingest'}}, not a {type(properties).__name__}"
+        )
     for name, value in (properties or {}).items():
-        given[_checked_name(name)] = _text(value)
+        name = _checked_name(name)
+        given[name] = _text(name, value)
+    _check_mechanism(given)
     return KafkaUrl(parse_addresses(place), with_jaas_read(_with_acks_read(given)))
+
+
+def _check_mechanism(given: Mapping[str, str]) -> None:
+    """librdkafka takes none for GSSAPI, which it is mostly built without, and then talks of compilers."""
+    protocol = given.get("security.protocol", "").upper()
+    if protocol.startswith("SASL") and not (given.get("sasl.mechanism") or given.get("sasl.mechanisms")):
+        raise InvalidConfig(
+            f"security.protocol={protocol} needs sasl.mechanism, which is one of {', '.join(MECHANISMS)}; GSSAPI and"
+            " OAUTHBEARER are taken where librdkafka has them"
+        )
 
 
 def _with_acks_read(given: dict[str, str]) -> dict[str, str]:
@@ -135,12 +156,19 @@ def _checked_name(name: object) -> str:
     elsewhere = _SAID_ELSEWHERE.get(name)
     if elsewhere is not None:
         raise InvalidConfig(f"{name} cannot be set as a property: {elsewhere}")
+    if name.endswith(_CALLBACK) or name in _OBJECTS:
+        raise InvalidConfig(f"{name} cannot be set as a property: it is a function or an object, and not offered here")
     return name
 
 
-def _text(value: object) -> str:
+def _text(name: str, value: object) -> str:
     """
-    >>> _text(True), _text(5)
+    >>> _text("socket.keepalive.enable", True), _text("retries", 5)
     ('true', '5')
     """
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    # It may be a password, so it is not shown.
+    raise InvalidConfig(f"{name} is a {type(value).__name__}; a Kafka client property is a str, a number or a bool")

@@ -1,0 +1,104 @@
+"""A broker that hangs and closes no connection: every call ends when its time is over, and says that nobody answers.
+
+The broker is a process of its own, stopped and continued with signals: its system still takes what is sent.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import foldlog
+from client.log_places import polled
+from foldlog import errors
+
+SERVE = """
+import sys
+from foldlog.testing import KafkaBroker
+with KafkaBroker.launch() as broker:
+    for number in range(3):
+        number or broker.create_topic("orders", 1)
+        broker.log.append("orders", str(number))
+    print(broker, flush=True)
+    sys.stdin.readline()
+"""
+
+CALL_MS = 700
+
+
+class Served:
+    """A broker with three records in topic "orders"."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().strip()
+
+    def hang(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    made = Served()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def log(served: Served) -> Iterator[foldlog.KafkaLog]:
+    properties = {"default.api.timeout.ms": CALL_MS, "heartbeat.interval.ms": 200}
+    with foldlog.connect(f"kafka://{served.address}", properties=properties) as connected:
+        yield connected
+
+
+def test_a_commit_ends_when_its_time_is_over_and_works_once_the_broker_is_back(
+    served: Served, log: foldlog.KafkaLog
+) -> None:
+    with log.consumer(["orders"], "fraud", auto_offset_reset="earliest", auto_commit=False) as consumer:
+        assert len(polled(consumer, 3)) == 3
+        served.hang()
+        for _ in range(2):  # the second while the first is still under way in librdkafka
+            with pytest.raises(errors.BrokerUnreachable, match=f"no answer from the Kafka cluster at {served.address}"):
+                consumer.commit()
+        served.go_on()
+        consumer.commit({("orders", 0): 2})
+        assert log.committed("fraud")[foldlog.TopicPartition("orders", 0)].offset == 2
+
+
+def test_a_consumer_that_is_closed_while_its_commit_hangs_leaves_once_the_broker_is_back(
+    served: Served, log: foldlog.KafkaLog
+) -> None:
+    consumer = log.consumer(["orders"], "fraud", auto_offset_reset="earliest", auto_commit=False)
+    assert len(polled(consumer, 3)) == 3
+    served.hang()
+    with pytest.raises(errors.BrokerUnreachable):
+        consumer.commit()
+    consumer.close()
+    served.go_on()
+    with log.consumer(["orders"], "fraud", auto_offset_reset="earliest") as other:
+        assert other.assignment() == {("orders", 0)}
+
+
+def test_questions_over_our_own_connections_end_when_the_calls_time_is_over(
+    served: Served, log: foldlog.KafkaLog
+) -> None:
+    assert log.committed("fraud") == {}
+    served.hang()
+    with pytest.raises(errors.BrokerUnreachable, match=f"default.api.timeout.ms={CALL_MS}"):
+        log.committed("fraud")
+    served.go_on()
+    assert log.committed("fraud") == {}
