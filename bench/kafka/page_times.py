@@ -14,6 +14,8 @@ from bench.kafka.start import MEMORY, START
 from bench.table import factor
 
 ALLOWANCE_S = 0.002
+OVERLOADED_S = 0.1
+"""Half of the records wait this long: more are sent than are served."""
 STARTS = 5.0
 MEMORY_SHARE = 0.1
 _LINES = {KAFKA: "other", FOLDLOG: "ours", RELAXED: "ours-2", DISK: "limit"}
@@ -31,7 +33,7 @@ def latency_page(rounds: Rounds) -> SectionPage:
             lines.append([rate, f"p{percent}", *cells])
         pictures.append(_latency_picture(rounds, case, rate))
         medians = {side: rounds.spread(case, side, "p99_s").median for side in _LINES}
-        findings.append(_latency_finding(rate, medians))
+        findings.append(_latency_finding(rate, medians) + _overload(rounds, case))
         allowed = medians[DISK] + ALLOWANCE_S
         aims.append(
             Aim(
@@ -66,6 +68,13 @@ def _latency_finding(rate: str, p99: Mapping[str, float]) -> str:
         f" {seconds(p99[RELAXED])}. {_faster('Synced', p99[KAFKA] / p99[FOLDLOG])}"
         f" {_faster('Neither synced', p99[KAFKA] / p99[RELAXED])}"
     )
+
+
+def _overload(rounds: Rounds, case: Case) -> str:
+    """What a comparison with a side that does not keep up is worth."""
+    late = [side for side in (KAFKA, FOLDLOG, RELAXED) if rounds.spread(case, side, "p50_s").median > OVERLOADED_S]
+    told = " and ".join(LABELS[side] for side in late)
+    return f" At this rate {told} did not keep up: what is compared there is a queue." if late else ""
 
 
 def _faster(what: str, ratio: float) -> str:

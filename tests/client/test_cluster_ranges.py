@@ -63,6 +63,16 @@ class Found:
             values += [record.value or b"" for record in records]
 
 
+NO_PATIENCE = {
+    **ONE_BY_ONE,
+    "request.timeout.ms": "20000",
+    "default.api.timeout.ms": "10000",
+    "retry.backoff.ms": "10000",
+    "retry.backoff.max.ms": "10000",
+}
+"""Who waits for a leader that says nothing hears of it after long, and then gives up: nothing else is read after it."""
+
+
 def everything() -> dict[int, list[bytes]]:
     return {number: [b"%d.%d" % (number, record) for record in range(RECORDS)] for number in range(PARTITIONS)}
 
@@ -70,8 +80,7 @@ def everything() -> dict[int, list[bytes]]:
 def test_all_leaders_are_asked_before_the_first_has_answered(simulated: SimulatedCluster) -> None:
     """Nobody answers a fetch; still each partition's fetch arrives at its leader."""
     simulated.interfere = lambda node, request: Mishap.SILENCE if isinstance(request, FetchRequest) else None
-    properties = {**ONE_BY_ONE, "request.timeout.ms": "500", "default.api.timeout.ms": "1"}
-    with Cluster.open(simulated.address(), properties) as cluster:
+    with Cluster.open(simulated.address(), {**NO_PATIENCE, "request.timeout.ms": "500"}) as cluster:
         with pytest.raises(Exception, match=r"it did not answer within request\.timeout\.ms=500"):
             next(cluster.fetch_ranges(WHOLE))
         assert [simulated.count("FetchRequest", node) for node in (1, 2, 3)] == [2, 2, 2]
@@ -138,8 +147,6 @@ def test_a_leader_that_says_nothing_when_asked_again_holds_up_its_own_partitions
 
 
 NOT_OF_NODE_1 = {number: values for number, values in everything().items() if number % NODES}
-NO_PATIENCE = {**ONE_BY_ONE, "request.timeout.ms": "20000", "default.api.timeout.ms": "1"}
-"""Who waits for a leader that says nothing hears of it after long, and then gives up: nothing else is read after it."""
 
 
 def test_a_leader_that_cannot_be_connected_to_holds_up_its_own_partitions_only(simulated: SimulatedCluster) -> None:
@@ -178,7 +185,7 @@ def test_a_leader_that_is_lost_on_the_way_and_cannot_be_found_holds_up_its_own_p
     simulated.interfere = interfere
     found = Found()
     with (
-        Cluster.open(simulated.address(first), NO_PATIENCE | {"default.api.timeout.ms": "1000"}) as cluster,
+        Cluster.open(simulated.address(first), {**ONE_BY_ONE, "request.timeout.ms": "20000"}) as cluster,
         closing(cluster.fetch_ranges(WHOLE)) as answers,
     ):
         while any(len(found.values.get(number, [])) < RECORDS for number in NOT_OF_NODE_1):
