@@ -45,7 +45,7 @@ from foldlog.wire.schema import Request, Response
 PATIENT = {"retry.backoff.ms": "1", "retry.backoff.max.ms": "2", "fetch.max.wait.ms": "1"}
 """Waits as long as Kafka's clients do, in small steps."""
 
-IMPATIENT = {**PATIENT, "default.api.timeout.ms": "60"}
+IMPATIENT = {**PATIENT, "default.api.timeout.ms": "400"}
 """For what never comes right."""
 
 RECORDS = 12

@@ -183,7 +183,7 @@ def test_a_broker_at_which_nobody_logs_in_is_told(kafka_broker: KafkaBroker) -> 
 
 
 def test_who_does_not_log_in_where_one_must_is_told_after_the_search(simulated: SimulatedCluster) -> None:
-    impatient = {**QUICK, "default.api.timeout.ms": "50"}
+    impatient = {**QUICK, "default.api.timeout.ms": "400"}
     with pytest.raises(BrokerUnreachable, match=r"; set security\.protocol=SASL_PLAINTEXT instead of PLAINTEXT, sasl"):
         Cluster.open(simulated.address(), impatient)
 

@@ -24,7 +24,7 @@ from foldlog.records.loops import pack
 from foldlog.testing import KafkaBroker
 from foldlog.testing.plugin import KafkaBrokerFactory
 
-IMPATIENT = {"retry.backoff.ms": "1", "default.api.timeout.ms": "50", "fetch.max.wait.ms": "1"}
+IMPATIENT = {"retry.backoff.ms": "1", "default.api.timeout.ms": "400", "fetch.max.wait.ms": "1"}
 
 
 class TlsDoor:
