@@ -1,7 +1,6 @@
 """How much is measured: `FULL` for figures, `QUICK` to see that everything runs.
 
-A measurement of `FULL` takes a second or more wherever it can: shorter ones show how a client or a job starts. (With
-60 MB, half of what Java's producer needed was its compiler.)
+What is too short shows how a client starts: with 60 MB, half of what Java's producer needed was its compiler.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ FULL = Effort(
     rounds=3,
     start_rounds=5,
     warm_up_bytes=100_000_000,
-    produce_bytes=200_000_000,
-    java_produce_bytes=150_000_000,
+    produce_bytes=150_000_000,
+    java_produce_bytes=120_000_000,
     raw_bytes=400_000_000,
-    consume_bytes=500_000_000,
+    consume_bytes=200_000_000,
     latency_s=8.0,
     latency_warm_up_s=1.0,
     fdatasyncs=2000,
@@ -53,10 +52,10 @@ FULL = Effort(
     load_bytes=200_000_000,
     restart_bytes=5_000_000_000,
     restart_rounds=3,
-    spark_bytes=300_000_000,
+    spark_bytes=100_000_000,
     spark_rounds=3,
     upsert_records=200_000,
-    fan_out_records=300_000,
+    fan_out_records=100_000,
 )
 
 QUICK = Effort(
