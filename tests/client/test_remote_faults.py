@@ -258,6 +258,7 @@ def test_the_serve_command_is_reached_and_ends_while_others_write(path: str) -> 
             assert read_all(remote) == [b"%d" % number for number in range(1000)]
 
 
+@pytest.mark.faults
 def test_everything_acknowledged_survives_the_killing_of_servers_under_load(path: str) -> None:
     """Killed three times while a producer sends: every acknowledged record is there, once, in order."""
     with child(SERVE, path) as server:
