@@ -1,7 +1,6 @@
 """The `foldlog` command. One module a noun; `commands` has what they share.
 
-Exit codes: 0 done; 1 it could not be done, or something is damaged; 2 the command line is wrong; 130 interrupted;
-141 nobody reads the output any more. What went wrong is one sentence on standard error.
+`exit_codes` says how it ends. What went wrong is one sentence on standard error.
 
 Next to nothing is imported up here: an interrupt while a module is loaded should find the handler below.
 """
