@@ -13,7 +13,7 @@ from pathlib import Path
 
 import persistqueue
 
-from foldlog.files.base import Buffer, Entry, File, Lock, Mapped
+from foldlog.files.base import Allocated, Buffer, DirectoryEntry, File, Lock
 from foldlog.files.holder import WriterInfo
 from foldlog.files.posix import PosixFile, PosixFiles
 
@@ -148,7 +148,7 @@ class CountingFiles:
     def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
         return CountingFile(self._files.open(path, write=write, create=create), self)
 
-    def entries(self, directory: str) -> list[Entry]:
+    def entries(self, directory: str) -> list[DirectoryEntry]:
         return self._files.entries(directory)
 
     def exists(self, path: str) -> bool:
@@ -169,14 +169,14 @@ class CountingFiles:
     def sync_directory(self, path: str) -> None:
         self._files.sync_directory(path)
 
-    def map(self, path: str, size: int, *, write: bool) -> Mapped:
-        return self._files.map(path, size, write=write)
+    def allocate(self, path: str, size: int, *, allocated_bytes: int = 0) -> Allocated:
+        return self._files.allocate(path, size, allocated_bytes=allocated_bytes)
 
     def lock(self, path: str) -> Lock:
         return self._files.lock(path)
 
-    def lock_holder(self, path: str) -> WriterInfo | None:
-        return self._files.lock_holder(path)
+    def lock_holder(self, path: str, held: str | None = None) -> WriterInfo | None:
+        return self._files.lock_holder(path, held)
 
 
 class _UnsyncedFile(CountingFile):

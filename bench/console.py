@@ -24,7 +24,7 @@ from bench.table import Row, Table, duration, table_of
 from foldlog.broker.broker import Broker
 from foldlog.clock import SystemClock
 from foldlog.records.loops import pack
-from foldlog.server.console.strips import LAST, strip
+from foldlog.server.console.records import LAST, strip
 
 PARTITIONS = 4
 BATCH_RECORDS = 500

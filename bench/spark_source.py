@@ -167,7 +167,7 @@ def _save_ready(topic: _Topic, schema: str, file: Path) -> None:
 
     from foldlog.spark.origins.origin import OffsetRange, OriginSpec, open_origin
     from foldlog.spark.source.offsets import PlannedRange
-    from foldlog.spark.source.tasks import RangeReader
+    from foldlog.spark.source.tasks import SourceReader
 
     parsed = StructType.fromDDL(schema)
     if not isinstance(parsed, StructType):
@@ -177,7 +177,7 @@ def _save_ready(topic: _Topic, schema: str, file: Path) -> None:
         bounds = origin.bounds(spark_topics.PLAIN)[0]
         wanted = OffsetRange(spark_topics.PLAIN, 0, bounds.start, bounds.end)
         planned = PlannedRange(wanted, origin.topic(spark_topics.PLAIN).topic_id)
-        reader = RangeReader(parsed, fail_on_data_loss=True, latest_per_key=False)
+        reader = SourceReader(parsed, fail_on_data_loss=True, latest_per_key=False)
         save_batches(file, list(islice(reader.batches(origin, planned), _READY_BATCHES)))
     finally:
         origin.close()

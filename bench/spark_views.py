@@ -17,7 +17,7 @@ import foldlog.spark as fl
 from foldlog.spark.folds.declaration import Fold
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta, Shape, Snapshot, View
-from foldlog.views.lake import Format, Mode
+from foldlog.views.lake.lake import Format, Mode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

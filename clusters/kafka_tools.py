@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import IO, Final, Self, cast
 
 from clusters.maven import KAFKA, class_path, fetch
+from clusters.watchdog import watchdog
 
 TOOLS: Final = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
@@ -76,7 +77,8 @@ class ToolDesk:
     def _start(self) -> subprocess.Popen[bytes]:
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={DESK_LOGGING}"]
         command = ["java", *options, "-Xmx256M", "-cp", class_path(fetch(KAFKA)), str(DESK_SOURCE)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        watchdog().watch(process.pid)
         self._questions = cast("IO[bytes]", process.stdin)
         self._answers = cast("IO[bytes]", process.stdout)
         return process
@@ -114,6 +116,7 @@ class ToolDesk:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+        watchdog().forget(self._process.pid)
         self._questions.close()
         self._answers.close()
 

@@ -10,8 +10,11 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from clusters.watchdog import watchdog
 
 HOST: Final = "127.0.0.1"
 READY_TIMEOUT_S: Final = 120
@@ -39,7 +42,10 @@ def free_ports(count: int) -> list[int]:
 
 
 class ClusterProcess:
-    """One program with its output in a file, which can be killed and started again. Ends with this process."""
+    """One program with its output in a file, which can be killed and started again.
+
+    It, and what it has started, ends with this process, however this one ends (watchdog.py).
+    """
 
     def __init__(
         self, name: str, command: Sequence[str], output: Path, environment: Mapping[str, str] | None = None
@@ -73,6 +79,7 @@ class ClusterProcess:
                     env=self._environment,
                     start_new_session=True,  # Ctrl-C at a test run is for the tests, which end it in order
                 )
+            watchdog().watch(self._process.pid)
 
     def wait_until(self, is_up: Callable[[], bool]) -> None:
         """Returns once it is up; StartFailed when it has ended, or takes two minutes."""
@@ -96,14 +103,18 @@ class ClusterProcess:
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is None or process.poll() is not None:
+        if process is None:
             return
-        process.send_signal(number)
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process.poll() is None:
+            process.send_signal(number)
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it has started itself, if anything is left of it
+        watchdog().forget(process.pid)
 
 
 def is_listening(port: int) -> bool:

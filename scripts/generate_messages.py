@@ -1,83 +1,74 @@
-"""Write `foldlog/wire/messages/`: one module for each API that is served or asked, from kio's schemas.
+"""Write `foldlog/wire/messages/`: one module for each API that is served or asked, from Apache Kafka's own schemas.
 
-A message is one class for all versions of it, as in Kafka's own clients: it holds the fields of every version, and its
-schema says in which versions each is on the wire. Made ahead of time because a kio module takes about 10 ms to import
-and there is one for each version; a broker would spend its start, and every API's first request, on them.
+Kafka's schemas are JSON files in the kafka-clients jar on Maven Central. What is committed are the facts in them, a
+line a field: names, types, and the versions that have them. A message is one class for all versions of it, as in
+Kafka's own clients, and its module is imported when its API is first asked for.
 
-    python scripts/generate_messages.py           write the modules
+    python scripts/generate_messages.py           write the modules; needs Java and Maven
     python scripts/generate_messages.py --check   exit 1 if they are not what would be written
 """
 
 from __future__ import annotations
 
-import dataclasses
-import datetime as dt
-import importlib
+import json
 import re
 import subprocess
 import sys
 import tempfile
-import types
-import typing
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import kio
-from kio.schema.index import api_key_map, schema_name_map
-from kio.static.constants import EntityType
+ROOT = Path(__file__).resolve().parent.parent
+DIRECTORY = ROOT / "src" / "foldlog" / "wire" / "messages"
+CONFIG = ROOT / "pyproject.toml"
+sys.path.insert(0, str(ROOT))
+
+from clusters.maven import KAFKA, KAFKA_VERSION, fetch  # noqa: E402
 
 SERVED = (
     "produce", "fetch", "list_offsets", "metadata", "offset_commit", "offset_fetch", "find_coordinator", "join_group",
     "heartbeat", "leave_group", "sync_group", "describe_groups", "list_groups", "api_versions", "create_topics",
     "delete_topics", "delete_records", "init_producer_id", "offset_for_leader_epoch", "describe_configs",
     "alter_configs", "describe_log_dirs", "create_partitions", "delete_groups", "incremental_alter_configs",
-    "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions",
+    "offset_delete", "describe_cluster", "describe_producers", "describe_topic_partitions", "elect_leaders",
+    "alter_partition_reassignments", "list_partition_reassignments", "alter_replica_log_dirs", "describe_quorum",
+    "list_config_resources", "consumer_group_heartbeat",
 )  # fmt: skip
 
 ASKED = ("sasl_handshake", "sasl_authenticate", "consumer_group_describe")
 """What our client asks of other brokers, and ours does not answer: a module, but no place in the index."""
 
-ROOT = Path(__file__).resolve().parent.parent
-DIRECTORY = ROOT / "src" / "foldlog" / "wire" / "messages"
-CONFIG = ROOT / "pyproject.toml"
-
-PRIMITIVES = {
-    "bool": ("bool", "bool", "False"),
-    "int8": ("int8", "int", "0"),
-    "int16": ("int16", "int", "0"),
-    "uint16": ("uint16", "int", "0"),
-    "int32": ("int32", "int", "0"),
-    "int64": ("int64", "int", "0"),
-    "float64": ("float64", "float", "0.0"),
-    "string": ("string", "str", '""'),
-    "bytes": ("bytes", "bytes", 'b""'),
-    "uuid": ("uuid", "bytes", "ZERO_UUID"),
-    "records": ("records", "Records", 'b""'),
-    "error_code": ("int16", "int", "0"),
-    "timedelta_i32": ("int32", "int", "0"),
-    "timedelta_i64": ("int64", "int", "0"),
-    "datetime_i64": ("int64", "int", "0"),
+PYTHON_TYPES = {
+    "bool": ("bool", "False"),
+    "int8": ("int", "0"),
+    "int16": ("int", "0"),
+    "uint16": ("int", "0"),
+    "int32": ("int", "0"),
+    "int64": ("int", "0"),
+    "float64": ("float", "0.0"),
+    "string": ("str", '""'),
+    "bytes": ("bytes", 'b""'),
+    "uuid": ("bytes", "ZERO_UUID"),
+    "records": ("Records", 'b""'),
 }
-"""kio's name of a type: ours, its type in Python, and the value of a field that nobody set."""
+"""A type of the schemas: what it is in Python, and the value of a field that nobody set."""
 
-HEADER = '''"""{title}, versions {first} to {last}.
-
-Written by scripts/generate_messages.py from kio {version}, not by hand.
-"""
+HEADER = '''"""{name}, generated from the schemas of Apache Kafka {version} by scripts/generate_messages.py."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
-
-from foldlog.wire.schema import {imports}
+{sequence}from foldlog.wire.schema import {imports}
 '''
 
-IMPORTS = ("ZERO_UUID", "Field", "Message", "Records", "Request", "Response")
+IMPORTS = ("ZERO_UUID", "Message", "Records", "Request", "Response", "field")
 
 INDEX = '''"""Every API that is served, with its module here, and the names of all.
 
-Written by scripts/generate_messages.py from kio {version}, not by hand.
+Generated from the schemas of Apache Kafka {version} by scripts/generate_messages.py.
 """
 
 from __future__ import annotations
@@ -110,255 +101,164 @@ NAMES: Final = MappingProxyType({{
 """Kafka's name for each API key, served or not."""
 '''
 
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """What a field looks like on the wire in some version."""
-
-    type: str
-    is_array: bool
-    is_nullable: bool
-    tag: int | None
+Json = dict[str, Any]
 
 
-@dataclasses.dataclass
-class FieldPlan:
-    name: str
-    default: str
-    python_type: str
-    struct: StructPlan | None
-    shapes: dict[int, Shape]
-    is_always_there: bool
-    """A struct that is on the wire whether it was given or not."""
+@dataclass(frozen=True)
+class Versions:
+    """From the first to the last, both included; none at all if the last is below the first."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str, within: Versions | None = None) -> Versions:
+        """`3`, `3-5`, `3+` or `none`, as far as the message has them."""
+        if text == "none":
+            return cls(0, -1)
+        first, dash, last = text.removesuffix("+").partition("-")
+        end = int(last) if dash else 2**15 if text.endswith("+") else int(first)
+        found = cls(int(first), end)
+        return found if within is None else cls(max(found.first, within.first), min(found.last, within.last))
+
+    def __bool__(self) -> bool:
+        return self.first <= self.last
 
 
-@dataclasses.dataclass
-class StructPlan:
-    """A message or a struct inside one, over all versions."""
-
-    name: str
-    fields: list[FieldPlan]
-
-
-def plan_struct(by_version: dict[int, type]) -> StructPlan:
-    names: list[str] = []
-    for version in sorted(by_version, reverse=True):
-        place = 0
-        for field in dataclasses.fields(by_version[version]):
-            if field.name in names:
-                place = names.index(field.name) + 1
-            else:
-                names.insert(place, field.name)
-                place += 1
-    fields = []
-    for name in names:
-        found = {
-            version: field
-            for version, entity in by_version.items()
-            for field in dataclasses.fields(entity)
-            if field.name == name
-        }
-        fields.append(plan_field(name, found))
-    return StructPlan(by_version[max(by_version)].__name__, fields)
-
-
-def plan_field(name: str, by_version: dict[int, dataclasses.Field[Any]]) -> FieldPlan:
-    shapes: dict[int, Shape] = {}
-    structs: dict[int, type] = {}
-    kafka_type = ""
-    for version, field in by_version.items():
-        inner, is_array, is_nullable = unwrap(field.type)
-        if dataclasses.is_dataclass(inner):
-            structs[version] = typing.cast(type, inner)
-            kind = "struct"
-        else:
-            kafka_type = field.metadata["kafka_type"]
-            kind = PRIMITIVES[kafka_type][0]
-            # kio has None for the zero id and for no time; on the wire neither is a null.
-            is_nullable = (is_nullable and kafka_type in {"string", "bytes", "records"}) or (is_nullable and is_array)
-        shapes[version] = Shape(kind, is_array, is_nullable, field.metadata.get("tag"))
-    newest = by_version[max(by_version)]
-    struct = plan_struct(structs) if structs else None
-    if kafka_type.startswith(("timedelta", "datetime")):
-        name += "_ms"
-    item_type = struct.name if struct else PRIMITIVES[kafka_type][1]
-    is_array = shapes[max(shapes)].is_array
-    python_type = f"Sequence[{item_type}]" if is_array else item_type
-    can_be_null = any(shape.is_nullable for shape in shapes.values())
-    is_always_there = False
-    if struct and not is_array:
-        # A tagged struct that is None has only defaults, so it is not on the wire: one object less for most responses.
-        can_be_null = True
-        is_always_there = not all(shape.is_nullable or shape.tag is not None for shape in shapes.values())
-    default = default_text(newest, is_struct=struct is not None, kafka_type=kafka_type, is_array=is_array)
-    if can_be_null:
-        python_type += " | None"
-    return FieldPlan(name, default, python_type, struct, shapes, is_always_there)
-
-
-def unwrap(annotation: Any) -> tuple[Any, bool, bool]:
-    """(what is inside, whether it is an array, whether it may be null)."""
-    is_nullable = False
-    if typing.get_origin(annotation) in {types.UnionType, typing.Union}:
-        is_nullable = True
-        (annotation,) = (part for part in typing.get_args(annotation) if part is not types.NoneType)
-    if typing.get_origin(annotation) is tuple:
-        inner = typing.get_args(annotation)[0]
-        if typing.get_origin(inner) in {types.UnionType, typing.Union}:
-            (inner,) = (part for part in typing.get_args(inner) if part is not types.NoneType)
-        return inner, True, is_nullable
-    return annotation, False, is_nullable
-
-
-def default_text(field: dataclasses.Field[Any], *, is_struct: bool, kafka_type: str, is_array: bool) -> str:
-    default = field.default
-    if is_array:
-        return "None" if default is None else "()"
-    if is_struct:
-        return "None"
-    if default is dataclasses.MISSING:
-        return PRIMITIVES[kafka_type][2]
-    if default is None:
-        return {"uuid": "ZERO_UUID", "datetime_i64": "-1"}.get(kafka_type, "None")
-    if isinstance(default, dt.timedelta):
-        return str(default // dt.timedelta(milliseconds=1))
-    if kafka_type == "error_code":
-        return str(int(default))
-    text = repr(default) if isinstance(default, str | bytes | bool | float) else str(int(default))
-    return text.replace("'", '"')
-
-
-def spans(shapes: dict[int, Shape]) -> list[tuple[int, int, Shape]]:
-    """Versions one after the other in which the field looks the same."""
-    found: list[tuple[int, int, Shape]] = []
-    for version in sorted(shapes):
-        if found and found[-1][1] == version - 1 and found[-1][2] == shapes[version]:
-            found[-1] = (found[-1][0], version, shapes[version])
-        else:
-            found.append((version, version, shapes[version]))
+@cache
+def schemas() -> dict[str, Json]:
+    """Every request and response by its name."""
+    found = {}
+    with zipfile.ZipFile(fetch(KAFKA) / f"kafka-clients-{KAFKA_VERSION}.jar") as jar:
+        for name in jar.namelist():
+            if re.fullmatch(r"common/message/\w+(Request|Response)\.json", name):
+                # Comments stand on lines of their own, or behind a comma or a bracket.
+                text = re.sub(r"^\s*//.*$|(?<=[,\[\]{}])\s*//.*$", "", jar.read(name).decode(), flags=re.MULTILINE)
+                schema = json.loads(text)
+                found[schema["name"]] = schema
     return found
 
 
-def write_struct(plan: StructPlan, lines: list[str], written: dict[str, StructPlan]) -> None:
-    """A struct inside a message, after those that it holds itself."""
-    write_inner(plan, lines, written)
-    if plan.name in written:
-        if written[plan.name] != plan:
-            raise SystemExit(f"two different structs are named {plan.name}")
-        return
-    written[plan.name] = plan
-    first, last = versions_of(plan)
-    lines += ["", "", f"class {plan.name}(Message):", f'    """{in_versions(first, last)}."""', ""]
-    write_members(plan, lines, [])
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def write_inner(plan: StructPlan, lines: list[str], written: dict[str, StructPlan]) -> None:
-    for field in plan.fields:
-        if field.struct:
-            write_struct(field.struct, lines, written)
+def camel_case(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
 
 
-def write_members(plan: StructPlan, lines: list[str], constants: list[str]) -> None:
-    names = ", ".join(f'"{field.name}"' for field in plan.fields)
-    lines += [f"    __slots__ = ({names},)" if plan.fields else "    __slots__ = ()", *constants]
-    lines.append("    SCHEMA: ClassVar[tuple[Field, ...]] = (")
-    for field in plan.fields:
-        lines += [f"        {schema_text(field, *span)}," for span in spans(field.shapes)]
-    lines.append("    )")
-    if plan.fields:
-        parameters = ", ".join(f"{field.name}: {field.python_type} = {field.default}" for field in plan.fields)
-        lines += ["", f"    def __init__(self, *, {parameters}) -> None:"]
-        lines += [f"        self.{field.name} = {value_text(field)}" for field in plan.fields]
+class Module:
+    """The text of one API's module: structs before what holds them."""
 
+    def __init__(self, api: str) -> None:
+        self._api = camel_case(api)
+        self._structs: dict[str, str] = {}
 
-def value_text(field: FieldPlan) -> str:
-    if field.is_always_there and field.struct:
-        return f"{field.struct.name}() if {field.name} is None else {field.name}"
-    return field.name
-
-
-def schema_text(field: FieldPlan, first: int, last: int, shape: Shape) -> str:
-    arguments = [f'"{field.name}"', f'"{shape.type}"', str(first), str(last)]
-    if field.struct:
-        arguments.append(f"item={field.struct.name}")
-    if shape.is_array:
-        arguments.append("is_array=True")
-    if shape.is_nullable:
-        arguments.append("is_nullable=True")
-    if shape.tag is not None:
-        arguments.append(f"tag={shape.tag}")
-    return f"Field({', '.join(arguments)})"
-
-
-def versions_of(plan: StructPlan) -> tuple[int, int]:
-    found = [version for field in plan.fields for version in field.shapes]
-    return min(found), max(found)
-
-
-def in_versions(first: int, last: int) -> str:
-    return f"In version {first}" if first == last else f"In versions {first} to {last}"
-
-
-def classes_of(api: str, kind: Literal[EntityType.request, EntityType.response]) -> dict[int, type]:
-    """kio's class for each version."""
-    classes = {}
-    for version, entities in schema_name_map[api].items():
-        module, _, name = entities[kind].partition(":")
-        classes[version] = getattr(importlib.import_module(module), name)
-    return classes
-
-
-def flexible_from(classes: dict[int, type]) -> int | None:
-    return min((version for version, entity in classes.items() if getattr(entity, "__flexible__")), default=None)  # noqa: B009
-
-
-def module_text(api: str) -> str:
-    key = next(number for number, name in api_key_map.items() if name == api)
-    versions = sorted(schema_name_map[api])
-    first, last = versions[0], versions[-1]
-    lines: list[str] = []
-    written: dict[str, StructPlan] = {}
-    tops = {}
-    by_base = {"Request": classes_of(api, EntityType.request), "Response": classes_of(api, EntityType.response)}
-    for base, classes in by_base.items():
-        plan = plan_struct(classes)
-        write_inner(plan, lines, written)
-        lines += ["", "", f"class {plan.name}({base}):", f'    """{in_versions(first, last)}."""', ""]
-        write_members(
-            plan,
-            lines,
-            [
-                f"    API_KEY: ClassVar[int] = {key}",
-                f"    VERSIONS: ClassVar[tuple[int, int]] = ({first}, {last})",
-                f"    FLEXIBLE_FROM: ClassVar[int | None] = {flexible_from(classes)}",
-            ],
+    def text(self) -> str:
+        classes = [self._top(schemas()[f"{self._api}{base}"], base) for base in ("Request", "Response")]
+        body = "\n\n".join(classes) + f"\n\nREQUEST = {self._api}Request\nRESPONSE = {self._api}Response\n"
+        header = HEADER.format(
+            name=self._api,
+            version=KAFKA_VERSION,
+            sequence="from collections.abc import Sequence\n\n" if "Sequence[" in body else "",
+            imports=", ".join(name for name in IMPORTS if re.search(rf"\b{name}\b", body)),
         )
-        tops[base] = plan.name
-    lines += ["", "", f"REQUEST = {tops['Request']}", f"RESPONSE = {tops['Response']}", ""]
-    body = "\n".join(lines)
-    header = HEADER.format(
-        title=tops["Request"].removesuffix("Request"),
-        first=first,
-        last=last,
-        version=kio.__version__,
-        imports=", ".join(name for name in IMPORTS if re.search(rf"\b{name}\b", body)),
-    )
-    if "Sequence[" not in body:
-        header = header.replace("from collections.abc import Sequence\n", "")
-    return header + body
+        return f"{header}\n\n{body}"
+
+    def _top(self, schema: Json, base: str) -> str:
+        valid = Versions.parse(schema["validVersions"])
+        common = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", [])}
+        structs: list[str] = []
+        lines = list(self._fields(schema["fields"], valid, common, structs))
+        versions = f"versions=({valid.first}, {valid.last}), flexible_from={flexible_from(schema)}"
+        structs.append(
+            f"class {schema['name']}({base}, api_key={schema['apiKey']}, {versions}):\n"
+            + ("\n".join(lines) or "    pass")
+        )
+        return "\n\n".join(structs)
+
+    def _fields(self, fields: list[Json], valid: Versions, common: dict[str, Any], structs: list[str]) -> Iterator[str]:
+        for one in fields:
+            versions = Versions.parse(one["versions"], valid)
+            if versions:
+                yield "    " + self._field(one, versions, common, structs)
+
+    def _field(self, one: Json, versions: Versions, common: dict[str, Any], structs: list[str]) -> str:
+        kind = one["type"].removeprefix("[]")
+        is_array = kind != one["type"]
+        is_struct = kind not in PYTHON_TYPES
+        if is_struct:
+            kind = self._struct(kind, one.get("fields") or common[kind], versions, common, structs)
+        nullable = Versions.parse(one.get("nullableVersions", "none"), versions)
+        tagged = Versions.parse(one.get("taggedVersions", "none"), versions)
+        arguments = [kind if is_struct else f'"{kind}"', str(versions.first), str(versions.last)]
+        if is_array:
+            arguments.append("is_array=True")
+        if nullable:
+            arguments.append(f"nullable_from={nullable.first}")
+        if tagged:
+            arguments.append(f"tag={one['tag']}")
+            if tagged.first != versions.first:
+                arguments.append(f"tagged_from={tagged.first}")
+        if (nullable and nullable.last != versions.last) or (tagged and tagged.last != versions.last):
+            raise SystemExit(f"{one['name']} ends to be nullable or tagged, and a field has no way to say that")
+        arguments.append(f"default={default_text(one, kind, is_array=is_array, is_struct=is_struct)}")
+        item = kind if is_struct else PYTHON_TYPES[kind][0]
+        python_type = f"Sequence[{item}]" if is_array else item
+        # A struct with a tag that is None has only defaults, so it is not on the wire: an object less for most answers.
+        if nullable or (is_struct and not is_array and tagged):
+            python_type += " | None"
+        return f"{snake_case(one['name'])}: {python_type} = field({', '.join(arguments)})"
+
+    def _struct(
+        self, name: str, fields: list[Json], valid: Versions, common: dict[str, Any], structs: list[str]
+    ) -> str:
+        """Its class's name, once its text stands before."""
+        lines = "\n".join(self._fields(fields, valid, common, structs))
+        if self._structs.get(name, lines) != lines:
+            name += "Result"  # the answer's: Kafka names some structs of a request and of its answer alike
+            if self._structs.get(name, lines) != lines:
+                raise SystemExit(f"three different structs are named {name.removesuffix('Result')}")
+        if name not in self._structs:
+            self._structs[name] = lines
+            structs.append(f"class {name}(Message):\n{lines or '    pass'}")
+        return name
+
+
+def default_text(one: Json, kind: str, *, is_array: bool, is_struct: bool) -> str:
+    given = one.get("default")
+    if given == "null" or (given is None and is_struct and not is_array):
+        return "None"
+    if is_array:
+        return "()"
+    if given is None:
+        return PYTHON_TYPES[kind][1]
+    if PYTHON_TYPES[kind][0] == "int":
+        return str(int(str(given), 0))
+    if kind == "bool":
+        return str(str(given) == "true")
+    return json.dumps(given)
+
+
+def flexible_from(schema: Json) -> int | None:
+    flexible = Versions.parse(schema["flexibleVersions"], Versions.parse(schema["validVersions"]))
+    return flexible.first if flexible else None
 
 
 def index_text() -> str:
+    requests = sorted(
+        (schema["apiKey"], name.removesuffix("Request"), schema)
+        for name, schema in schemas().items()
+        if schema["type"] == "request" and schema["validVersions"] != "none"
+    )
     apis = []
-    for key, api in sorted(api_key_map.items()):
-        if api in SERVED:
-            classes = classes_of(api, EntityType.request)
-            apis.append(f'    {key}: Api({key}, "{api}", {min(classes)}, {max(classes)}, {flexible_from(classes)}),')
-    names = [
-        f'    {key}: "{"".join(word.capitalize() for word in api.split("_"))}",'
-        for key, api in sorted(api_key_map.items())
-    ]
-    return INDEX.format(version=kio.__version__, apis="\n".join(apis), names="\n".join(names))
+    for key, name, schema in requests:
+        if snake_case(name) in SERVED:
+            valid = Versions.parse(schema["validVersions"])
+            facts = f'{key}, "{snake_case(name)}", {valid.first}, {valid.last}, {flexible_from(schema)}'
+            apis.append(f"    {key}: Api({facts}),")
+    names = [f'    {key}: "{name}",' for key, name, _ in requests]
+    return INDEX.format(version=KAFKA_VERSION, apis="\n".join(apis), names="\n".join(names))
 
 
 def formatted(texts: dict[str, str]) -> dict[str, str]:
@@ -374,7 +274,7 @@ def formatted(texts: dict[str, str]) -> dict[str, str]:
 
 def stale_modules() -> dict[str, str]:
     """The modules that are not what would be written, and what would be."""
-    texts = {f"{api}.py": module_text(api) for api in (*SERVED, *ASKED)}
+    texts = {f"{api}.py": Module(api).text() for api in (*SERVED, *ASKED)}
     texts["__init__.py"] = index_text()
     stale = {}
     for name, text in formatted(texts).items():
@@ -388,11 +288,14 @@ def main() -> int:
     stale = stale_modules()
     if "--check" in sys.argv:
         if stale:
-            print(f"not what kio {kio.__version__} says: {', '.join(stale)}; run python scripts/generate_messages.py")
+            print(
+                f"not what Apache Kafka {KAFKA_VERSION} says: {', '.join(stale)};"
+                " run python scripts/generate_messages.py"
+            )
         return 1 if stale else 0
     for name, text in stale.items():
         (DIRECTORY / name).write_text(text)
-    print(f"{len(SERVED) + len(ASKED) + 1} modules, {len(stale)} written")
+        print(f"wrote {name}")
     return 0
 
 

@@ -11,8 +11,12 @@ echo "      on disk; it takes 2 minutes with a quick network, and says nothing m
 
 # Without build isolation the kernels are compiled by the Cython that stands in the environment: a changed kernel is
 # rebuilt in seconds, and nothing is downloaded twice. So the build tools come first.
-$pip install "setuptools>=77" "Cython>=3.1"
+$pip install "setuptools>=78.1.1" "Cython>=3.1"
 $pip install --no-build-isolation --editable ".[dev]"
+
+# pip compiles what it copies, and an editable install copies nothing. Where bytecode cannot be written later (a read-only
+# image, PYTHONDONTWRITEBYTECODE), every start would compile each module anew.
+"$venv/bin/python" -m compileall -q src
 
 "$venv/bin/python" - <<'PYTHON'
 from importlib.util import find_spec

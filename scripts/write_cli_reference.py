@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md: the help of every command and verb, from the parsers themselves.
+"""Writes docs/reference/cli.md: the help of every command and verb, from the commands themselves.
 
     python scripts/write_cli_reference.py            # write it
     python scripts/write_cli_reference.py --check    # exit with 1 if it is not what would be written
@@ -8,14 +8,16 @@ The text is as wide as a page, whatever the terminal. A test runs the check, so 
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from foldlog.cli.commands import COMMANDS, parser_with
+import click
+
+from foldlog.cli.commands import root_context
+from foldlog.cli.parsing import Noun
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 WIDTH = 100
@@ -30,16 +32,14 @@ Written by `scripts/write_cli_reference.py`.
 def reference() -> str:
     """The page. Terminal and environment have no say in it."""
     with mock.patch.dict(os.environ, {"COLUMNS": str(WIDTH)}):
-        parser = parser_with(list(COMMANDS))
-        return "\n".join([HEADING, *_sections(parser, 2)])
+        return "\n".join([HEADING, *_sections(root_context(), 2)])
 
 
-def _sections(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
-    yield f"{'#' * level} {parser.prog}\n\n```text\n{parser.format_help().rstrip()}\n```\n"
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                yield from _sections(inner, min(level + 1, 4))
+def _sections(ctx: click.Context, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {ctx.command_path}\n\n```text\n{ctx.get_help().rstrip()}\n```\n"
+    if isinstance(ctx.command, Noun):
+        for inner in ctx.command.below(ctx):
+            yield from _sections(inner, min(level + 1, 4))
 
 
 def main(arguments: list[str]) -> int:

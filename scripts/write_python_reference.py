@@ -42,9 +42,7 @@ FIRST: Final = ("open", "connect", "Log", "Producer", "Consumer", "Record")
 VALUES: Final = {"Record", "RecordMetadata", "TopicPartition"}
 """Classes that are no more than their fields, beside dataclasses."""
 
-SAME_AS_LOG: Final = "Its methods, what they give and what they raise are those of [Log](#foldloglog)."
-INTERNAL: Final = {"forked", "reached_through"}
-"""Public only because another module of the package calls it."""
+ANOTHER_NAME: Final = "Another name of [Log](#foldloglog), from when a cluster's log was a class of its own."
 
 
 def reference() -> str:
@@ -58,7 +56,7 @@ def _foldlog() -> Iterator[str]:
     for name in (*FIRST, *names):
         thing = _pure(getattr(foldlog, name))
         if name == "KafkaLog":
-            yield f"### foldlog.{name}\n\n{_described(thing)}\n{SAME_AS_LOG}\n"
+            yield f"### foldlog.{name}\n\n{ANOTHER_NAME}\n"
         else:
             yield from _entry(f"foldlog.{name}", thing)
     yield "### foldlog.errors\n\nEverything that is raised on purpose, each below what it derives from.\n"
@@ -112,8 +110,7 @@ def _members(cls: type) -> list[tuple[str, Any]]:
     return sorted(
         (name, member)
         for name, member in found.items()
-        if name not in INTERNAL
-        and name not in fields
+        if name not in fields
         and (inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod))
     )
 

@@ -7,7 +7,10 @@ lists the reasons once each, with the command, so that nobody has to guess what 
 from __future__ import annotations
 
 import os
+import signal
+import tempfile
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +26,13 @@ settings.register_profile("thorough", settings.get_profile("default"), max_examp
 settings.load_profile(os.environ.get("FOLDLOG_TEST_PROFILE", "default"))
 
 _ENABLE = "enable with:"
+_SESSION_TESTS = "session_tests"
+
+
+def pytest_configure() -> None:
+    # A shell starts what it puts in the background with Ctrl-C ignored, and children inherit that: tests press it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -35,12 +45,36 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     return SparkTogether(config, log)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput[_SESSION_TESTS] = str(_session_tests_file(node.workerinput["testrunuid"]))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A worker knows which tests want the session, and whoever hands them out only their ids: it is told in a file."""
+    given = getattr(session.config, "workerinput", {})
+    if given.get("workerid") == "gw0":
+        ids = [item.nodeid for item in session.items if "spark" in getattr(item, "fixturenames", ())]
+        Path(given[_SESSION_TESTS]).write_text("\n".join(ids))
+
+
 class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
     """Hands out tests one by one, and those of Spark, and of the console, as one lot each, first."""
 
+    _of_the_session: frozenset[str] | None = None
+
     def _split_scope(self, nodeid: str) -> str:
-        lots = {"tests/spark/": "spark", "tests/console/": "console", "tests/clusters/": nodeid.partition("::")[0]}
-        return next((lot for folder, lot in lots.items() if nodeid.startswith(folder)), nodeid)
+        if self._of_the_session is None:
+            file = _session_tests_file(self.config.pluginmanager.getplugin("dsession").nodemanager.testrunuid)
+            self._of_the_session = frozenset(file.read_text().split("\n"))
+            file.unlink()
+        lots = {"tests/console/": "console", "tests/clusters/": nodeid.partition("::")[0]}
+        alone = "spark" if nodeid in self._of_the_session else nodeid
+        return next((lot for folder, lot in lots.items() if nodeid.startswith(folder)), alone)
+
+
+def _session_tests_file(run: str) -> Path:
+    return Path(tempfile.gettempdir()) / f"foldlog-session-tests-{run}"
 
 
 @pytest.hookimpl(trylast=True)

@@ -38,6 +38,12 @@ def fill(log: Log, topic: str, records: list[tuple[str | None, bytes | None]]) -
             producer.send(topic, value=value, key=key)
 
 
+def append(directory: Path, *records: tuple[str | None, bytes | None]) -> None:
+    """Payments of a key and a value, in order."""
+    with foldlog.open(directory) as log:
+        fill(log, "payments", list(records))
+
+
 def records_of(directory: Path, topic: str) -> list[Record]:
     """Everything the topic holds. Order holds within a partition only, which is where a key's records are."""
     with foldlog.open(directory, mode="r") as log:

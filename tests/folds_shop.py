@@ -24,8 +24,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from foldlog import Record
 from foldlog.spark.folds.declaration import Fold, load_folds
 from foldlog.views.bookmark import Bookmark
-from foldlog.views.search_fts import FtsSearch
-from foldlog.views.search_tantivy import TantivySearch
+from foldlog.views.search.fts import FtsSearch
+from foldlog.views.search.tantivy import TantivySearch
 from folds_model import SHOP_COLUMNS, SHOP_SCHEMA, Row, below, counted, history, in_order, mirror, rows_of
 
 TABLES: Final = ("table_sqlite", "table_postgres")

@@ -8,7 +8,6 @@ from threading import Event, Thread
 from typing import Final
 
 from foldlog import Log, RecordMetadata, SendFuture
-from foldlog.client.kafka.log import KafkaLog
 from folds_model import NUMBER
 
 TOPIC: Final = "payments"
@@ -20,7 +19,7 @@ _PAUSE_S: Final = 0.1
 class PaymentWriter:
     """Sends payments, a few at a time, until the block ends; then all of them have been acknowledged."""
 
-    def __init__(self, log: Log | KafkaLog, seed: int) -> None:
+    def __init__(self, log: Log, seed: int) -> None:
         self._log = log
         self._rng = random.Random(seed)
         self._sent: list[SendFuture] = []

@@ -147,6 +147,10 @@ def start_session(scratch: Path, options: str | None = None, jars: Sequence[Path
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.showConsoleProgress", "false")
+        # Rows are few and plans many: to compile each plan takes longer than to run it. Pipelines that tests start as
+        # processes of their own have Spark's defaults.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

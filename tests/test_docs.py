@@ -280,7 +280,7 @@ def test_every_sub_command_is_documented() -> None:
 
 
 def test_every_topic_setting_is_documented() -> None:
-    settings = importlib.import_module("foldlog.broker.topic_config").TOPIC_SETTINGS
+    settings = importlib.import_module("foldlog.broker.topics.config").TOPIC_SETTINGS
     text = page(DOCS / "guarantees.md")
     undocumented = [name for name in settings if f"`{name}`" not in text]
     assert not undocumented, f"no word about {undocumented}"

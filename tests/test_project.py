@@ -12,16 +12,23 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from foldlog.records.loops import COMPILED
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "foldlog"
 CI_MINUTES_MAX = 90
-HEAVY = ("pyarrow", "kio", "uvloop", "pyspark", "pandas", "numpy", "asyncio", "foldlog.testing", "foldlog.console")
+HEAVY = (
+    "pyarrow", "kio", "uvloop", "pyspark", "pandas", "numpy", "asyncio", "click", "rich", "foldlog.testing",
+    "foldlog.console",
+)  # fmt: skip
+LOOPS_IN_PYTHON = "foldlog.records.pure"
 
 
 def project() -> dict[str, Any]:
@@ -68,8 +75,17 @@ def test_embedded_use_imports_nothing_heavy(place: str, tmp_path: Path) -> None:
     assert done.stdout.strip() == ""
 
 
-def test_the_base_install_is_four_packages() -> None:
-    assert names(project()["dependencies"]) == {"crc32c", "cramjam", "h11", "uvloop"}
+@pytest.mark.skipif(not COMPILED, reason="the loops in Python are the ones in use")
+def test_a_server_starts_without_the_loops_in_python() -> None:
+    """Where bytecode cannot be written, each start compiles every module it imports."""
+    code = (
+        f"import sys, foldlog.cli.serve; print([name for name in sys.modules if name.startswith({LOOPS_IN_PYTHON!r})])"
+    )
+    assert run_python(code).stdout.strip() == "[]"
+
+
+def test_the_base_install_is_six_packages() -> None:
+    assert names(project()["dependencies"]) == {"click", "crc32c", "cramjam", "h11", "rich", "uvloop"}
 
 
 def test_the_extras_are_the_documented_ones() -> None:
@@ -241,3 +257,25 @@ def test_a_full_disk_is_named_before_anything_is_downloaded(tmp_path: Path) -> N
     done = check_machine(sys.executable, tmp_path / "venv", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert done.returncode == 1
     assert "has 1 MB free" in done.stderr
+
+
+def test_the_source_distribution_has_the_package_and_no_stray_tests(tmp_path: Path) -> None:
+    """By setuptools' own rules, which take some tests of a directory of that name unless they are told not to."""
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    for path in (
+        "src/foldlog/__init__.py",
+        "src/foldlog/records/kernels.pyx",
+        "tests/test_docs.py",
+        "tests/conftest.py",
+    ):
+        target = tmp_path / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, target)
+    code = "import os; from setuptools import build_meta; print(build_meta.build_sdist(os.getcwd()))"
+    done = run_python(code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / done.stdout.split()[-1]) as archive:
+        packed = [name.partition("/")[2] for name in archive.getnames()]
+    assert "src/foldlog/records/kernels.pyx" in packed
+    assert [name for name in packed if name.startswith("tests")] == []

@@ -22,32 +22,38 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from os import PathLike
 
-    from foldlog.broker.bookmarks import OffsetAndMetadata
-    from foldlog.client.consumer import Consumer
+    from foldlog.broker.groups.committed import OffsetAndMetadata
+    from foldlog.broker.topics.catalog import Topic
+    from foldlog.client.consumer.consumer import Consumer
     from foldlog.client.descriptions import ConfigEntry, GroupDescription, MemberDescription
     from foldlog.client.handle_types import RecordMetadata, SendFuture
-    from foldlog.client.kafka.log import KafkaLog
     from foldlog.client.log import Log
+    from foldlog.client.log import Log as KafkaLog
     from foldlog.client.positions import TopicPartition
     from foldlog.client.producer import Producer
     from foldlog.clock import Clock
     from foldlog.files.base import Files
+    from foldlog.log.compaction import CompactionReport
+    from foldlog.log.doctor.recompression import RecompressionReport
     from foldlog.records.loops import Record
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CompactionReport": ("foldlog.log.compaction", "CompactionReport"),
     "ConfigEntry": ("foldlog.client.descriptions", "ConfigEntry"),
-    "Consumer": ("foldlog.client.consumer", "Consumer"),
+    "Consumer": ("foldlog.client.consumer.consumer", "Consumer"),
     "GroupDescription": ("foldlog.client.descriptions", "GroupDescription"),
-    "KafkaLog": ("foldlog.client.kafka.log", "KafkaLog"),
+    "KafkaLog": ("foldlog.client.log", "Log"),  # what connect() gave before there was one Log
     "Log": ("foldlog.client.log", "Log"),
     "MemberDescription": ("foldlog.client.descriptions", "MemberDescription"),
-    "OffsetAndMetadata": ("foldlog.broker.bookmarks", "OffsetAndMetadata"),
+    "OffsetAndMetadata": ("foldlog.broker.groups.committed", "OffsetAndMetadata"),
     "Producer": ("foldlog.client.producer", "Producer"),
+    "RecompressionReport": ("foldlog.log.doctor.recompression", "RecompressionReport"),
     "Record": ("foldlog.records.loops", "Record"),
     "RecordMetadata": ("foldlog.client.handle_types", "RecordMetadata"),
     "SendFuture": ("foldlog.client.handle_types", "SendFuture"),
+    "Topic": ("foldlog.broker.topics.catalog", "Topic"),
     "TopicPartition": ("foldlog.client.positions", "TopicPartition"),
 }
 
@@ -62,8 +68,10 @@ def open(  # noqa: A001 foldlog.open is the way in
     files: Files | None = None,
     background: bool = True,
     isolation_level: str = "read_uncommitted",
+    init: bool = False,
 ) -> Log:
     """Open the log in the directory `path`, made if it is not there; ":memory:" for one that lives in memory.
+    DirectoryNotEmpty if the directory holds something else, unless `init=True` asks for a log beside it.
 
     With `mode="w"` this process becomes the directory's one writer. If another process is, and listens (`foldlog
     serve`, or `listen` here), the log works all the same: it is read from the files, and what is written goes to that
@@ -87,15 +95,20 @@ def open(  # noqa: A001 foldlog.open is the way in
     """
     from foldlog.client.log import open_log
 
-    log = open_log(path, mode, clock=clock, files=files, background=background, isolation_level=isolation_level)
     if listen is not False:
-        from foldlog.server.listening import listen_on
+        # Before the lock is taken: who finds it taken waits for an address.
+        import_module("foldlog.server.embedded")
+    log = open_log(
+        path, mode, clock=clock, files=files, background=background, isolation_level=isolation_level, init=init
+    )
+    if listen is not False:
+        from foldlog.server.embedded import listen_on
 
         listen_on(log, listen, insecure=insecure)
     return log
 
 
-def connect(url: str, *, properties: Mapping[str, object] | None = None) -> KafkaLog:
+def connect(url: str, *, properties: Mapping[str, object] | None = None) -> Log:
     """The log of a Kafka cluster, ours or any other: the methods, values and errors of `open`'s, over the network.
 
     `url` is `kafka://host:port,host2:port`, and after a "?" librdkafka's properties, joined by "&" and percent-encoded:
@@ -111,7 +124,7 @@ def connect(url: str, *, properties: Mapping[str, object] | None = None) -> Kafk
     ...     log.topics()
     []
     """
-    from foldlog.client.kafka.log import connect_log
+    from foldlog.client.log import connect_log
 
     return connect_log(url, properties)
 
@@ -131,6 +144,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "CompactionReport",
     "ConfigEntry",
     "Consumer",
     "FoldlogError",
@@ -140,9 +154,11 @@ __all__ = [
     "MemberDescription",
     "OffsetAndMetadata",
     "Producer",
+    "RecompressionReport",
     "Record",
     "RecordMetadata",
     "SendFuture",
+    "Topic",
     "TopicPartition",
     "__version__",
     "connect",

@@ -3,7 +3,24 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Final
 
 PURE_PYTHON: Final = os.environ.get("FOLDLOG_PURE_PYTHON", "") not in ("", "0")
 """Use the Python twins of the compiled loops, even where those were built: for debugging, and to compare."""
+
+
+def _max_decompressed_bytes() -> int:
+    text = os.environ.get("FOLDLOG_MAX_DECOMPRESSED_BYTES", "") or "0"
+    if text.isascii() and text.isdigit():
+        return int(text)
+    warnings.warn(
+        f"FOLDLOG_MAX_DECOMPRESSED_BYTES={text[:40]!r} is not a number of bytes, and counts as not set",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return 0
+
+
+MAX_DECOMPRESSED_BYTES: Final = _max_decompressed_bytes()
+"""What one batch may expand to where it is read, for who cannot change the topic's settings; 0: not set."""

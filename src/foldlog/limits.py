@@ -8,12 +8,31 @@ BATCH_HEADER_BYTES = 61
 BATCH_BYTES_MAX = 1 << 30
 """A batch that declares more is broken: Kafka's own lengths are int32 and no client sends near this."""
 
-DECOMPRESSED_BYTES_MAX = 256 << 20
-"""What one batch may expand to: 256 times the default max.message.bytes. More is a bomb, not a batch."""
+DECOMPRESSED_RATIO = 16
+"""foldlog.max.decompressed.bytes where it is not set, in times of max.message.bytes: what is sent in a batch seldom
+shrinks to less than a tenth, and a batch that does is split by its producer and sent again."""
+
+DECOMPRESSED_BYTES_MIN = 1 << 20
+"""The same where max.message.bytes is small: a megabyte harms nobody."""
+
+DECOMPRESSED_BYTES_MAX = 64 << 20
+"""What a reader expands of one batch unless its topic allows more: four times what a topic takes by default, so that
+what was stored under other settings is still read. A codec makes a thousand bytes of one, and whoever reads pays."""
+
+DECODED_BYTES = 32 << 20
+"""What one slice of the log may expand to, and one batch more, before its records are handed out: a slice of 1 MiB that
+was compressed well holds a gigabyte."""
 
 QUICK_DECOMPRESSED_BYTES_MAX = 2 << 20
 """What an append that must not wait opens to check, in a millisecond or two: twice what clients put into a batch. More
 is left to one that may wait."""
+
+QUICK_DECOMPRESSED_RATIO = 32
+QUICK_DECOMPRESSED_BYTES_MIN = 64 << 10
+"""And so many times its own size, if that is less: who makes others wait for a look has sent something for it."""
+
+QUICK_RECORDS_MAX = 1000
+"""Records that such an append looks at one by one, where a topic limits how old they may be, or one is refused."""
 
 SEGMENT_BYTES_MIN = 1 << 10
 """Small enough for tests and demonstrations that want to see a roll."""
@@ -42,7 +61,7 @@ SYNC_THREADS = 8
 CHECKPOINT_SYNC_MS = 1000
 """How old the checkpoint on disk may be: bounds what recovery rescans after a power cut."""
 
-MAPPED_SECTOR_BYTES = 512
+SECTOR_BYTES = 512
 """What a disk writes whole. A checkpoint slot never shares a sector with another partition's."""
 
 COMPACTION_KEYS_MAX = 4_000_000
@@ -64,6 +83,29 @@ KAFKA_PARTITIONS_MAX = 1_000_000
 """Of a topic in a directory of Kafka's: each up to the highest takes 8 bytes, held there or not. More than a cluster of
 Kafka's has in all its topics; a number beyond it is a date or a typing error in the name of a directory."""
 
+PARTITIONS_OF_ALL_MAX = 200_000
+"""Of a directory: each has a slot in the checkpoint, an entry in the catalog, which is written whole at each change,
+and a directory with files. As many as Kafka's operators plan for in a cluster."""
+
+AUTO_CREATED_TOPICS_MAX = 100
+"""Topics that one Metadata request makes, some hundredths of a second each; the others are said to have no leader yet,
+and clients ask again. A subscription names a few."""
+
+PRODUCER_IDS_MAX = 20_000
+"""Producers that a partition remembers, about half a kilobyte each. A thousand programs that start anew every hour make
+24,000 in the day for which each is remembered."""
+
+PRODUCER_IDS_OF_ALL_MAX = 200_000
+"""The same over all partitions of a directory, each counted where it wrote: a hundred megabytes. Two thousand programs
+that each write to a hundred partitions."""
+
+PRODUCERS_COUNT_MS = 1000
+"""How often all are counted anew, and those let go that are silent, while there are as many as may be."""
+
+PRODUCER_IDLE_MS = 15 * 60 * 1000
+"""How long a producer has to be silent before another may take its place: what it sent can come again for as long as
+delivery.timeout.ms, two minutes by default."""
+
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """What one request over the network may make: about ten seconds of work. Kafka's controller has the same bound."""
 
@@ -73,6 +115,10 @@ READER_POLL_MAX_MS = 20
 
 OFFSET_METADATA_BYTES_MAX = 4096
 """offset.metadata.max.bytes, Kafka's default: the text beside a committed offset is a note, not a store."""
+
+COMMITTED_OFFSETS_BYTES_MAX = 256 << 20
+"""Committed offsets of all groups, in memory: a million without a note of their own. Beyond it, commits that add to
+them wait until others have expired or are deleted."""
 
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 """offsets.retention.minutes, Kafka's default: how long an empty group's bookmarks are kept."""
@@ -95,6 +141,10 @@ MEMBER_METADATA_BYTES_MAX = 1 << 20
 GROUP_METADATA_BYTES_MAX = 8 << 20
 """A group's join metadata, and its assignments: each is written as part of one record of __consumer_offsets."""
 
+GROUPS_METADATA_BYTES_MAX = 64 << 20
+"""Join metadata and assignments of all groups together: a thousand groups of a usual size take a tenth of it. Beyond it
+nobody joins who would add to it; who is a member already stays one."""
+
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member's first join may be parked: its id is not known to it yet, so it cannot heartbeat."""
 
@@ -106,6 +156,10 @@ RETENTION_FIRST_CHECK_MS = 30 * 1000
 
 COMPACTION_BACKOFF_MS = 15 * 1000
 """log.cleaner.backoff.ms, Kafka's default: how long to rest after a round of compaction."""
+
+COMPACTION_RETRY_MAX_MS = 3600 * 1000
+"""How long a compaction rests at most that failed again and again: a full disk is not filled four times a minute with
+drafts, and within an hour of its repair all is as it was."""
 
 OFFSETS_EXPIRY_CHECK_MS = 10 * 60 * 1000
 """offsets.retention.check.interval.ms, Kafka's default."""
@@ -167,6 +221,10 @@ FRAME_FIRST_BYTES = 64 << 10
 REQUESTS_IN_FLIGHT_MAX = 128
 """Of one connection: clients send 5 (Java) to a few dozen (librdkafka, a million by its settings) ahead of answers."""
 
+REFUSED_TURN_MS = 1
+"""Between two Produce requests of connections whose last one was refused for what it was: however many such connections
+there are, a tenth or two of the loop's time is theirs."""
+
 CONNECTION_STALL_MS = 10_000
 """While memory is short: how long a connection may hold a part of a frame, or an answer it does not read."""
 
@@ -198,6 +256,9 @@ CONSOLE_CELLS_MAX = 400
 CONSOLE_READ_BYTES_MAX = 4 << 20
 """What one request of the console reads of the log, but for a single batch that is larger."""
 
+CONSOLE_EXPANDED_BYTES_MAX = 16 << 20
+"""What that may expand to, and one batch more; a strip ends there, and the next one goes on."""
+
 CONSOLE_FIELD_BYTES_MAX = 256 << 10
 """Of a key, a value or a header that is shown; what is longer is cut, and says so."""
 
@@ -209,6 +270,9 @@ CONSOLE_SCENE_RECORDS_MAX = 12
 
 CONSOLE_SCENE_VALUE_CHARS_MAX = 16
 """Of a record's value in the scene: what fits a cell."""
+
+NODE_JOIN_MS = 10_000
+"""How long a node waits for another that has its directory and does not listen yet: nodes are started together."""
 
 WRITER_SEARCH_MS = 3000
 """How long to look for whoever writes a directory: a server needs less between taking the lock and listening."""
@@ -228,6 +292,16 @@ WRITER_ANSWER_MS = 60_000
 
 WRITER_LOSSES_MAX = 3
 """Connections that may be lost in a row without one answer before what waits for it is told."""
+
+RECORD_ERRORS_MAX = 100
+"""Records of a refused batch that are named one by one: a batch may hold a million, and a client corrects a few."""
+
+SYNC_WAIT_MS = 10_000
+"""How long an answer about the end of a log waits for the sync of what is written. A sync takes milliseconds, on a bad
+disk a second; clients give up after 30 s, and should hear before that it was the disk."""
+
+CONSOLE_SYNC_WAIT_MS = 1000
+"""How long the console's overview waits for such syncs: it is where somebody looks when the disk hangs."""
 
 PRODUCE_IN_FLIGHT_MAX = 5
 """Batches of a producer on their way to one partition: as many as the log can tell from repetitions."""
@@ -277,8 +351,8 @@ EVICTION_TRIES_MAX = 10
 """How often members are asked to leave a group before it is given up: each can be back before the commit is there."""
 
 CLUSTER_ANSWER_BYTES_MAX = 272 << 20
-"""The largest answer of a foreign broker: one batch of DECOMPRESSED_BYTES_MAX and what stands around it. The first
-bytes of HTTP or TLS, read as a length, are more."""
+"""The largest answer of a foreign broker: one batch, 256 times Kafka's default for its size, and what stands around it.
+The first bytes of HTTP or TLS, read as a length, are more."""
 
 CLUSTER_FETCH_BYTES = 1 << 20
 """max.partition.fetch.bytes, Kafka's default: what is received, checked and gathered finds it in the cache. Twice as
@@ -292,6 +366,9 @@ SCRAM_ITERATIONS_MIN = 4096
 
 SCRAM_ITERATIONS_MAX = 1_000_000
 """How often a broker may have a password hashed: about a second of work. Kafka has at most 16,384."""
+
+OAUTH_ANSWER_BYTES_MAX = 1 << 20
+"""The answer of a token endpoint is a token of some kilobytes and a few numbers."""
 
 SCRAM_MESSAGE_BYTES_MAX = 16 << 10
 """A message of a SCRAM exchange has some hundred bytes: two nonces, a salt and a number."""
@@ -307,6 +384,30 @@ CLUSTER_EMPTY_ANSWERS_MAX = 3
 
 VIEW_LOCK_WAIT_MS = 10_000
 """How long a view's transaction waits for whoever else holds its table, before it says who that is."""
+
+VIEW_APPLY_LOCK_WAIT_MS = 1_000
+"""The same while a range is stored: the fold tries again by itself, and others that the same runner moves have to wait
+meanwhile."""
+
+FOLD_PROOF_AGE_MS = 5 * 60 * 1000
+"""How old the proof of a record for `__folds` may be, or how far ahead: clocks of two machines differ by less, and who
+reads the topic cannot send again later what he has read."""
+
+FOLD_COMMANDS_REMEMBERED = 10_000
+"""Commands that a runner knows again: more than anybody asks for while a proof is good."""
+
+PEEK_DEADLINE_MS = 15_000
+"""When a process that looks into a view is killed, whatever it does: a look has PEEK_MS for each of its waits and
+statements, and the process may have to start and to load an engine first."""
+
+PEEK_IDLE_MS = 60_000
+"""How long such a process waits for the next question: starting one takes half a second, keeping it some 100 MB."""
+
+PEEK_MEMORY_BYTES = 2 << 30
+"""What such a process may allocate: a file that unpacks into more is not for a look."""
+
+PEEK_ANSWER_BYTES_MAX = 64 << 20
+"""Of the JSON that it answers with: PEEK_ROWS_MAX rows of many long values are far less."""
 
 PEEK_ROWS_MAX = 500
 """Rows that one look into a view gives: they are for people."""
@@ -325,6 +426,25 @@ PEEK_SERIES_ROWS_MAX = 20_000
 
 VIEW_CONNECT_MS = 10_000
 """How long a database may take to answer a first connection."""
+
+POSTGRES_KEY_SURE_BYTES = 2000
+"""Text and binary of a key that every index of PostgreSQL's takes: it has room for 2704 bytes, of which 32 columns need
+some 500 for themselves. Whether it takes a longer one depends on how well that packs, so it is asked."""
+
+FOLD_PLANS_MAX = 32
+"""Plans of a fold whose facts are kept: a function that builds another one for each range is looked at each time."""
+
+FAULTY_RECORDS_MAX = 100
+"""Records of one range that a fold may fail at before the fold is said to be wrong, and not they. Each takes
+some twenty small jobs of Spark to be found among 2,000, and some thirty among a million."""
+
+FOLD_TRIAL_OFFSETS = 1000
+"""Of a topic's beginning, what a fold is tried on before it first stores anything: it is folded three times, in the
+driver's own Python, which takes up to a second."""
+
+FOLD_TRIAL_YOUNG_OFFSETS = 5
+"""As long as a view has read less, its fold is tried again at each range, together with what it has read: of one record
+there is nothing to cut."""
 
 LAKE_COMMIT_TRIES = 20
 """How often a lake view's commit is tried again when somebody else's came first, such as a compaction's."""
@@ -422,3 +542,6 @@ COPY_TOGETHER_MAX = 4
 COPY_POINTS_MAX = 100_000
 """Pairs of offsets that a copy to a broker keeps of one partition, 100 bytes each: from there on every other one is let
 go, and between two of them records are counted."""
+
+CELL_BYTES_MAX = 64 << 10
+"""What a table on a terminal shows of a key or value: many screens. A value of 200 MB took gigabytes to be drawn."""

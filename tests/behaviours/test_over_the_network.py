@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, Producer
 import foldlog
 from behaviours.steps import WAIT_S, numbered, partition_files, put_many, values
 from foldlog.broker.broker import Broker
-from foldlog.server.buffers import RECEIVE_BYTES
+from foldlog.server.config.settings import ServerSettings
+from foldlog.server.net.memory import RECEIVE_BYTES
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 from foldlog.wire.messages.produce import ProduceResponse
 from server.raw_client import RawClient, batch, fetch, fetched, produce, produced
 

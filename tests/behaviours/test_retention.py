@@ -30,12 +30,40 @@ def test_segments_past_their_age_are_deleted_and_newer_ones_stay(log: foldlog.Lo
     assert min(map(int, left)) == 4, "neither a segment nor its indexes are left behind"
 
 
-def test_seven_days_is_the_default(log: foldlog.Log) -> None:
+def test_everything_is_kept_unless_somebody_asks_for_less(log: foldlog.Log) -> None:
     log.create_topic("orders", partitions=1, config={"foldlog.segment.records": 1})
+    append_aged(log, "orders", [20_000, 400, 8, 6, 0])
+    assert log.enforce_retention() == 0
+    assert offsets(log.read("orders", 0)) == [0, 1, 2, 3, 4]
+    assert log.warnings() == [], "nothing is said where nothing is deleted"
+
+
+def test_seven_days_are_kept_where_that_is_asked_for(log: foldlog.Log) -> None:
+    log.create_topic("orders", partitions=1, config={"foldlog.segment.records": 1, "retention.ms": 7 * DAY_MS})
     append_aged(log, "orders", [8, 6, 0])
     log.enforce_retention()
     assert offsets(log.read("orders", 0, start=1)) == [1, 2]
     assert log.offsets("orders") == {0: (1, 3)}
+
+
+def test_who_appends_what_is_too_old_to_stay_is_told_once(log: foldlog.Log, caplog: pytest.LogCaptureFixture) -> None:
+    log.create_topic("week", partitions=2, config={"retention.ms": 7 * DAY_MS})
+    log.create_topic("stamped", config={"retention.ms": DAY_MS, "message.timestamp.type": "LogAppendTime"})
+    log.create_topic("newest", config={"retention.ms": DAY_MS, "cleanup.policy": "compact"})
+    put(log, "week", b"new")
+    for topic in ("stamped", "newest"):
+        log.append(topic, b"old", key="k", timestamp_ms=now_ms() - 30 * DAY_MS)
+    assert caplog.messages == []
+    for partition in (0, 1, 0):
+        log.append("week", b"old", partition=partition, timestamp_ms=now_ms() - 8 * DAY_MS)
+    (told,) = caplog.messages
+    assert "'week'" in told
+    assert "604800000" in told
+    assert "retention.ms=-1" in told
+    assert log.warnings() == [told]
+    log.alter_topic("week", {"retention.ms": DAY_MS})
+    put(log, "week", b"old", timestamp_ms=now_ms() - 2 * DAY_MS)
+    assert len(log.warnings()) == 2, "with other settings it is another warning"
 
 
 def test_only_the_last_bytes_are_kept(log: foldlog.Log, directory: Path) -> None:

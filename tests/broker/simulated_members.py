@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, Generic, TypeVar
 
-from broker.small_broker import at, open_broker
+from broker.small_broker import at, die, open_broker
 from foldlog.broker.broker import Broker
-from foldlog.broker.group_errors import GroupErrorCode
-from foldlog.broker.group_messages import JoinRequest, JoinResult, MemberIdentity, SyncRequest, SyncResult
-from foldlog.broker.groups import GroupCoordinator
-from foldlog.client.assignors import assign_range, assign_sticky
-from foldlog.client.consumer_protocol import (
+from foldlog.broker.groups.coordinator import GroupCoordinator
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.messages import JoinRequest, JoinResult, MemberIdentity, SyncRequest, SyncResult
+from foldlog.client.consumer.assignors import assign_range, assign_sticky
+from foldlog.client.consumer.protocol import (
     Assignment,
     Subscription,
     TopicPartition,
@@ -30,7 +30,7 @@ from foldlog.client.consumer_protocol import (
     encode_subscription,
 )
 from foldlog.errors import FencedMember, GroupError, IllegalGeneration, RebalanceInProgress, UnknownMember
-from foldlog.files.memory import FileNode, MemoryFiles
+from foldlog.files.memory import MemoryFiles
 from foldlog.testing.sim_clock import SimClock
 
 GROUP = "g"
@@ -104,10 +104,8 @@ class Cluster:
         self._reopen()
 
     def kill(self) -> None:
-        """The broker's process dies: nothing is closed, and the kernel lets go of the lock."""
-        lock = self.files.find("data/.lock")
-        assert isinstance(lock, FileNode)
-        lock.is_locked = False
+        """The broker's process dies: nothing is closed."""
+        die(self.files)
         self._reopen()
 
     def _opened(self) -> Broker:

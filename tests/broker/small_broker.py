@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
+from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.files.base import Files
+from foldlog.files.memory import FileNode, MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import decode, pack
 from foldlog.testing.sim_clock import SimClock
 
 DIRECTORY = "data"
+
+
+def die(files: MemoryFiles) -> None:
+    """What the kernel does when the process that writes the directory is killed: its locks are free."""
+    for name in (".lock", "checkpoint"):
+        node = files.find(f"{DIRECTORY}/{name}")
+        assert isinstance(node, FileNode)
+        node.is_locked = False
 
 
 def open_broker(files: Files, clock: SimClock | None = None, *, mode: str = "w") -> Broker:

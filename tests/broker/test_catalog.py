@@ -13,10 +13,10 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.broker import catalog as catalogs
-from foldlog.broker.catalog import Catalog, Growth, Topic
-from foldlog.broker.topic_config import TopicConfig
-from foldlog.errors import CorruptLog
+from foldlog.broker.topics import catalog as catalogs
+from foldlog.broker.topics.catalog import Catalog, Growth, Topic
+from foldlog.broker.topics.config import TopicConfig
+from foldlog.errors import CorruptLog, NewerVersion
 from foldlog.files.memory import MemoryFiles
 
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=20).filter(lambda name: name not in {".", ".."})
@@ -86,7 +86,7 @@ def test_a_cut_or_lengthened_file_is_noticed() -> None:
 
 
 def test_a_newer_version_is_refused_by_name() -> None:
-    with pytest.raises(CorruptLog, match="version 2, and this foldlog reads version 1"):
+    with pytest.raises(NewerVersion, match="it has version 2, and this foldlog knows versions up to 1"):
         catalogs.decode(checksummed('{"version":2,"directory_id":"x","topics":{}'), "c")
 
 
@@ -101,7 +101,7 @@ def test_a_right_checksum_does_not_excuse_wrong_content() -> None:
         f'{{"version":1,"directory_id":"{good_id}","topics":{{"a":{topic % json.dumps({"no.such": "1"})}}}',
         f'{{"version":1,"directory_id":"{good_id}","topics":{{"a":7}}',
     ):
-        with pytest.raises(CorruptLog, match="cannot be understood"):
+        with pytest.raises(NewerVersion, match="its checksum is right"):
             catalogs.decode(checksummed(text), "c")
 
 

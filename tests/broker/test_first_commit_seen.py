@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
+from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.files.memory import MemoryFiles
 from foldlog.testing.sim_clock import SimClock
 

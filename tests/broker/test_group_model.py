@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.simulated_members import EVERYTHING, GROUP, REBALANCE_MS, SESSION_MS, Cluster, SimulatedMember
-from foldlog.broker.group_errors import GroupErrorCode
-from foldlog.broker.group_rebalance import Rebalancer
-from foldlog.broker.group_state import Group
-from foldlog.broker.group_store import GroupStore
-from foldlog.broker.groups import GroupCoordinator
+from foldlog.broker.groups.coordinator import GroupCoordinator
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.rebalance import Rebalancer
+from foldlog.broker.groups.state import Group
+from foldlog.broker.groups.store import GroupStore
 
 MEMBERS_MAX = 6
 

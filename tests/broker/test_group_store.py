@@ -11,11 +11,11 @@ import threading
 
 import pytest
 
-from broker.small_broker import at, open_broker, write
-from foldlog.broker.bookmarks import OffsetAndMetadata
+from broker.small_broker import at, die, open_broker, write
 from foldlog.broker.broker import Broker
-from foldlog.broker.group_errors import GroupErrorCode
-from foldlog.broker.group_messages import (
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.messages import (
     GroupDescription,
     GroupListing,
     GroupState,
@@ -25,8 +25,8 @@ from foldlog.broker.group_messages import (
     SyncRequest,
     SyncResult,
 )
-from foldlog.broker.maintenance import Job
-from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.broker.topics.names import OFFSETS_TOPIC
+from foldlog.broker.upkeep import Job
 from foldlog.errors import (
     FoldlogError,
     GroupError,
@@ -41,7 +41,7 @@ from foldlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from foldlog.files.memory import FileNode, MemoryFiles
+from foldlog.files.memory import MemoryFiles
 from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind
 from foldlog.testing.sim_clock import SimClock
 
@@ -62,12 +62,10 @@ def reopened(broker: Broker) -> Broker:
 
 
 def killed(broker: Broker) -> Broker:
-    """The process died: nothing was closed, and the kernel let go of the lock."""
+    """The process died: nothing was closed."""
     files = broker._storage.files
     assert isinstance(files, MemoryFiles)
-    lock = files.find("data/.lock")
-    assert isinstance(lock, FileNode)
-    lock.is_locked = False
+    die(files)
     return open_broker(files)
 
 

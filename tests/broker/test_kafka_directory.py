@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 import foldlog
-from foldlog.broker import kafka_storage
-from foldlog.broker.catalog import Catalog, Topic
+from foldlog.broker.kafka_files import storage as kafka_storage
+from foldlog.broker.topics.catalog import Catalog, Topic
+from foldlog.client.backends.directory import broker_of
 from foldlog.errors import (
     CorruptLog,
     ForeignDirectory,
@@ -104,7 +105,7 @@ def test_a_log_starts_where_records_were_deleted(log: foldlog.Log) -> None:
     with pytest.raises(OffsetOutOfRange, match="which holds 7 to 16"):
         list(log.read("expired", 0, start=6))
     with pytest.raises(OffsetOutOfRange, match="it was expired by retention, or deleted"):
-        log.broker.partition("expired", 0).read(6)
+        broker_of(log).partition("expired", 0).read(6)
 
 
 @pytest.mark.parametrize("topic", ["prices", "payments", "codecs"])
@@ -355,7 +356,7 @@ def test_a_topic_that_goes_while_it_is_opened_is_unknown(tmp_path: Path, monkeyp
     """Another thread looks again between the check of the name and the opening."""
     data = copied_to(tmp_path)
     with foldlog.open(data, mode="r") as log:
-        storage = log.broker._storage
+        storage = broker_of(log)._storage
         check = storage.check_partition
 
         def check_and_lose(name: str, number: int) -> Topic:
@@ -380,7 +381,7 @@ def test_a_partition_that_is_filled_within_one_tick_of_the_clock_is_found(tmp_pa
         assert "made" not in log.topics()
         shutil.copytree(data / "codecs-0", made, dirs_exist_ok=True)
         os.utime(made, (just_now_s, just_now_s))
-        log.broker.look_again()
+        broker_of(log).look_again()
         assert "made" in log.topics()
 
 
@@ -395,8 +396,8 @@ def test_topics_that_could_not_be_read_are_read_the_next_time(tmp_path: Path, mo
         with monkeypatch.context() as patched:
             patched.setattr(kafka_storage, "read_catalog", fail)
             with pytest.raises(PermissionError):
-                log.broker.look_again()
-        log.broker.look_again()
+                broker_of(log).look_again()
+        broker_of(log).look_again()
         assert "made" in log.topics()
 
 
@@ -427,7 +428,7 @@ def test_what_kafka_writes_is_read_as_it_comes(tmp_path: Path) -> None:
 
         shutil.copytree(data / "codecs-0", data / "made-0")
         shutil.rmtree(data / "stamped-0")
-        log.broker.look_again()
+        broker_of(log).look_again()
         assert "made" in log.topics()
         with pytest.raises(UnknownTopic):
             log.read("stamped", 0)

@@ -15,7 +15,7 @@ from broker.small_broker import at, read, write
 from foldlog import limits
 from foldlog.broker.broker import Broker
 from foldlog.errors import LogClosed, LogNotFound, ReadOnly, UnknownPartition, UnknownTopic
-from foldlog.log.follower import PartitionReader
+from foldlog.log.follower import FollowedPartition
 from foldlog.testing.sim_clock import SimClock
 
 
@@ -51,7 +51,7 @@ def test_a_reader_sees_topics_records_and_commits(writer: Broker, clock: SimCloc
         assert reader.read_only
         assert reader.directory_id == writer.directory_id
         assert reader.topics() == ["orders"]
-        assert isinstance(reader.partition("orders", 1), PartitionReader)
+        assert isinstance(reader.partition("orders", 1), FollowedPartition)
         assert read(reader, "orders", 1) == [b"a"]
         assert reader.committed("g") == {("orders", 1): at(1, "note")}
         assert reader.group_names() == ["g"]

@@ -8,10 +8,10 @@ import pytest
 
 from broker.small_broker import DIRECTORY, at, open_broker, read, writable, write
 from foldlog.broker.broker import Broker
-from foldlog.broker.group_errors import GroupErrorCode
-from foldlog.broker.group_messages import GroupSettings, JoinRequest, JoinResult
-from foldlog.broker.topic_config import TopicConfig
-from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.messages import GroupSettings, JoinRequest, JoinResult
+from foldlog.broker.topics.config import TopicConfig
+from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.errors import InvalidArgument, InvalidConfig, MetadataTooLarge
 from foldlog.files.base import Files, read_file
 from foldlog.files.memory import MemoryFiles
@@ -70,7 +70,7 @@ def test_defaults_are_not_stored() -> None:
     with opened(files) as broker:
         config = broker.topic("a").config
         assert dict(config.settings) == {"segment.bytes": "4096"}
-        assert config.effective()["retention.ms"] == "604800000"
+        assert config.effective()["retention.ms"] == "-1"
 
 
 def test_a_setting_that_is_taken_back_is_the_brokers_again() -> None:

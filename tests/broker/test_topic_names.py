@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.broker.topic_names import (
+from foldlog.broker.topics.names import (
     OFFSETS_TOPIC,
     check_topic_name,
     check_user_topic_name,

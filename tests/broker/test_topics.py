@@ -13,9 +13,9 @@ import pytest
 
 from broker.small_broker import at, open_broker, read, writable, write
 from foldlog.broker.broker import Broker
-from foldlog.broker.catalog import Growth
-from foldlog.broker.topic_config import TopicConfig
-from foldlog.broker.topic_names import kafka_topic_id
+from foldlog.broker.topics.catalog import Growth
+from foldlog.broker.topics.config import TopicConfig
+from foldlog.broker.topics.names import kafka_topic_id
 from foldlog.errors import (
     CorruptLog,
     DirectoryInUse,
@@ -261,6 +261,7 @@ def test_a_strange_directory_with_bytes_in_it_is_refused_and_left_alone(files: F
 
 
 def test_directories_and_files_that_are_no_partitions_are_nobodys_business(files: Files) -> None:
+    open_broker(files).close()
     files.make_directory("data/notes")
     put(files, "data/readme.txt", b"hello")
     with open_broker(files) as broker:

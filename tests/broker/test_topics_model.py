@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.small_broker import at, open_broker, read, write
+from broker.small_broker import at, die, open_broker, read, write
 from foldlog.errors import InvalidArgument, TopicExists, UnknownTopic
-from foldlog.files.memory import FileNode, MemoryFiles
+from foldlog.files.memory import MemoryFiles
 
 NAMES = st.sampled_from(["a", "a-0", "a-1", "b.c", "B_c"])
 COUNTS = st.integers(1, 4)
@@ -110,9 +110,7 @@ class TopicsMachine(RuleBasedStateMachine):
         if clean:
             self.broker.close()
         else:
-            lock = self.files.find("data/.lock")
-            assert isinstance(lock, FileNode)
-            lock.is_locked = False  # what the kernel does when a process dies
+            die(self.files)
         self.broker = open_broker(self.files)
 
     @invariant()

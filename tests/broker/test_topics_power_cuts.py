@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from broker.small_broker import at, open_broker, read, write
-from foldlog.broker import catalog as catalogs
 from foldlog.broker.broker import Broker
-from foldlog.broker.catalog import Catalog, Topic
-from foldlog.broker.topic_changes import TopicChanges
-from foldlog.broker.topic_directories import TopicDirectories
-from foldlog.broker.topic_names import partition_directory
+from foldlog.broker.topics import catalog as catalogs
+from foldlog.broker.topics.catalog import Catalog, Topic
+from foldlog.broker.topics.changes import TopicChanges
+from foldlog.broker.topics.directories import TopicDirectories
+from foldlog.broker.topics.names import partition_directory
 from foldlog.errors import CorruptLog
 from foldlog.files.base import Files
 from foldlog.testing.power_cuts import PowerCuts, Violation

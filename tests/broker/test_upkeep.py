@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import errno
 import threading
+from functools import partial
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from broker.small_broker import at, open_broker, read, writable, write
+from broker.small_broker import DIRECTORY, at, open_broker, read, writable, write
 from foldlog import limits
 from foldlog.broker.broker import Broker
-from foldlog.broker.maintenance import Job
+from foldlog.broker.upkeep import Job
 from foldlog.errors import UnknownTopic
 from foldlog.files.memory import MemoryFiles
+from foldlog.records.loops import compact, recompress, walk
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
 from foldlog.testing.sim_clock import SimClock
 
@@ -104,7 +108,7 @@ def test_the_checkpoint_is_synced_a_second_after_it_was_stored_and_not_while_idl
         write(broker, "orders", 0, b"a")
 
         def syncs() -> int:
-            return sum(operation.kind is Kind.MAPPED_SYNC for operation in files.operations)
+            return sum(operation.kind is Kind.ALLOCATED_SYNC for operation in files.operations)
 
         before = syncs()
         clock.advance(limits.CHECKPOINT_SYNC_MS - 1)
@@ -206,8 +210,197 @@ def test_a_refused_partition_is_a_warning_once_and_the_others_are_cleaned() -> N
 def test_closing_ends_the_threads_at_once() -> None:
     before = set(threading.enumerate())
     broker = Broker.open(":memory:")
-    broker.create_topic("orders", 1, {"flush.messages": 1000, "flush.ms": 3_600_000})
+    broker.create_topic("orders", 1, {"flush.messages": 1000, "flush.ms": 3_600_000, "retention.ms": 3_600_000})
     write(broker, "orders", 0, b"a")
-    assert {thread.name for thread in set(threading.enumerate()) - before} >= {"foldlog-timers", "foldlog-cleaning"}
+    assert {thread.name for thread in set(threading.enumerate()) - before} >= {"foldlog-timers", "foldlog-retention"}
     broker.close()
     assert set(threading.enumerate()) - before == set()
+
+
+def damaged_and_sound(files: MemoryFiles, clock: SimClock) -> None:
+    """Two compacted topics of which "bad" has a flipped bit in the base offset of a sealed segment's last batch."""
+    with open_broker(files, clock) as broker:
+        for topic in ("bad", "good"):
+            broker.create_topic(topic, 1, {"cleanup.policy": "compact", "retention.ms": -1})
+            for value in (b"1", b"2", b"3"):
+                write(broker, topic, 0, value, key=b"k")
+            writable(broker, topic).roll()
+    log = files.open(f"data/bad-0/{0:020d}.log", write=True)
+    last = walk(log.read(0, log.size())).headers[-1].position
+    log.write(last, [(1 << 40).to_bytes(8, "big")])
+
+
+def test_damage_stops_the_compaction_of_its_partition_with_one_warning() -> None:
+    clock, memory = SimClock(), MemoryFiles()
+    damaged_and_sound(memory, clock)
+    before = bytes(memory.open(f"data/bad-0/{0:020d}.log").read(0, 1 << 20))
+    files = FaultyFiles(memory)
+    with open_broker(files, clock) as broker:
+        for _ in range(3):
+            clock.advance(limits.COMPACTION_BACKOFF_MS)
+            assert Job.COMPACTION in broker.run_due()
+            files.operations.clear()
+        assert read(broker, "good") == [b"3"]
+        warnings = [text for text in broker.warnings() if "bad-0" in text]
+        assert len(warnings) == 1
+        assert "compacting bad-0" in warnings[0]
+        assert "foldlog check" in warnings[0]
+        faults = {one.topic: one.cleaning_fault is not None for one in broker.overview()}
+        assert faults == {"bad": True, "good": False}
+        clock.advance(limits.COMPACTION_BACKOFF_MS)
+        broker.run_due()
+        assert [one for one in files.operations if "bad-0" in one.path and one.kind is not Kind.ALLOCATED_SYNC] == []
+    assert bytes(memory.open(f"data/bad-0/{0:020d}.log").read(0, 1 << 20)) == before
+
+
+def test_a_compaction_that_a_full_disk_ends_rests_longer_each_time() -> None:
+    clock, files = SimClock(), FaultyFiles(MemoryFiles())
+    broker = open_broker(files, clock)
+    broker.create_topic("keyed", 1, {"cleanup.policy": "compact", "retention.ms": -1})
+    for value in (b"1", b"2"):
+        write(broker, "keyed", 0, value, key=b"k")
+    writable(broker, "keyed").roll()
+    files.fault = Fault(
+        lambda operation: errno.ENOSPC if operation.kind is Kind.WRITE and ".cleaned" in operation.path else 0
+    )
+    tries = []
+    for second in range(0, 4000, 15):
+        clock.advance(limits.COMPACTION_BACKOFF_MS)
+        files.operations.clear()
+        broker.run_due()
+        if any(".cleaned" in operation.path for operation in files.operations):
+            tries.append(second)
+    rests = [later - earlier for earlier, later in pairwise(tries)]
+    assert rests == sorted(rests)
+    assert rests[:5] == [15, 30, 60, 120, 240]
+    files.fault = Fault(lambda operation: 0)
+    clock.advance(limits.COMPACTION_RETRY_MAX_MS)
+    broker.run_due()
+    assert read(broker, "keyed") == [b"2"]
+    broker.close()
+
+
+class Gate:
+    """Holds compaction in the middle of a piece until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered, self.opened, self.passed = threading.Event(), threading.Event(), 0
+        monkeypatch.setattr("foldlog.log.compaction.compact", self._compact)
+
+    def _compact(self, *given: Any, **named: Any) -> Any:
+        self._pass()
+        return compact(*given, **named)
+
+    def recompress(self, *given: Any, **named: Any) -> Any:
+        self._pass()
+        return recompress(*given, **named)
+
+    def _pass(self) -> None:
+        self.entered.set()
+        assert self.opened.wait(60)
+        self.passed += 1
+
+
+def several_segments(broker: Broker, topic: str, settings: dict[str, object]) -> None:
+    broker.create_topic(topic, 1, {"retention.ms": -1, **settings})
+    for value in (b"1", b"2", b"3"):
+        write(broker, topic, 0, value, key=b"k")
+        writable(broker, topic).roll()
+
+
+def test_a_long_compaction_holds_up_neither_retention_nor_timers_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COMPACTION_BACKOFF_MS", "RETENTION_FIRST_CHECK_MS", "RETENTION_CHECK_MS"):
+        monkeypatch.setattr(limits, name, 1)
+    gate = Gate(monkeypatch)
+    files = MemoryFiles()
+    broker = Broker.open(DIRECTORY, files=files)
+    several_segments(broker, "long", {"cleanup.policy": "compact,delete", "segment.bytes": 1024})
+    assert gate.entered.wait(60)
+    expired, flushed = threading.Event(), threading.Event()
+    several_segments(broker, "short", {"retention.bytes": 0})
+    short = writable(broker, "short")
+    short.watch(lambda: expired.set() if short.log_start_offset == 3 else None)
+    assert short.log_start_offset == 3 or expired.wait(60)
+    broker.create_topic("relaxed", 1, {"flush.messages": 1000, "flush.ms": 1})
+    relaxed = writable(broker, "relaxed")
+    relaxed.watch(lambda: flushed.set() if relaxed.durable_offset == 1 else None)
+    write(broker, "relaxed", 0, b"a")
+    assert relaxed.durable_offset == 1 or flushed.wait(60)
+    before = {entry.name for entry in files.entries("data/long-0") if entry.name.endswith(".log")}
+
+    long = writable(broker, "long")
+    interrupted = threading.Event()
+    real = long.interrupt
+
+    def interrupt() -> None:
+        real()
+        interrupted.set()
+
+    monkeypatch.setattr(long, "interrupt", interrupt)
+    closing = threading.Thread(target=broker.close)
+    closing.start()
+    assert interrupted.wait(60)
+    gate.opened.set()
+    closing.join(60)
+    assert not closing.is_alive()
+    assert gate.passed == 1  # the piece at hand, and no other
+    assert {entry.name for entry in files.entries("data/long-0") if entry.name.endswith(".log")} == before
+    with open_broker(files) as again:
+        assert read(again, "long") == [b"1", b"2", b"3"]
+
+
+def test_retention_that_passed_a_compaction_over_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, gate = SimClock(), Gate(monkeypatch)
+    with open_broker(MemoryFiles(), clock) as broker:
+        several_segments(broker, "both", {"cleanup.policy": "compact,delete"})
+        broker.alter_topic("both", {"retention.bytes": 0})
+        partition = writable(broker, "both")
+        compacting = threading.Thread(target=partition.compact, kwargs={"force": True})
+        compacting.start()
+        assert gate.entered.wait(60)
+        assert partition.try_retention() is None
+        gate.opened.set()
+        compacting.join(60)
+        assert partition.try_retention() == 1
+
+
+@pytest.mark.parametrize("asked", ["compact", "recompress"])
+def test_retention_that_passed_over_what_somebody_asked_for_comes_as_soon_as_that_is_done(
+    monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    clock, gate = SimClock(), Gate(monkeypatch)
+    monkeypatch.setattr("foldlog.log.doctor.recompression.recompress", gate.recompress)
+    with open_broker(MemoryFiles(), clock) as broker:
+        several_segments(broker, "both", {"cleanup.policy": "delete"})
+        broker.alter_topic("both", {"retention.bytes": 0})
+        act = partial(broker.compact, "both") if asked == "compact" else partial(broker.recompress, "both", "gzip")
+        cleaning = threading.Thread(target=act)
+        cleaning.start()
+        assert gate.entered.wait(60)
+        clock.advance(limits.RETENTION_FIRST_CHECK_MS)
+        assert Job.RETENTION in broker.run_due()
+        assert writable(broker, "both").log_start_offset == 0, "it is passed over"
+        gate.opened.set()
+        cleaning.join(60)
+        assert writable(broker, "both").log_start_offset == 3, "and not for five minutes"
+
+
+def test_damage_further_on_does_not_keep_expired_segments_at_the_head() -> None:
+    clock, files = SimClock(), MemoryFiles()
+    with open_broker(files, clock) as broker:
+        several_segments(broker, "orders", {"retention.ms": 1000})
+    for name in (f"{1:020d}.log", f"{1:020d}.timeindex"):
+        damaged = files.open(f"data/orders-0/{name}", write=True)
+        damaged.write(30, [b"damaged"]) if name.endswith("log") else damaged.truncate(0)
+    with open_broker(files, clock) as broker:
+        clock.advance(limits.RETENTION_CHECK_MS)
+        broker.run_due()
+        assert broker.partition("orders", 0).log_start_offset == 1
+        for _ in range(2):
+            clock.advance(limits.RETENTION_CHECK_MS)
+            broker.run_due()
+        assert len([text for text in broker.warnings() if f"{1:020d}.log" in text]) == 1
+        broker.alter_topic("orders", {"retention.bytes": 0})
+        clock.advance(limits.RETENTION_CHECK_MS)
+        broker.run_due()
+        assert broker.partition("orders", 0).log_start_offset == 3  # how large it is can be told

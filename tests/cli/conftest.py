@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,15 +21,21 @@ def at(
     request: pytest.FixtureRequest, places: dict[str, Place], capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Terminal]:
     """The test runs at every place, and leaves nothing behind for the next."""
-    place = places[request.param]
-    yield Terminal(place, capsys)
+    with emptied_after(places[request.param]) as place:
+        yield Terminal(place, capsys)
+
+
+@pytest.fixture
+def at_directory(places: dict[str, Place], capsys: pytest.CaptureFixture[str]) -> Iterator[Terminal]:
+    with emptied_after(places["directory"]) as place:
+        yield Terminal(place, capsys)
+
+
+@contextmanager
+def emptied_after(place: Place) -> Iterator[Place]:
+    yield place
     with place.open() as log:
         for group in log.groups():
             log.delete_group(group)
         for topic in log.topics():
             log.delete_topic(topic)
-
-
-@pytest.fixture
-def at_directory(places: dict[str, Place], capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(places["directory"], capsys)

@@ -70,7 +70,7 @@ class RecordPlace:
         flag, value = self.options
         opened = foldlog.open(value) if flag == "-d" else foldlog.connect(f"kafka://{value}")
         with opened as log:
-            yield log  # type: ignore[misc]  # a cluster's log has the same methods
+            yield log
 
     def topic(self, partitions: int = 1) -> str:
         """The name of a topic that nobody else uses. It keeps its records: some have old timestamps."""

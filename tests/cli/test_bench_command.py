@@ -13,7 +13,7 @@ import pytest
 
 import foldlog
 from cli.command import WAIT_S, start
-from foldlog.cli.bench_measures import Load, Tally, in_turns
+from foldlog.cli.bench.measures import Load, Tally, in_turns
 from foldlog.cli.main import main
 
 QUICK = ("--records", "20", "--seconds", "50ms", "--size", "64")

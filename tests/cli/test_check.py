@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
+from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.cli.main import main
 from foldlog.log.partition import Partition
 from foldlog.records.loops import decode, pack, walk

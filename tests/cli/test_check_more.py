@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from cli.screen import Terminal
 from foldlog.broker.broker import Broker
+from foldlog.cli.files.check import Stopped, WatchedFiles
 from foldlog.cli.main import main
 from foldlog.cli.progress_bar import ProgressBar
-from foldlog.cli.watched_files import Stopped, WatchedFiles
-from foldlog.log.offset_index import OffsetIndex
 from foldlog.log.partition import Partition
-from foldlog.log.producer_state import ProducerState
+from foldlog.log.producers import ProducerState
+from foldlog.log.segment import OffsetIndex
 from foldlog.records.loops import pack, walk
 from foldlog.testing.sim_clock import SimClock
 
@@ -252,25 +253,22 @@ def test_a_number_of_jobs_that_is_none_is_refused(directory: Path, capsys: pytes
     assert capsys.readouterr().err == "foldlog: --jobs is from 1 to 256, not 0\n"
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_the_bar_is_drawn_on_a_terminal_ten_times_a_second_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     clock, terminal, file = SimClock(), Terminal(), io.StringIO()
     bars = [ProgressBar(stream, "checking", 1000, clock) for stream in (terminal, file)]
+    drawn: list[str] = []
     for _ in range(10):
         clock.advance(50)
         for bar in bars:
             bar.advance(100)
+        drawn.append(terminal.getvalue())
     for bar in bars:
         bar.hide()
     assert file.getvalue() == ""
-    assert terminal.getvalue().count("checking [") == 5
+    assert [text.count("checking") for text in drawn] == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5]
     assert "100%  1000 B of 1000 B" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\r\x1b[K")
+    assert terminal.lines() == [], "and it leaves nothing behind"
 
 
 def test_a_look_that_is_stopped_reads_no_further(directory: Path) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
 
 import foldlog
 from foldlog.cli.client_properties import client_properties
-from foldlog.cli.copy import is_broker
-from foldlog.cli.fold import _source
+from foldlog.cli.copy.copy import is_broker
+from foldlog.cli.fold.fold import _source
 from foldlog.cli.main import main
+from foldlog.cli.parsing import Arguments
 from foldlog.errors import InvalidArgument
 
 FOLDS = """
@@ -53,9 +53,9 @@ def test_the_line_goes_before_the_file_and_says_which_cluster_it_is(config: Path
     assert client_properties(None, None) == {}
 
 
-def arguments(**given: object) -> argparse.Namespace:
+def arguments(**given: object) -> Arguments:
     nothing = dict.fromkeys(("source", "directory", "bootstrap", "properties", "command_config"))
-    return argparse.Namespace(**{**nothing, **given})
+    return Arguments(**{**nothing, **given})
 
 
 @pytest.mark.parametrize("place", [{"bootstrap": "one:9093"}, {"source": "kafka://one:9093?client.id=x%2By"}])

@@ -17,15 +17,15 @@ import foldlog
 from cli.command import COMMAND, WAIT_S, environment, start
 from cli.command import foldlog as run
 from foldlog.cli import exit_codes
-from foldlog.cli.commands import COMMANDS, parser_with
+from foldlog.cli.commands import COMMANDS, root_context
 from foldlog.cli.main import main
-from foldlog.cli.variables import all_parsers
+from foldlog.cli.parsing import all_contexts
 
 
 def test_help_names_every_command() -> None:
     done = run("--help")
     assert done.returncode == 0
-    for command, summary in COMMANDS.items():
+    for command, (_, summary) in COMMANDS.items():
         assert f"{command} ".encode() in done.stdout
         assert " ".join(summary.split()).encode() in b" ".join(done.stdout.split())
     for command in ("check", "node", "serve"):
@@ -34,8 +34,8 @@ def test_help_names_every_command() -> None:
 
 def test_a_help_keeps_its_paragraphs_and_its_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    topic = next(parser for parser in all_parsers(parser_with(["topic"])) if parser.prog == "foldlog topic create")
-    assert "\n\n  foldlog topic create orders -p 3 -c retention.ms=7d -d data\n\n" in topic.format_help()
+    create = next(ctx for ctx in all_contexts(root_context()) if ctx.command_path == "foldlog topic create")
+    assert "\n\n  foldlog topic create orders -p 3 -c retention.ms=7d -d data\n\n" in create.get_help()
 
 
 def test_the_version_is_the_packages() -> None:
@@ -76,6 +76,38 @@ def test_what_cannot_be_done_is_one_sentence_and_an_exit_code_that_says_why(tmp_
         assert done.returncode == code
         assert done.stderr.startswith(b"foldlog: ")
         assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "describe", "nope"),
+        ("topic", "describe", "nope*"),
+        ("topic", "consume", "nope"),
+        ("topic", "delete", "nope"),
+        ("group", "describe", "nope"),
+        ("group", "describe", "nope*"),
+        ("group", "delete", "nope"),
+        ("fold", "status", "nope"),
+        ("fold", "rewind", "nope", "--to", "start"),
+        ("fold", "drop", "nope"),
+        ("fold", "pause", "nope"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_there_is_exit_code_3_whatever_the_command(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folds.py").write_text(
+        "import foldlog.spark as fl\n"
+        "@fl.fold(fl.topic('t', key='k', schema='a INT'), into=fl.table('v.db', 't'))\n"
+        "def mirror(rows): return rows\n"
+    )
+    with foldlog.open("data") as log:
+        log.create_topic("t")
+    assert main([*words, "-d", "data"]) == exit_codes.NOT_FOUND
+    assert capsys.readouterr().err.startswith("foldlog: ")
 
 
 @pytest.mark.parametrize("arguments", [("--debug", "check", "none"), ("check", "none", "--debug")])
@@ -130,17 +162,11 @@ def test_a_noun_alone_explains_itself(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
-    with start("node", "--dir", str(tmp_path)) as first:
-        assert first.stdin is not None
-        assert first.stdout is not None
-        first.stdin.write(b'{"src":"c0","dest":"n1","body":{"type":"init","msg_id":1,"node_id":"n1"}}\n')
-        first.stdin.flush()
-        assert b"init_ok" in first.stdout.readline()
-        done = run("node", "--dir", str(tmp_path))
+    """Where the first is a program that does not listen, so that nobody can go through it."""
+    with foldlog.open(tmp_path):
+        done = run("topic", "create", "orders", "-d", str(tmp_path))
         assert done.returncode == exit_codes.UNREACHABLE
-        assert str(first.pid).encode() in done.stderr
-        first.stdin.close()
-        assert first.wait(WAIT_S) == 0
+        assert str(os.getpid()).encode() in done.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -159,7 +185,7 @@ def test_an_interrupted_node_closes_its_log_and_says_nothing(number: signal.Sign
     assert list(tmp_path.iterdir()) == [], "and leaves nothing behind"
 
 
-@pytest.mark.parametrize("module", ["argparse", "foldlog.cli.commands", "foldlog.cli.serve", "foldlog.server.server"])
+@pytest.mark.parametrize("module", ["click", "foldlog.cli.commands", "foldlog.cli.serve", "foldlog.server.server"])
 def test_an_interrupt_while_modules_are_loaded_is_silent(module: str, tmp_path: Path) -> None:
     """The signal comes exactly when this module is looked for."""
     code = f"""
@@ -222,7 +248,8 @@ def test_help_and_a_look_at_a_directory_load_nothing_heavy(tmp_path: Path) -> No
 import sys
 from foldlog.cli.main import main
 main(sys.argv[1:])
-print(sorted({"pyarrow", "pyspark", "confluent_kafka", "uvloop", "asyncio", "foldlog.server"} & set(sys.modules)))
+heavy = {"pyarrow", "pyspark", "confluent_kafka", "uvloop", "asyncio", "rich", "foldlog.server"}
+print(sorted(heavy & set(sys.modules)))
 """
     for arguments in (["topic", "--help"], ["group", "--help"], ["topic", "list", "-q", "-d", str(tmp_path)]):
         done = subprocess.run(

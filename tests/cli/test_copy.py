@@ -19,7 +19,7 @@ import foldlog
 from cli.command import COMMAND, WAIT_S, environment
 from cli.serving import ANY_PORT, serving
 from foldlog.cli.main import main
-from foldlog.client.copying_batches import as_stored
+from foldlog.client.copy.batches import as_stored
 from foldlog.client.positions import TopicPartition
 from foldlog.spark.folds.declaration import load_folds
 from foldlog.views.bookmark import Bookmark, Position
@@ -83,9 +83,9 @@ def copy(capsys: pytest.CaptureFixture[str]) -> Command:
     return run
 
 
-def done(copy: Command, *words: str) -> Any:
-    code, out, err = copy(*words, "--format", "json")
-    assert code == 0, err
+def done(copy: Command, *words: str, code: int = 0) -> Any:
+    ended, out, err = copy(*words, "--format", "json")
+    assert ended == code, err
     return json.loads(out)
 
 
@@ -128,6 +128,8 @@ def test_a_directory_to_a_broker_and_back(copy: Command, shop: Path, served: str
     assert there["topics"][0]["settings"] == {"retention.ms": "-1"}
     assert [(one["source_offset"], one["target_offset"]) for one in there["groups"]] == [(5, 2), (2, 2)]
     again = done(copy, "payments=there", "--from", "data", "--to", f"kafka://{served}")
+    assert [(one["records"], one["checked"]) for one in again["partitions"]] == [(0, 0), (0, 0)], "it was checked"
+    again = done(copy, "payments=there", "--from", "data", "--to", served, "--check-all")
     assert [(one["records"], one["checked"]) for one in again["partitions"]] == [(0, 7), (0, 10)]
     back = done(copy, "there=payments", "--from", served, "--to", "back", "--no-groups", "--no-check")
     assert [one["result"] for one in back["partitions"]] == ["not checked", "not checked"]
@@ -144,6 +146,24 @@ def test_a_served_directory_is_reached_through_its_broker(copy: Command, shop: P
         assert [one["offsets"] for one in told["partitions"]] == ["mapped", "kept", "kept"]
         inside = done(copy, "prices=prices-2", "--from", "served", "--to", "served")
         assert inside["partitions"][0]["result"] == "same"
+        assert broker.end() == 0
+
+
+def test_what_is_kept_for_ever_by_default_is_kept_by_a_broker_that_keeps_less(copy: Command, shop: Path) -> None:
+    with foldlog.open("data") as log:
+        log.create_topic("old")
+        log.append("old", "1", timestamp_ms=1_000_000_000_000)
+    with serving("served", *ANY_PORT, "-X", "log.retention.hours=1") as broker:
+        address = "{}:{}".format(*broker.address)
+        code, _, err = copy("old", "--from", "data", "--to", address)
+        assert (code, err) == (0, "")
+        with foldlog.connect(f"kafka://{address}") as there:
+            assert there.topic_config("old")["retention.ms"].value == "-1"
+        with foldlog.open("data") as log:
+            log.alter_topic("old", {"retention.ms": 1000})
+        code, _, err = copy("old=older", "--from", "data", "--to", address)
+        assert code == 0
+        assert "topic 'older' gets records that are older than its retention.ms (1000)" in err
         assert broker.end() == 0
 
 
@@ -201,7 +221,7 @@ def test_a_disk_that_is_full_is_one_sentence_and_the_copy_goes_on_when_there_is_
         ["prlimit", "--fsize=200000:", *COMMAND, *words], env=environment(), capture_output=True, text=True, check=False
     )
     assert (limited.returncode, limited.stdout) == (1, "")
-    assert limited.stderr.startswith("foldlog: no space to write copy/prices-0/")
+    assert limited.stderr.startswith(f"foldlog: no space to write {Path.cwd()}/copy/prices-0/")
     assert limited.stderr.count("\n") == 1
     told = done(copy, *words[1:])
     assert told["partitions"][0]["result"] == "same"
@@ -212,7 +232,7 @@ def test_a_difference_is_told_and_nobody_is_moved(copy: Command, shop: Path, mon
     def forgetful(data: memoryview, header: Any, from_offset: int) -> Any:
         return [] if header.base_offset == 4 else as_stored(data, header, from_offset)
 
-    monkeypatch.setattr("foldlog.client.copying_directory.as_stored", forgetful)
+    monkeypatch.setattr("foldlog.client.copy.directory.as_stored", forgetful)
     code, out, err = copy("payments", "--from", "data", "--to", "copy")
     assert code == 1
     assert err.startswith("foldlog: the copy is not the same as its source in payments-0, payments-1; groups and folds")
@@ -259,7 +279,7 @@ def test_ctrl_c_inside_an_extension_module_is_ctrl_c(
     def complaint(arguments: object) -> None:
         raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
 
-    monkeypatch.setattr("foldlog.cli.copy._report", complaint)
+    monkeypatch.setattr("foldlog.cli.copy.copy.opened", complaint)
     assert main(["copy", "orders", "--from", "data", "--to", "copy"]) == 130
     assert capsys.readouterr() == ("", "stopped; the same command goes on from here\n")
 
@@ -284,12 +304,12 @@ def test_the_views_of_a_pipeline_go_on_in_the_copy(copy: Command, shop: Path, se
         fold.view.close()
     words = ("payments=folded", "--from", "data", "--to", served, "--folds", "folds.py")
     before = {fold.name: bookmark_of(fold.name) for fold in load_folds("folds.py")}
-    planned = {one["fold"]: one["outcome"] for one in done(copy, *words, "--dry-run")["folds"]}
+    planned = {one["fold"]: one["outcome"] for one in done(copy, *words, "--dry-run", code=5)["folds"]}
     _, out, _ = copy(*words, "--dry-run")
     assert re.search(r"^fold mirror: .* would go on in the copy, after 12 offsets of the source$", out, re.MULTILINE)
     assert re.search(r"^fold elsewhere: .* would be left as it is: it reads another topic", out, re.MULTILINE)
     assert {fold.name: bookmark_of(fold.name) for fold in load_folds("folds.py")} == before
-    told = done(copy, *words)
+    told = done(copy, *words, code=5)
     outcomes = {one["fold"]: one["outcome"] for one in told["folds"]}
     assert planned == {**outcomes, "mirror": "would be moved"}
     assert outcomes == {
@@ -308,8 +328,9 @@ def test_the_views_of_a_pipeline_go_on_in_the_copy(copy: Command, shop: Path, se
             epoch=1,
         )
     assert bookmark_of("mirror") == moved
-    code, out, _ = copy("payments=folded", "--from", "data", "--to", served, "--folds", "folds.py")
-    assert code == 0
+    code, out, err = copy("payments=folded", "--from", "data", "--to", served, "--folds", "folds.py")
+    assert code == 5
+    assert "elsewhere, ahead, behind did not go on in the copy" in err
     assert "fold mirror: table payments in sqlite:///" in out
     assert "is left as it is: it reads the copy already" in out
     _, out, _ = copy(*words, "--dry-run")
@@ -338,3 +359,68 @@ def test_of_an_engine_that_goes_by_offsets_a_dry_run_says_what_it_depends_on(
     assert outcomes[served].startswith(
         "its engine goes by offsets: it would be moved if those of the copy are the same"
     )
+
+
+def test_a_pipelines_views_are_found_from_wherever_the_copy_is_called(
+    copy: Command, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = shop / "pipeline"
+    home.mkdir()
+    (home / "folds.py").write_text(FOLDS.replace("elsewhere", "other"))
+    with foldlog.open("data", mode="r") as log:
+        topic_id = log.topic("payments").topic_id
+    shape = Shape(pa.schema([("tx_id", pa.string()), ("amount_paise", pa.int64())]), "tx_id", ("tx_id",))
+    mirror = load_folds(home / "folds.py")[0].view
+    mirror.prepare(shape, Bookmark("payments", topic_id, {0: Position(8, 0), 1: Position(4, 0)}, {0: 0, 1: 0}))
+    mirror.close()
+    assert (home / "shop.db").exists(), "relative to the pipeline's file"
+    told = done(copy, "payments", "--from", "data", "--to", "copy", "--folds", "pipeline/folds.py")
+    assert told["folds"][0]["outcome"] == "moved"
+    assert {one["outcome"] for one in told["folds"][1:]} == {"it has not begun: it begins with the copy"}
+
+
+def test_only_what_is_new_is_checked_and_what_a_stopped_copy_left_unchecked(
+    copy: Command, shop: Path, target_place: str
+) -> None:
+    def checked(*words: str) -> list[tuple[int, int | None]]:
+        told = done(copy, "payments=checked", "--from", "data", "--to", target_place, *words)
+        assert {one["result"] for one in told["partitions"]} <= {"same", "not checked"}
+        return [(one["records"], one["checked"]) for one in told["partitions"]]
+
+    def write(count: int) -> None:
+        with foldlog.open("data") as log:
+            for _ in range(count):
+                log.append("payments", "more", partition=1)
+
+    assert checked() == [(7, 7), (10, 10)]
+    write(3)
+    assert checked() == [(0, 0), (3, 3)]
+    write(2)
+    assert checked("--no-check") == [(0, None), (2, None)]
+    write(1)
+    assert checked() == [(0, 0), (1, 3)], "the two of before were not compared yet"
+    assert checked("--check-all") == [(0, 7), (0, 16)]
+
+
+@pytest.fixture(params=["directory", "broker"])
+def target_place(request: pytest.FixtureRequest, served: str) -> str:
+    return "copy" if request.param == "directory" else served
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [
+        (None, 2, "there is no file folds.py"),
+        ("import nothing_of_this_name", 1, "folds.py, line 1 cannot be run: "),
+        ("", 2, "folds.py declares no folds"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_read_is_told_before_anything_is_copied(
+    shop: Path, copy: Command, text: str | None, code: int, told: str
+) -> None:
+    if text is not None:
+        Path("folds.py").write_text(text)
+    found, out, err = copy("--all", "--from", "data", "--to", "copy", "--folds", "folds.py")
+    assert (found, out) == (code, "")
+    assert told in err
+    assert not Path("copy").exists()

@@ -10,7 +10,7 @@ import pytest
 
 import foldlog
 from foldlog.cli.main import main
-from foldlog.client.copying import Copying, Pair
+from foldlog.client.copy.copying import Copying, Pair
 from foldlog.errors import CorruptLog
 from kafka_truth import STORED
 
@@ -71,7 +71,7 @@ def damaged_log() -> str:
             for number in range(10):
                 log.append(topic, {"number": number}, partition=number % 2)
         log.reset_group("readers", {("first", 0): 2, ("orders", 1): 1})
-    path = Path("data/orders-0/00000000000000000000.log")
+    path = Path("data/orders-0/00000000000000000000.log").absolute()
     content = bytearray(path.read_bytes())
     content[-3] ^= 0xFF
     path.write_bytes(content)

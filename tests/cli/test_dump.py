@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from foldlog.broker.broker import Broker
-from foldlog.cli.dump import parse_range
+from foldlog.cli.files.dump import parse_range
 from foldlog.cli.main import main
 from foldlog.errors import InvalidArgument
 from foldlog.log.partition import Partition
@@ -233,7 +233,9 @@ def test_what_cannot_be_shown_is_a_sentence(directory: Path, capsys: pytest.Capt
         ([str(directory / "empty")], 3, "neither a segment nor a partition"),
         ([str(directory), "--topic", "payments"], 3, "no topic 'payments'; there are orders, users"),
         ([str(directory), "--topic", "users", "-p", "9"], 3, "topic 'users' has no partition 9; it has 0 to 1"),
-        ([str(directory), "-p", "9"], 2, "has a partition 9"),
+        ([str(directory), "-p", "9"], 3, "has a partition 9"),
+        ([str(directory / "users-0"), "--topic", "orders"], 2, "is one partition; name the directory of its log"),
+        ([str(directory / "catalog.json"), "-p", "1"], 2, "is one file; name the directory of its log"),
         ([str(directory), "--offsets", "x"], 2, "is not a range such as"),
     ):
         assert main(["dump", *arguments]) == code

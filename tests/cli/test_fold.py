@@ -18,7 +18,7 @@ import pytest
 import foldlog
 from cli.command import foldlog as command
 from foldlog.cli.main import main
-from foldlog.client.fold_bulletin import FOLDS_TOPIC, Status
+from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Status
 from foldlog.clock import SystemClock
 from foldlog.spark.folds.bulletin import entry_of
 from foldlog.spark.folds.commands import ask
@@ -95,7 +95,7 @@ def publish(state: str, *, error: str | None = None, age_ms: int = 0) -> None:
     )
     ledger = open_ledger(origin_spec("data"))
     try:
-        ledger.ensure_topic(FOLDS_TOPIC, 1, {"cleanup.policy": "compact"})
+        ledger.ensure_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
         ledger.append(FOLDS_TOPIC, [entry_of(status)])
     finally:
         ledger.close()
@@ -108,7 +108,7 @@ def publish(state: str, *, error: str | None = None, age_ms: int = 0) -> None:
     ("arguments", "code", "told"),
     [
         (["run", "none.py", "-d", "data"], 2, "there is no file none.py; a pipeline is a Python file"),
-        (["run", "folds.py", "mirrow", "-d", "data"], 2, "there is no fold 'mirrow'; there are mirror, per_merchant"),
+        (["run", "folds.py", "mirrow", "-d", "data"], 3, "there is no fold 'mirrow'; there are mirror, per_merchant"),
         (["run", "folds.py"], 2, "say where the log is: -d data/"),
         (["run", "folds.py", "-d", "data", "-b", "127.0.0.1:1"], 2, "not allowed with argument -d/--dir"),
         (["run", "folds.py", "-d", "data", "--interval", "soon"], 2, "--interval soon is not a time"),
@@ -129,7 +129,7 @@ def publish(state: str, *, error: str | None = None, age_ms: int = 0) -> None:
             1,
             "folds need a classic Spark session, and",
         ),
-        (["run", "folds.py", "-d", "nowhere"], 3, "there is no log in nowhere; name the directory that holds its cat"),
+        (["run", "folds.py", "-d", "nowhere"], 3, "/nowhere; name the directory that holds its catalog.json"),
         (["run", "folds.py", "-b", "127.0.0.1:1"], 4, "no answer from the Kafka cluster at 127.0.0.1:1"),
         (["status", "-f", "none.py", "-d", "data"], 2, "there is no file none.py"),
         (["rewind", "mirror", "--to", "start", "-d", "data"], 1, "fold 'mirror' has no view yet, so there is nothing"),
@@ -213,8 +213,8 @@ def test_status_tells_bookmark_end_and_lag_of_folds_that_ran_and_of_those_that_d
     heads, mirror, per_merchant = (line.split("  ") for line in out.splitlines())
     assert (code, err) == (0, "")
     assert [cell.strip() for cell in heads if cell][:5] == ["FOLD", "STATE", "LAG", "BOOKMARK", "END"]
-    assert [cell.strip() for cell in mirror if cell][:5] == ["mirror", "not running", "10", "0:10 1:10", "0:15 1:15"]
-    assert [cell.strip() for cell in per_merchant if cell][:5] == ["per_merchant", "never run", "30", "-", "0:15 1:15"]
+    assert [cell.strip() for cell in mirror if cell][:5] == ["mirror", "not running", "10", "0=10,1=10", "0=15,1=15"]
+    assert [cell.strip() for cell in per_merchant if cell][:5] == ["per_merchant", "never run", "30", "-", "0=15,1=15"]
 
 
 def test_status_tells_of_a_bookmark_that_is_none_of_this_log(fold: Command) -> None:
@@ -288,13 +288,13 @@ def test_a_view_that_cannot_be_asked_is_that_folds_error_and_the_others_are_show
 
 @pytest.mark.parametrize(
     ("to", "now", "again"),
-    [("start", "0:0 1:0", 20), ("4", "0:4 1:4", 12), ("0:3", "0:3 1:10", 7), ("-6h", "0:0 1:0", 20)],
+    [("start", "0=0,1=0", 20), ("4", "0=4,1=4", 12), ("0=3", "0=3,1=10", 7), ("@-6h", "0=0,1=0", 20)],
 )
 def test_a_rewind_says_from_where_to_where_and_how_much_is_read_again(
     fold: Command, to: str, now: str, again: int
 ) -> None:
     read_up_to(10)
-    told = f"from 0:10 1:10 to {now}: {again} offsets to read again\n"
+    told = f"from 0=10,1=10 to {now}: {again} offsets to read again\n"
     assert fold("rewind", "mirror", "--to", to, "-d", "data", "--dry-run") == (0, f"mirror would go {told}", "")
     assert fold("rewind", "mirror", "--to", to, "-d", "data") == (0, f"mirror went {told}", "")
     assert now in fold("status", "mirror", "-d", "data")[1]
@@ -310,38 +310,37 @@ def in_kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("in_kolkata")
-@pytest.mark.parametrize("at", ["", "@"])
-def test_a_time_without_a_zone_is_local_time_and_the_command_says_so(fold: Command, at: str) -> None:
+def test_a_time_without_a_zone_is_local_time_and_the_command_says_so(fold: Command) -> None:
     """An hour ago by the clock on the wall: as UTC it would lie in the future, where nothing is to be read again."""
     read_up_to(10)
     wall = (datetime.now(UTC) - timedelta(hours=1)).astimezone().replace(tzinfo=None, microsecond=0).isoformat()
-    code, out, err = fold("rewind", "mirror", "--to", f"{at}{wall}", "-d", "data")
-    assert (code, out) == (0, "mirror went from 0:10 1:10 to 0:0 1:0: 20 offsets to read again\n")
-    assert err == f"{wall} is taken as local time, {wall}+05:30\n"
+    code, out, err = fold("rewind", "mirror", "--to", f"@{wall}", "-d", "data")
+    assert (code, out) == (0, "mirror went from 0=10,1=10 to 0=0,1=0: 20 offsets to read again\n")
+    assert err == f"note: {wall} is taken as local time, {wall[:16]}+05:30\n"
 
 
 @pytest.mark.usefixtures("in_kolkata")
 def test_a_command_to_a_runner_takes_its_zone_along(shop: Path) -> None:
-    assert ask("mirror", "data", "rewind", to="2026-01-15T10:30").to == "2026-01-15T10:30:00+05:30"
-    assert ask("mirror", "data", "rewind", to="2026-01-15T10:30Z").to == "2026-01-15T10:30Z"
-    assert ask("mirror", "data", "rewind", to="-6h").to == "-6h"
+    assert ask("mirror", "data", "rewind", to="@2026-01-15T10:30").to == "@2026-01-15T10:30:00+05:30"
+    assert ask("mirror", "data", "rewind", to="@2026-01-15T10:30Z").to == "@2026-01-15T10:30Z"
+    assert ask("mirror", "data", "rewind", to="@-6h").to == "@-6h"
 
 
 @pytest.mark.parametrize(
-    ("to", "told"),
+    ("to", "ended", "told"),
     [
-        ("tomorrow", "'tomorrow' is not a place to rewind to; give an offset (1200), one per partition"),
-        ("11", "'11' is not before the bookmark"),
-        ("0:1,7:1", "names partition 7"),
-        ("", "'' is not a place to rewind to"),
+        ("tomorrow", 2, "'tomorrow' is not a place in a topic; give start, end"),
+        ("11", 2, "'11' is not before the bookmark"),
+        ("0=1,7=1", 3, "has no partition 7; it has 0 to 1"),
+        ("", 2, "'' is not a place in a topic"),
     ],
 )
-def test_a_place_that_is_none_is_refused_and_moves_nothing(fold: Command, to: str, told: str) -> None:
+def test_a_place_that_is_none_is_refused_and_moves_nothing(fold: Command, to: str, ended: int, told: str) -> None:
     read_up_to(10)
     code, out, err = fold("rewind", "mirror", "--to", to, "-d", "data")
-    assert (code, out) == (2, "")
+    assert (code, out) == (ended, "")
     assert told in err
-    assert "0:10 1:10" in fold("status", "mirror", "-d", "data")[1]
+    assert "0=10,1=10" in fold("status", "mirror", "-d", "data")[1]
 
 
 def test_counters_are_not_rewound_and_the_rebuild_is_offered(fold: Command) -> None:
@@ -367,10 +366,24 @@ def test_a_view_is_not_dropped_under_its_runner_unless_that_has_fallen_silent(fo
     read_up_to(10)
     publish("running")
     code, _, err = fold("drop", "mirror", "-d", "data")
-    assert code == 1
+    assert code == 5, "as a group that has members"
     assert "is being run by host:77, which would make its view anew; stop that runner" in err
     publish("running", age_ms=60_000)
     assert fold("drop", "mirror", "-d", "data")[0] == 0
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_status_shows_a_pause_that_no_runner_has_heard_of_yet(fold: Command, has_run: bool) -> None:
+    """The next one obeys it, so it is not simply not running."""
+    if has_run:
+        read_up_to(10)
+    resting = "not running" if has_run else "never run"
+    for verb, shown in (("pause", "paused"), ("resume", resting), ("pause", "paused")):
+        assert fold(verb, "mirror", "-d", "data")[0] == 0
+        code, out, _ = fold("status", "mirror", "-d", "data")
+        assert (code, shown in out.splitlines()[1]) == (0, True), out
+        (state,) = json.loads(fold("status", "mirror", "-d", "data", "--format", "json")[1])
+        assert state["is_paused"] is (verb == "pause")
 
 
 def test_a_pause_is_asked_of_the_runner_there_is_or_of_the_next_one(fold: Command) -> None:

@@ -1,6 +1,6 @@
 """How running folds look, and what signals mean to them: a table over itself, lines, one asking and the next.
 
-Feeds are filled by hand; the terminal is a text buffer whose escape sequences are looked at.
+Feeds are filled by hand; the terminal is one that remembers what stands on it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,16 @@ import signal
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import foldlog.spark as fl
+from cli.screen import Terminal
 from file_view import FileView
-from foldlog.cli.fold_progress import Lines, RedrawnTable, progress_for, table_lines
-from foldlog.cli.fold_signals import STOPPING, StopOnSignals
+from foldlog.cli.fold.progress import Lines, LiveBoard, board, progress_for
+from foldlog.cli.signals import STOPPING, StopOnSignals
 from foldlog.spark.folds.feed import Feed, State
 from foldlog.spark.origins.origin import OffsetRange
 from foldlog.testing.sim_clock import SimClock
-
-UP_TWO = "\x1b[2F"
-
-
-class Terminal(io.StringIO):
-    """Says that it is one."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -66,8 +59,8 @@ def test_elsewhere_than_on_a_terminal_there_is_a_line_per_range(feed: Feed) -> N
     lines.show(failed(feed, State.WAITING, "the table is away"))
     lines.show(failed(feed, State.FAILED, "the table is gone"))
     assert stream.getvalue().splitlines() == [
-        "mirror: 0:0-10  10 records in all, 1234 rows/s, lag 5",
-        "mirror: 0:0-15  15 records in all, 1234 rows/s, lag 0",
+        "mirror: 0=0:10  10 records in all, 1234 rows/s, lag 5",
+        "mirror: 0=0:15  15 records in all, 1234 rows/s, lag 0",
         "mirror: waiting: the table is away; it is tried again",
         "mirror: failed: the table is gone",
     ]
@@ -88,24 +81,34 @@ def test_dead_letters_are_told(feed: Feed) -> None:
     assert stream.getvalue().endswith(", lag 0, 2 dead\n")
 
 
+@pytest.fixture(autouse=True)
+def _size(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "80"), ("LINES", "25")):
+        monkeypatch.setenv(name, value)
+
+
 def test_on_a_terminal_the_table_is_drawn_over_itself(feed: Feed) -> None:
     stream = Terminal()
-    table = RedrawnTable(stream, ["mirror"])
+    table = LiveBoard(stream, ["mirror"])
     table.doing("starting Spark")
-    assert [line.split()[:2] for line in stream.getvalue().splitlines()[1:]] == [
-        ["mirror", "starting"],
-        ["starting", "Spark"],
-    ]
-    before = len(stream.getvalue())
+    assert [line.split()[:2] for line in stream.lines()[1:]] == [["mirror", "starting"], ["starting", "Spark"]]
     table.show(caught_up(stored(feed, 10)))
-    drawn = stream.getvalue()[before:]
-    assert drawn.startswith("\x1b[3F\x1b[J")  # up over heads, row and what was going on
-    assert drawn.count("\n") == 2
-    assert "caught up" in drawn
-    assert "starting" not in drawn
-    before = len(stream.getvalue())
+    assert len(stream.lines()) == 2
+    assert "caught up" in stream.lines()[1]
+    assert "starting" not in stream.lines()[1]
     table.finish()
-    assert stream.getvalue()[before:].startswith(UP_TWO)
+    assert len(stream.lines()) == 2
+
+
+def test_what_a_signal_means_stands_below_the_table_until_it_ends(feed: Feed) -> None:
+    stream = Terminal()
+    table = LiveBoard(stream, ["mirror"])
+    table.show(caught_up(stored(feed, 10)))
+    table.hear(STOPPING)
+    table.show(caught_up(stored(feed, 15)))
+    assert stream.lines()[2:] == [STOPPING]
+    table.finish()
+    assert len(stream.lines()) == 2
 
 
 def test_a_table_that_was_never_drawn_leaves_nothing_behind() -> None:
@@ -117,17 +120,20 @@ def test_a_table_that_was_never_drawn_leaves_nothing_behind() -> None:
 
 def test_a_long_error_is_wrapped_and_no_line_is_wider_than_the_terminal(feed: Feed) -> None:
     failed(stored(feed, 10), State.FAILED, "the table cannot be used: " + "it really cannot " * 20)
-    lines = table_lines({"mirror": feed}, "", 60)
+    stream = Terminal()
+    Console(file=stream, width=60).print(board({"mirror": feed}))
+    lines = stream.lines()
     assert max(map(len, lines)) <= 60
     assert " ".join(lines[2:]).endswith("it really cannot")
 
 
-def test_a_table_is_never_higher_than_the_terminal(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_never_higher_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "6")
-    monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()
-    RedrawnTable(stream, [f"fold{number}" for number in range(50)]).doing("starting Spark")
-    assert stream.getvalue().count("\n") == 5
+    table = LiveBoard(stream, [f"fold{number}" for number in range(50)])
+    table.doing("starting Spark")
+    assert len(stream.lines()) <= 6
+    table.finish()
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["lines", "terminal"])

@@ -13,6 +13,9 @@ import foldlog
 from cli.places import Place, Terminal
 from foldlog import TopicPartition
 from foldlog.cli import exit_codes
+from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Status, encode
+from foldlog.client.fold_proof import FoldsKey
+from foldlog.clock import SystemClock
 
 POLL_MS = 20_000
 
@@ -31,7 +34,8 @@ def test_a_group_is_listed_with_its_lag_and_described_by_partition(orders: Termi
     orders.done("group", "seek", "slow", "--to", "+4", "--topic", "orders")
     (row,) = orders.json("group", "list", "slow")
     assert row == {
-        "group": "slow", "state": "Empty", "protocol": None, "members": 0, "lag": 6, "topics": ["orders"],
+        "group": "slow", "state": "Empty", "protocol": None, "members": 0, "lag": 6,
+        "uncommitted": None, "topics": ["orders"],
     }  # fmt: skip
     assert orders.done("group", "list", "slow").splitlines()[1].split() == ["slow", "Empty", "0", "6", "orders"]
     assert orders.done("group", "list", "-q", "sl*") == "slow\n"
@@ -76,6 +80,8 @@ def test_what_cannot_be_moved_is_one_sentence(orders: Terminal) -> None:
         (exit_codes.NOT_FOUND, ("nobody", "--to", "start"), "there is no group 'nobody'"),
         (exit_codes.NOT_FOUND, ("g", "--to", "start", "--topic", "none"), "no topic 'none'"),
         (exit_codes.NOT_FOUND, ("g", "--to", "start", "--topic", "orders:9"), "has no partition 9"),
+        (exit_codes.NOT_FOUND, ("g", "--to", "0=0,7=end", "--topic", "orders"), "has no partition 7; it has 0 to 1"),
+        (exit_codes.USAGE, ("g", "--to", "1=end", "--topic", "orders:0"), "names partition 1 of orders; give one of 0"),
         (exit_codes.USAGE, ("g", "--to", "start", "--topic", "orders:x"), "is not a topic"),
         (exit_codes.USAGE, ("g", "--to", "2:5", "--topic", "orders"), "is a range"),
         (exit_codes.USAGE, ("g", "--to", "soon", "--topic", "orders"), "'soon' is not a place"),
@@ -130,9 +136,71 @@ def test_a_group_with_members_stays_where_it_is_and_they_are_named(live: tuple[T
     assert terminal("group", "delete", "live")[0] == exit_codes.IN_THE_WAY
 
 
+def test_what_a_member_has_and_nobody_committed_counts_from_the_logs_start(
+    places: dict[str, Place], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One number for the command line and the library, of a member that has committed in one of its partitions."""
+    terminal = Terminal(places["broker"], capsys)
+    with terminal.place.open() as log:
+        log.create_topic("wide", 4)
+        for number in range(4):
+            for _ in range(10 * (number + 1)):
+                log.append("wide", "x", partition=number)
+        log.delete_records("wide", {3: 5})
+        with log.consumer(["wide"], group="partly", auto_commit=False, auto_offset_reset="earliest") as member:
+            member.poll(timeout_ms=POLL_MS)
+            member.commit({TopicPartition("wide", 1): 15})
+            assert log.lag("partly") == {("wide", 0): 10, ("wide", 1): 5, ("wide", 2): 30, ("wide", 3): 35}
+            for place in ("broker", "served directory"):
+                at = Terminal(places[place], capsys)
+                (row,) = at.json("group", "list", "partly")
+                assert (row["lag"], row["uncommitted"]) == (80, 3)
+                (found,) = at.json("group", "describe", "partly")
+                assert [(one["committed"], one["lag"], one["counted_from"]) for one in found["cursors"]] == [
+                    (None, 10, "log start"),
+                    (15, 5, None),
+                    (None, 30, "log start"),
+                    (None, 35, "log start"),
+                ]
+                told = at.done("group", "describe", "partly")
+                assert "lag 80\nnothing is committed in 3 partitions: the lag there counts from the log's start" in told
+        assert log.lag("partly") == {("wide", 1): 5}
+
+
+def test_a_fold_that_runs_is_no_empty_group(orders: Terminal) -> None:
+    """It reads without joining: what its runner publishes says how it is."""
+    with orders.place.open() as log:
+        log.reset_group("fold.mirror", {("orders", 1): 4})
+        if FOLDS_TOPIC not in log.topics(include_internal=True):
+            log.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
+        key = FoldsKey.of_directory(str(orders.place.directory))
+        for updated_ms, state, members in (
+            (SystemClock().now_ms() + 60_000, "fold caught up", 1),
+            (SystemClock().now_ms() - 60_000, "fold not running", 0),
+        ):
+            told = Status(
+                "mirror", "orders", "v", "table", "caught up", {}, {}, 0, 0, 0, 0.0, 0, 0, "", None, "h:1", updated_ms
+            )
+            name, value = encode(told)
+            log.append(FOLDS_TOPIC, value, key=name, headers=[key.proof(name, value, SystemClock().now_ms())])
+            (row,) = orders.json("group", "list", "fold.mirror")
+            assert (row["state"], row["members"], row["lag"]) == (state, members, 6)
+
+
 def test_evicted_members_come_back_and_read_on_from_the_new_place(live: tuple[Terminal, foldlog.Consumer]) -> None:
     terminal, member = live
     code, out, err = terminal("group", "seek", "live", "--to", "2", "--evict")
     assert (code, err) == (0, "3 offsets will be read again\n")
     assert out.splitlines()[1].split() == ["ticks", "0", "5", "2", "3", "0"]
     assert [record.offset for record in member.poll(timeout_ms=POLL_MS)] == [2, 3, 4]
+
+
+def test_groups_in_which_copies_note_how_far_they_are_are_not_listed_among_readers(orders: Terminal) -> None:
+    with orders.place.open() as log:
+        for group in ("foldlog-copy", "foldlog-copy-check", "readers"):
+            log.reset_group(group, {TopicPartition("orders", 1): 1})
+    listed = orders.done("group", "list", "-q").split()
+    assert "readers" in listed
+    assert not {"foldlog-copy", "foldlog-copy-check"} & set(listed)
+    assert {"foldlog-copy", "foldlog-copy-check"} < set(orders.done("group", "list", "-q", "--internal").split())
+    assert orders.done("group", "list", "-q", "foldlog-copy") == "foldlog-copy\n", "who names it sees it"

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from foldlog.cli.interrupts import Interrupts
+from foldlog.cli.signals import Interrupts
 from foldlog.testing.sim_clock import SimClock
 
 

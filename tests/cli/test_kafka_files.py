@@ -292,7 +292,7 @@ def test_other_properties_are_for_brokers(capsys: pytest.CaptureFixture[str]) ->
         ("topic", "create", "new", "-d"),
         ("topic", "delete", "codecs", "--yes", "-d"),
         ("topic", "consume", "codecs", "--group", "g", "-d"),
-        ("serve",),
+        ("serve", "--listen", "127.0.0.1:0"),  # the usual port may be taken
     ],
 )
 def test_what_writes_is_refused_in_one_sentence(command: tuple[str, ...], tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """The JSON-lines node: every request has the answer its protocol says, whatever the line holds.
 
-`Node` is driven without a process, over a log in memory; the samples of the protocol's text go through a real process
-and are compared byte for byte. A hypothesis model sends random requests and compares with plain lists.
+`LogNode` is driven without a process, over a log in memory; the samples of the protocol's text go through a real
+process and are compared byte for byte. A hypothesis model sends random requests and compares with plain lists.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.command import foldlog
+from cli.command import COMMAND, WAIT_S, environment, foldlog
+from cli.serving import ANY_PORT, serving
+from foldlog import open as opened
 from foldlog.broker.broker import Broker
-from foldlog.cli.node_messages import LINE_BYTES_MAX, topic_of_key
-from foldlog.cli.node_requests import NEW_PARTITIONS_MAX, POLL_RECORDS_MAX, WORKLOAD_GROUP, Node, NodeOptions
+from foldlog.cli.node.messages import LINE_BYTES_MAX, topic_of_key
+from foldlog.cli.node.requests import NEW_PARTITIONS_MAX, POLL_RECORDS_MAX, WORKLOAD_GROUP, LogNode, NodeOptions
 from foldlog.errors import PartitionPoisoned, StorageFull
 from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
@@ -34,11 +37,11 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def node(broker: Broker) -> Node:
-    return Node(broker, NodeOptions())
+def node(broker: Broker) -> LogNode:
+    return LogNode(broker, NodeOptions())
 
 
-def ask(node: Node, kind: str, **fields: Any) -> dict[str, Any]:
+def ask(node: LogNode, kind: str, **fields: Any) -> dict[str, Any]:
     """The body of the answer to one request."""
     line = json.dumps({"src": "c1", "dest": "n1", "body": {"type": kind, "msg_id": 7, **fields}}).encode()
     body = node.handle(line)
@@ -47,11 +50,11 @@ def ask(node: Node, kind: str, **fields: Any) -> dict[str, Any]:
     return body
 
 
-def append(node: Node, message: Any, topic: str = "orders", partition: int = 0, **fields: Any) -> dict[str, Any]:
+def append(node: LogNode, message: Any, topic: str = "orders", partition: int = 0, **fields: Any) -> dict[str, Any]:
     return ask(node, "partition_append", topic=topic, partition=partition, message=message, **fields)
 
 
-def read(node: Node, offset: Any, topic: str = "orders", partition: int = 0, **fields: Any) -> dict[str, Any]:
+def read(node: LogNode, offset: Any, topic: str = "orders", partition: int = 0, **fields: Any) -> dict[str, Any]:
     return ask(node, "partition_read", topic=topic, partition=partition, offset=offset, **fields)
 
 
@@ -110,7 +113,7 @@ def test_a_directory_keeps_records_and_commits_over_restarts(tmp_path: Path) -> 
 
 
 def test_extra_fields_come_when_asked_for_in_the_places_the_text_shows(broker: Broker) -> None:
-    node = Node(broker, NodeOptions(segment_records=2, short_names=True))
+    node = LogNode(broker, NodeOptions(segment_records=2, short_names=True))
     assert list(append(node, "a")) == ["type", "in_reply_to", "offset"]
     append(node, "b")
     answer = append(node, "c", verbose=True)
@@ -119,7 +122,7 @@ def test_extra_fields_come_when_asked_for_in_the_places_the_text_shows(broker: B
     assert list(read(node, 1, verbose="yes")) == ["type", "in_reply_to", "message", "offset"]
 
 
-def test_info_has_its_fields_in_the_order_of_the_text(node: Node, broker: Broker) -> None:
+def test_info_has_its_fields_in_the_order_of_the_text(node: LogNode, broker: Broker) -> None:
     append(node, "a")
     answer = ask(node, "partition_info", topic="orders", partition=0)
     size = broker.partition("orders", 0).size_bytes
@@ -128,12 +131,12 @@ def test_info_has_its_fields_in_the_order_of_the_text(node: Node, broker: Broker
 
 def test_an_existing_topic_rolls_as_the_command_line_says(broker: Broker) -> None:
     broker.create_topic("orders")
-    node = Node(broker, NodeOptions(segment_records=1, verbose=True))
+    node = LogNode(broker, NodeOptions(segment_records=1, verbose=True))
     names = [append(node, number)["segment"] for number in range(3)]
     assert names == [f"{number:020d}.log" for number in range(3)]
 
 
-def test_a_higher_partition_number_grows_the_topic(node: Node, broker: Broker) -> None:
+def test_a_higher_partition_number_grows_the_topic(node: LogNode, broker: Broker) -> None:
     append(node, "a")
     assert append(node, "b", partition=4)["offset"] == 0
     assert broker.topic("orders").partition_count == 5
@@ -160,7 +163,7 @@ def test_a_higher_partition_number_grows_the_topic(node: Node, broker: Broker) -
         {"a": [{"b": None}]},
     ],
 )
-def test_any_json_value_comes_back_as_it_was_sent(node: Node, message: Any) -> None:
+def test_any_json_value_comes_back_as_it_was_sent(node: LogNode, message: Any) -> None:
     append(node, message)
     found = read(node, 0)["message"]
     assert found == message
@@ -168,7 +171,7 @@ def test_any_json_value_comes_back_as_it_was_sent(node: Node, message: Any) -> N
 
 
 def test_appends_that_are_begun_together_share_their_sync(broker: Broker) -> None:
-    node = Node(broker, NodeOptions())
+    node = LogNode(broker, NodeOptions())
     append(node, "first")
     partition = broker.partition("orders", 0)
     lines = [
@@ -186,7 +189,7 @@ def test_appends_that_are_begun_together_share_their_sync(broker: Broker) -> Non
 
 
 def test_an_append_whose_sync_failed_is_an_indefinite_error(
-    node: Node, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    node: LogNode, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(node, "a")
 
@@ -198,7 +201,7 @@ def test_an_append_whose_sync_failed_is_an_indefinite_error(
     assert (answer["type"], answer["code"], answer["text"]) == ("error", CRASH, "the disk is gone (restart the node)")
 
 
-def test_a_full_disk_is_a_definite_error_that_may_pass(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_definite_error_that_may_pass(node: LogNode, monkeypatch: pytest.MonkeyPatch) -> None:
     append(node, "a")
 
     def fail(self: Partition, buffer: bytearray) -> None:
@@ -211,7 +214,7 @@ def test_a_full_disk_is_a_definite_error_that_may_pass(node: Node, monkeypatch: 
 
 
 def test_a_fault_of_ours_is_answered_and_the_node_goes_on(
-    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    node: LogNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     append(node, "a")
 
@@ -239,8 +242,6 @@ PLACE = {"topic": "orders", "partition": 0}
         (NOT_THERE, "partition_read", {"topic": "nowhere", "partition": 0, "offset": 0}),
         (NOT_THERE, "partition_info", {"topic": "nowhere", "partition": 0}),
         (NOT_THERE, "partition_info", {"topic": "orders", "partition": 1}),
-        (NOT_THERE, "commit_offset", {"group": "g", "topic": "nowhere", "partition": 0, "offset": 0}),
-        (NOT_THERE, "commit_offsets", {"offsets": {"never-sent": 3}}),
         (NOT_SUPPORTED, "dance", {}),
         (NOT_SUPPORTED, "", {}),
         (MALFORMED, "init", {}),
@@ -275,7 +276,7 @@ PLACE = {"topic": "orders", "partition": 0}
     ],
 )
 def test_what_cannot_be_done_has_the_code_that_says_why(
-    node: Node, code: int, kind: str, fields: dict[str, Any]
+    node: LogNode, code: int, kind: str, fields: dict[str, Any]
 ) -> None:
     append(node, "a")
     answer = ask(node, kind, **fields)
@@ -304,18 +305,18 @@ def test_what_cannot_be_done_has_the_code_that_says_why(
         b" " * (LINE_BYTES_MAX + 1),
     ],
 )
-def test_a_line_that_is_no_message_is_a_malformed_request(node: Node, line: bytes) -> None:
+def test_a_line_that_is_no_message_is_a_malformed_request(node: LogNode, line: bytes) -> None:
     body = node.handle(line)
     assert body is not None
     assert (body["type"], body["in_reply_to"], body["code"]) == ("error", None, MALFORMED)
 
 
-def test_an_answer_is_not_answered(node: Node) -> None:
+def test_an_answer_is_not_answered(node: LogNode) -> None:
     for kind in ("error", "send_ok"):
         assert node.handle(json.dumps({"body": {"type": kind, "in_reply_to": 3}}).encode()) is None
 
 
-def test_a_record_that_is_not_json_is_an_error_of_its_own(node: Node, broker: Broker) -> None:
+def test_a_record_that_is_not_json_is_an_error_of_its_own(node: LogNode, broker: Broker) -> None:
     broker.create_topic("orders")
     partition = broker.partition("orders", 0)
     assert isinstance(partition, Partition)
@@ -324,11 +325,11 @@ def test_a_record_that_is_not_json_is_an_error_of_its_own(node: Node, broker: Br
     assert read(node, 1)["message"] is None, "a tombstone is null"
 
 
-def test_a_group_that_never_committed_is_at_0(node: Node) -> None:
+def test_a_group_that_never_committed_is_at_0(node: LogNode) -> None:
     assert ask(node, "fetch_offset", group="g", topic="nowhere", partition=3)["offset"] == 0
 
 
-def test_a_group_commits_and_fetches_and_others_do_not_notice(node: Node) -> None:
+def test_a_group_commits_and_fetches_and_others_do_not_notice(node: LogNode) -> None:
     append(node, "a")
     assert list(ask(node, "commit_offset", group="g", **PLACE, offset=1)) == ["type", "in_reply_to"]
     assert ask(node, "fetch_offset", group="g", **PLACE)["offset"] == 1
@@ -339,7 +340,7 @@ def test_a_group_commits_and_fetches_and_others_do_not_notice(node: Node) -> Non
 
 
 def test_committed_offsets_of_the_workload_are_inclusive_there_and_the_next_offset_in_the_log(
-    node: Node, broker: Broker
+    node: LogNode, broker: Broker
 ) -> None:
     for value in (9, 5, 4):
         ask(node, "send", key="k1", msg=value)
@@ -349,7 +350,7 @@ def test_committed_offsets_of_the_workload_are_inclusive_there_and_the_next_offs
     assert ask(node, "commit_offsets", offsets={})["type"] == "commit_offsets_ok"
 
 
-def test_a_poll_answers_from_each_offset_on_and_leaves_out_what_was_never_sent(node: Node) -> None:
+def test_a_poll_answers_from_each_offset_on_and_leaves_out_what_was_never_sent(node: LogNode) -> None:
     for value in (9, 5, 4):
         ask(node, "send", key="k1", msg=value)
     ask(node, "send", key=2, msg="two")
@@ -360,7 +361,7 @@ def test_a_poll_answers_from_each_offset_on_and_leaves_out_what_was_never_sent(n
     assert ask(node, "poll", offsets={"k1": -1})["msgs"] == {"k1": [[0, 9], [1, 5], [2, 4]]}
 
 
-def test_one_append_makes_a_bounded_number_of_partitions(node: Node, broker: Broker) -> None:
+def test_one_append_makes_a_bounded_number_of_partitions(node: LogNode, broker: Broker) -> None:
     refused = append(node, 1, partition=NEW_PARTITIONS_MAX)
     assert (refused["code"], "at most 64 more" in refused["text"]) == (PRECONDITION, True)
     assert "orders" not in broker.topics()
@@ -371,15 +372,15 @@ def test_one_append_makes_a_bounded_number_of_partitions(node: Node, broker: Bro
     assert broker.topic("orders").partition_count == NEW_PARTITIONS_MAX + 1
 
 
-def test_an_unknown_topic_is_answered_with_advice_for_who_sends_requests(node: Node) -> None:
+def test_an_unknown_topic_is_answered_with_advice_for_who_sends_requests(node: LogNode) -> None:
     assert read(node, 0, topic="nowhere")["text"] == "no topic 'nowhere'; the first append to it makes it"
 
 
-def test_a_group_that_never_committed_is_at_0_even_of_a_topic_that_is_not_there(node: Node) -> None:
+def test_a_group_that_never_committed_is_at_0_even_of_a_topic_that_is_not_there(node: LogNode) -> None:
     assert ask(node, "fetch_offset", group="g", topic="nowhere", partition=0)["offset"] == 0
 
 
-def test_a_poll_is_bounded_and_goes_on_where_it_ended(node: Node, broker: Broker) -> None:
+def test_a_poll_is_bounded_and_goes_on_where_it_ended(node: LogNode, broker: Broker) -> None:
     ask(node, "send", key="k", msg=0)
     partition = broker.partition("key.k", 0)
     assert isinstance(partition, Partition)
@@ -414,7 +415,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_random_requests_agree_with_plain_lists(steps: list[tuple[str, str, Any, int]]) -> None:
     with Broker.open(":memory:", background=False) as broker:
-        node = Node(broker, NodeOptions())
+        node = LogNode(broker, NodeOptions())
         partitions: dict[int, list[Any]] = {}
         keys: dict[str, list[Any]] = {}
         committed: dict[str, int] = {}
@@ -439,3 +440,178 @@ def test_random_requests_agree_with_plain_lists(steps: list[tuple[str, str, Any,
                 ask(node, "commit_offsets", offsets={key: number})
                 committed[key] = number
         assert ask(node, "list_committed_offsets", keys=["a", "b", "ü"])["offsets"] == committed
+
+
+# --- commits before anything is written -----------------------------------------------------------------------------
+
+
+def test_a_group_commits_where_nothing_was_written_yet_byte_for_byte() -> None:
+    done = foldlog(
+        "node",
+        stdin=b"""\
+{"src":"c0","dest":"n1","body":{"type":"init","msg_id":1,"node_id":"n1","node_ids":["n1"]}}
+{"src":"c1","dest":"n1","body":{"type":"commit_offset","msg_id":2,"group":"g1","topic":"t1","partition":0,"offset":10}}
+{"src":"c1","dest":"n1","body":{"type":"fetch_offset","msg_id":3,"group":"g1","topic":"t1","partition":0}}
+{"src":"c1","dest":"n1","body":{"type":"fetch_offset","msg_id":4,"group":"g2","topic":"t1","partition":0}}
+""",
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (
+        done.stdout
+        == b"""\
+{"src": "n1", "dest": "c0", "body": {"type": "init_ok", "in_reply_to": 1, "msg_id": 0}}
+{"src": "n1", "dest": "c1", "body": {"type": "commit_offset_ok", "in_reply_to": 2, "msg_id": 1}}
+{"src": "n1", "dest": "c1", "body": {"type": "fetch_offset_ok", "in_reply_to": 3, "offset": 10, "msg_id": 2}}
+{"src": "n1", "dest": "c1", "body": {"type": "fetch_offset_ok", "in_reply_to": 4, "offset": 0, "msg_id": 3}}
+"""
+    )
+
+
+def test_a_key_that_was_never_sent_is_committed(node: LogNode) -> None:
+    assert ask(node, "commit_offsets", offsets={"k1": 3, "k2": 0})["type"] == "commit_offsets_ok"
+    assert ask(node, "list_committed_offsets", keys=["k1", "k2", "k3"])["offsets"] == {"k1": 3, "k2": 0}
+    assert ask(node, "send", key="k1", msg="first")["offset"] == 0
+
+
+def test_a_commit_far_beyond_the_partitions_there_are_is_refused_as_an_append_is(node: LogNode) -> None:
+    refused = ask(node, "commit_offset", group="g", topic="t", partition=NEW_PARTITIONS_MAX, offset=1)
+    assert (refused["type"], refused["code"]) == ("error", PRECONDITION)
+
+
+# --- several nodes --------------------------------------------------------------------------------------------------
+
+
+def line(kind: str, to: str = "n1", **fields: Any) -> bytes:
+    return json.dumps({"src": "c1", "dest": to, "body": {"type": kind, "msg_id": 7, **fields}}).encode()
+
+
+def test_a_message_for_another_node_is_not_answered(node: LogNode) -> None:
+    assert ask(node, "init", node_id="n1", node_ids=["n1"])["type"] == "init_ok"
+    assert node.begin(line("send", to="n2", key="k", msg="x")) is None
+    assert node.begin(line("init", to="n2", node_id="n2", node_ids=["n2"])) is None
+    answer = node.begin(line("send", key="k", msg="x"))
+    assert answer is not None
+    assert (answer.source, answer.body()["offset"]) == ("n1", 0), "and what was not for it was not written"
+
+
+def test_several_nodes_without_a_directory_are_refused(node: LogNode) -> None:
+    refused = ask(node, "init", node_id="n1", node_ids=["n1", "n2", "n3"])
+    assert (refused["type"], refused["code"]) == ("error", NOT_SUPPORTED)
+    assert "one of 3 nodes" in refused["text"]
+    assert "--dir" in refused["text"]
+    assert ask(node, "send", key="k", msg="x")["code"] == NOT_SUPPORTED, "it would be one node's own truth"
+    assert ask(node, "init", node_id="n1", node_ids="n1")["code"] == MALFORMED
+
+
+def test_a_node_keeps_the_name_that_it_was_given(node: LogNode) -> None:
+    assert ask(node, "init", node_id="n1", node_ids=["n1"])["type"] == "init_ok"
+    refused = ask(node, "init", node_id="n2", node_ids=["n2"])
+    assert (refused["type"], refused["code"]) == ("error", PRECONDITION)
+    assert refused["text"] == "this is node 'n1' already; start another process for 'n2'"
+    assert ask(node, "init", node_id="n1", node_ids=["n1"])["type"] == "init_ok"
+
+
+def test_a_node_that_is_none_of_those_there_are_is_refused(node: LogNode) -> None:
+    refused = ask(node, "init", node_id="n1", node_ids=["n2", "n3"])
+    assert (refused["type"], refused["code"]) == ("error", MALFORMED)
+    assert refused["text"] == "init has the node_id 'n1', which is not among its node_ids: n2, n3"
+    assert ask(node, "init", node_id="n1", node_ids=[])["code"] == MALFORMED
+    assert ask(node, "init", node_id="n2", node_ids=["n2"])["type"] == "init_ok", "it has no name yet"
+
+
+class NodeProcess:
+    """A node that is talked to line by line."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.process = subprocess.Popen(
+            [*COMMAND, "node", "--dir", str(directory)],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line(kind, to=self.name, **fields) + b"\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        body: dict[str, Any] = json.loads(self.process.stdout.readline())["body"]
+        assert body["type"] != "error", body
+        return body
+
+    def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
+        self.tell(kind, **fields)
+        return self.hear()
+
+    def end(self) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(WAIT_S)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[list[NodeProcess]]:
+    """Three that were started together with one directory, and know of each other."""
+    names = ["n1", "n2", "n3"]
+    started = [NodeProcess(name, tmp_path / "data") for name in names]
+    try:
+        for one in started:
+            one.tell("init", node_id=one.name, node_ids=names)
+        assert [one.hear()["type"] for one in started] == ["init_ok"] * 3
+        yield started
+    finally:
+        for one in started:
+            one.process.kill()
+            one.process.communicate()
+
+
+def test_several_nodes_with_one_directory_are_one_log(nodes: list[NodeProcess]) -> None:
+    offsets = [nodes[number % 3].ask("send", key="k", msg=number)["offset"] for number in range(12)]
+    assert offsets == list(range(12))
+    nodes[1].ask("commit_offsets", offsets={"k": 4})
+    for one in nodes:
+        assert one.ask("poll", offsets={"k": 0})["msgs"]["k"] == [[number, number] for number in range(12)]
+        assert one.ask("list_committed_offsets", keys=["k"])["offsets"] == {"k": 4}
+    for number, one in enumerate(nodes):  # all at once: no offset is given twice
+        for message in range(20):
+            one.tell("send", key="shared", msg=[number, message])
+    given = {one.name: [one.hear()["offset"] for _ in range(20)] for one in nodes}
+    assert sorted(offset for found in given.values() for offset in found) == list(range(60))
+    assert all(found == sorted(found) for found in given.values())
+
+
+def test_a_node_ends_and_the_others_go_on(nodes: list[NodeProcess]) -> None:
+    """Also where it is the one that writes: whoever is left does it then."""
+    sent = 0
+    while nodes:
+        for one in nodes:
+            assert one.ask("send", key="k", msg=sent)["offset"] == sent
+            sent += 1
+        assert len(nodes[0].ask("poll", offsets={"k": 0})["msgs"]["k"]) == sent
+        assert nodes.pop(0).end() == 0
+
+
+def test_a_node_joins_the_broker_that_serves_its_directory(tmp_path: Path) -> None:
+    with serving(str(tmp_path), *ANY_PORT) as broker, opened(tmp_path) as log:
+        log.create_topic("orders")
+        log.append("orders", "by a program", partition=0)
+        done = foldlog(
+            "node", "--dir", str(tmp_path), "--verbose",
+            stdin=line("partition_read", topic="orders", partition=0, offset=0) + b"\n"
+            + line("partition_append", topic="orders", partition=0, message="by a node") + b"\n"
+            + line("partition_info", topic="orders", partition=0) + b"\n"
+            + line("commit_offset", topic="orders", partition=0, group="g", offset=2) + b"\n",
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b"")
+        read_back, appended, info, committed = (json.loads(text)["body"] for text in done.stdout.splitlines())
+        assert (read_back["code"], "not written as JSON" in read_back["text"]) == (ABORT, True)
+        assert (appended["offset"], appended["segment"]) == (1, "00000000000000000000.log")
+        assert (info["start_offset"], info["end_offset"], info["segments"]) == (0, 2, 1)
+        assert committed["type"] == "commit_offset_ok"
+        assert [record.value for record in log.read("orders")] == [b"by a program", b'"by a node"']
+        assert log.committed("g")[("orders", 0)].offset == 2  # type: ignore[index]
+        assert broker.end() == 0

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.cli.record_format import TABLE_COLUMNS, for_terminal, format_printer, local_time, row_printer
-from foldlog.cli.record_json import record_lines_for_terminal
+from foldlog.cli.records.format import TABLE_COLUMNS, for_terminal, format_printer, local_time, row_printer
+from foldlog.cli.records.json import record_lines_for_terminal
 from foldlog.errors import InvalidArgument
 from foldlog.records.loops import Record
 
@@ -90,3 +90,10 @@ def test_a_time_beyond_the_calendar_is_shown_as_its_number() -> None:
     assert local_time(-1) == "-"
     assert local_time(2**62) == f"{2**62} ms"
     assert re.fullmatch(r"2023-11-1[345] \d\d:\d\d:20\.123", local_time(1_700_000_000_123))
+
+
+def test_a_row_shows_the_beginning_of_a_huge_value_and_how_much_there_is() -> None:
+    record = Record("files", 0, 0, 0, 0, b"big", bytes(10_000_000))
+    printed = row_printer(TABLE_COLUMNS)([record])
+    assert len(printed) < 300_000
+    assert printed.endswith(b"... (10000000 bytes in all; -f '%v' writes them)\n")

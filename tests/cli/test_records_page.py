@@ -1,4 +1,4 @@
-"""docs/records_on_the_command_line.md is true: its places and letters are those that the code knows, all of them."""
+"""docs/records_on_the_command_line.md is true: its letters are those that the code knows, all of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cli.command import parsed
 from cli.page_commands import foldlog_commands
-from foldlog.cli.commands import parse, parser_with
-from foldlog.cli.place_syntax import parse_place
-from foldlog.cli.record_format import LETTERS, format_printer
+from foldlog.cli.records.format import LETTERS, format_printer
 from foldlog.records.loops import Record
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "records_on_the_command_line.md").read_text(encoding="utf-8")
@@ -21,13 +20,6 @@ def first_cells(head: str) -> list[str]:
     """What the first column of a table holds in backticks."""
     table = PAGE[PAGE.index(f"| {head} |") :].split("\n\n")[0]
     return [code for row in table.splitlines()[2:] for code in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
-
-
-def test_every_place_on_the_page_is_one() -> None:
-    places = first_cells("PLACE")
-    assert len(places) > 20
-    for text in places:
-        assert parse_place(text).text == text
 
 
 def test_the_page_has_exactly_the_letters_that_there_are() -> None:
@@ -40,6 +32,6 @@ def test_the_page_has_exactly_the_letters_that_there_are() -> None:
 @pytest.mark.parametrize("command", foldlog_commands(PAGE))
 def test_every_record_format_on_the_page_is_one(command: str) -> None:
     words = shlex.split(command)[1:]
-    parsed = parse(parser_with(words[:1]), words, {"FOLDLOG_DIR": "data"})
-    if getattr(parsed, "record_format", None) is not None:
-        format_printer(parsed.record_format)
+    found = parsed(words, FOLDLOG_DIR="data")
+    if getattr(found, "record_format", None) is not None:
+        format_printer(found.record_format)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import sys
 
 import pytest
 
+from cli.screen import Terminal
 from foldlog.cli.output import remark
-from foldlog.cli.tables import Column, has_colours, show, table_lines
-from foldlog.cli.topic_facts import parse_settings, setting_text
+from foldlog.cli.parsing import Arguments
+from foldlog.cli.tables import Column, has_colours, print_table, show, table_lines
+from foldlog.cli.topic.facts import parse_settings, setting_text
 from foldlog.cli.units import duration_text, parse_duration_ms, parse_size_bytes, size_text
 from foldlog.errors import InvalidArgument
 
@@ -20,14 +21,10 @@ COLUMNS = (
     Column("count", "COUNT", is_number=True),
     Column("note", "NOTE", is_wide=True),
 )
-ROWS = [{"name": "orders", "count": 7, "note": None}, {"name": "p", "count": 12345, "note": "kept", "more": 1}]
-
-
-class Terminal(io.StringIO):
-    """A stream that says that somebody looks at it."""
-
-    def isatty(self) -> bool:
-        return True
+ROWS: list[dict[str, object]] = [
+    {"name": "orders", "count": 7, "note": None},
+    {"name": "p", "count": 12345, "note": "kept", "more": 1},
+]
 
 
 def test_columns_line_up_numbers_to_the_right_and_wide_ones_only_when_asked_for() -> None:
@@ -35,10 +32,44 @@ def test_columns_line_up_numbers_to_the_right_and_wide_ones_only_when_asked_for(
     assert table_lines(COLUMNS, ROWS, is_wide=True)[1:] == ["orders      7  -", "p       12345  kept"]
 
 
-def test_the_heads_are_bold_on_a_terminal_and_nothing_else_is() -> None:
-    lines = table_lines(COLUMNS, ROWS, is_bold=True)
-    assert lines[0] == "\x1b[1mNAME    COUNT\x1b[0m"
-    assert lines[1:] == table_lines(COLUMNS, ROWS)[1:]
+def drawn(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, object]], *, is_wide: bool) -> Terminal:
+    """A terminal of 40 columns, with the table on it."""
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "40"), ("LINES", "25")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    show(Arguments(format="wide" if is_wide else "text"), COLUMNS, rows)
+    return terminal
+
+
+def test_the_heads_are_bold_on_a_terminal_and_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = drawn(monkeypatch, ROWS, is_wide=True)
+    assert terminal.lines() == table_lines(COLUMNS, ROWS, is_wide=True)
+    head, *others = terminal.getvalue().splitlines()
+    assert head.startswith("\x1b[1mNAME")
+    assert "\x1b" not in "".join(others)
+
+
+def test_a_cell_that_is_too_long_for_a_terminal_goes_on_below_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "a-rather-long-name-of-a-topic-" * 2
+    _, first, *others = drawn(monkeypatch, [{"name": name, "count": 7}], is_wide=False).lines()
+    assert first.endswith("  7")
+    assert "".join([first[:33].rstrip(), *others]) == name
+
+
+def test_a_table_without_rows_is_its_heads_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn(monkeypatch, ROWS, is_wide=True)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    print_table(Arguments(format="text"), COLUMNS, [])
+    assert terminal.lines() == table_lines(COLUMNS, [])
+
+
+def test_a_short_cell_is_never_broken_on_a_terminal_that_is_too_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"name": "orders-of-2026-in-kolkata", "count": 12_345, "note": "digest 97422ed5e41b", "more": "x" * 60}
+    first = drawn(monkeypatch, [row], is_wide=True).lines()[1]
+    assert first.split() == ["orders-of-2026-in-kolkat", "12345", "digest", "97422ed5e41b"]
 
 
 def test_colours_are_for_terminals_whose_owner_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,15 +85,15 @@ def test_colours_are_for_terminals_whose_owner_wants_them(monkeypatch: pytest.Mo
 
 
 def test_json_has_every_field_and_no_rows_are_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
-    show(argparse.Namespace(format="json"), COLUMNS, ROWS)
+    show(Arguments(format="json"), COLUMNS, ROWS)
     assert json.loads(capsys.readouterr().out) == ROWS
-    show(argparse.Namespace(format="json"), COLUMNS, [], nothing="there is nothing")
+    show(Arguments(format="json"), COLUMNS, [], nothing="there is nothing")
     printed = capsys.readouterr()
     assert (json.loads(printed.out), printed.err) == ([], "")
 
 
 def test_a_table_without_rows_is_a_remark_so_that_programs_read_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    show(argparse.Namespace(format="text"), COLUMNS, [], nothing="there is nothing")
+    show(Arguments(format="text"), COLUMNS, [], nothing="there is nothing")
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "there is nothing\n")
 

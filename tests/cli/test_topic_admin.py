@@ -6,6 +6,7 @@ What a test makes is gone after it: the places are shared.
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,11 @@ import foldlog
 from cli.places import Place, Terminal
 from foldlog.cli import exit_codes
 from foldlog.cli.main import main
+from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC
+from foldlog.client.fold_proof import FoldsKey
+from foldlog.clock import SystemClock
+from foldlog.spark.origins.ledger import open_ledger
+from foldlog.spark.origins.origin import origin_spec
 
 
 def appended(place: Place, topic: str, count: int, partition: int | None = None) -> None:
@@ -66,7 +72,7 @@ def test_partitions_and_settings_are_described(at: Terminal) -> None:
     assert [(one["start"], one["end"], one["offsets"]) for one in found["partitions"]] == [(0, 0, 0), (0, 5, 5)]
     settings = {one["name"]: (one["value"], one["is_default"]) for one in found["configs"]}
     assert settings["cleanup.policy"] == ("compact", False)
-    assert settings["retention.ms"] == ("604800000", True)
+    assert settings["retention.ms"] == ("-1", True)
     is_size_known = at.place.name != "broker"
     assert (found["partitions"][1]["size_bytes"] is not None) == is_size_known
     assert ("SIZE" in text) == is_size_known
@@ -81,7 +87,7 @@ def test_settings_change_and_go_back_and_partitions_become_more(at: Terminal) ->
         assert log.topic("changed").partition_count == 1
         assert log.topic_config("changed")["retention.ms"].value == "86400000"
     assert at.done(*words).splitlines() == [
-        "changed: retention.ms 86400000 (1d) -> 604800000 (7d)",
+        "changed: retention.ms 86400000 (1d) -> -1 (no limit)",
         "changed: segment.bytes 1073741824 (1.0 GiB) -> 1048576 (1.0 MiB)",
         "changed: 1 -> 3 partitions",
     ]
@@ -174,6 +180,21 @@ def test_sealed_segments_are_compressed_anew_and_no_record_is_lost(at_directory:
         assert [record.value for record in log.read("large")] == [b"again and " * 500]
 
 
+@pytest.mark.parametrize(
+    ("verb", "is_for_brokers", "takes_ranges"),
+    [("compact", False, False), ("trim", True, False), ("consume", True, True)],
+)
+def test_help_does_not_offer_what_is_always_refused(
+    capsys: pytest.CaptureFixture[str], verb: str, *, is_for_brokers: bool, takes_ranges: bool
+) -> None:
+    assert main(["topic", verb, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "--dir" in told
+    assert ("--bootstrap-server" in told) is is_for_brokers
+    assert ("--command-config" in told) is is_for_brokers
+    assert ("or a range" in " ".join(told.split())) is takes_ranges
+
+
 def test_what_a_broker_writes_is_not_compacted_from_outside(places: dict[str, Place], at: Terminal) -> None:
     at.done("topic", "create", "served", "--if-not-exists", "-c", "cleanup.policy=compact")
     if at.place.name != "directory":
@@ -214,6 +235,79 @@ def test_no_log_and_no_place_are_one_sentence(tmp_path: Path, capsys: pytest.Cap
         assert told in err
         assert err.count("\n") == 1
     assert not (tmp_path / "new").exists(), "no directory is made for a topic that cannot be"
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_directory_without_a_log_is_told_with_the_command_that_makes_one(
+    is_empty: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if not is_empty:
+        (tmp_path / "notes.txt").write_text("mine")
+    assert main(["topic", "list", "-d", "."]) == exit_codes.NOT_FOUND
+    advised = re.search(r"'foldlog (topic create[^']*)'", capsys.readouterr().err)
+    assert advised is not None
+    assert main([*advised[1].split(), "orders", "-d", "."]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [".lock", "checkpoint", "orders-0"])
+def test_a_directory_where_no_log_can_be_made_is_told_so_and_nothing_else_is_advised(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "orders-0":
+        with foldlog.open(tmp_path) as log:
+            log.create_topic("orders")
+            log.append("orders", "one")
+        (tmp_path / "catalog.json").unlink()
+    else:
+        (tmp_path / name).write_text("somebody's own")
+    for words in (["topic", "list"], ["topic", "create", "more"], ["topic", "create", "--init", "more"]):
+        assert main([*words, "-d", str(tmp_path)]) == exit_codes.IN_THE_WAY
+        told = capsys.readouterr().err
+        assert "topic create" not in told
+        assert ("move those directories away" if name == "orders-0" else "name another directory") in told
+    (tmp_path / "source").mkdir()
+    foldlog.open(tmp_path / "source").close()
+    words = ["copy", "--all", "--from", str(tmp_path / "source"), "--to", str(tmp_path)]
+    assert main(words) == exit_codes.IN_THE_WAY
+
+
+def test_a_source_that_is_not_there_is_not_to_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["copy", "--all", "--from", str(tmp_path / "none"), "--to", str(tmp_path / "copy")]
+    assert main(words) == exit_codes.NOT_FOUND
+    told = capsys.readouterr().err
+    assert "there is no log in" in told
+    assert "topic create" not in told
+
+
+def test_a_pattern_without_topics_tells_which_there_are(at: Terminal) -> None:
+    at.done("topic", "create", "orders")
+    assert "; there are orders" in at.refused(exit_codes.NOT_FOUND, "topic", "describe", "nope*")
+
+
+def test_what_the_folds_keep_is_written_and_changed_by_nobody_else_and_the_reason_is_told(
+    places: dict[str, Place], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = Terminal(places["broker"], capsys)
+    for place in places.values():
+        said = Terminal(place, capsys).refused(exit_codes.USAGE, "topic", "create", "__folds", "--if-not-exists")
+        assert "topic '__folds' is made by the folds themselves" in said
+    open_ledger(origin_spec(broker.place.directory)).ensure_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
+    with broker.place.open() as log:
+        proof = FoldsKey.of_directory(str(broker.place.directory)).proof(b"mirror", b"{}", SystemClock().now_ms())
+        log.append("__folds", b"{}", b"mirror", headers=[proof])
+    (tmp_path / "line").write_text("x\n")
+    said = broker("topic", "produce", "__folds", "-k", "mirror", str(tmp_path / "line"))[2]
+    assert "topic '__folds' takes records of the directory's own runners" in said
+    for terminal in (broker, Terminal(places["served directory"], capsys)):
+        for words in (
+            ("topic", "delete", "__folds", "--yes"),
+            ("topic", "trim", "__folds", "--before", "end", "--yes"),
+            ("topic", "alter", "__folds", "-c", "retention.ms=1"),
+            ("topic", "alter", "__folds", "-p", "2"),
+        ):
+            said = terminal(*words)[2]
+            assert "foldlog: topic '__folds' is kept for the folds of this directory; to change it" in said
 
 
 def test_looking_takes_no_lock_and_works_beside_a_writer_that_does_not_listen(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.record_places import RecordPlace, all_places
-from foldlog.client.partitioners import partition_for_key
+from foldlog.client.outgoing import partition_for_key
 
 BINARY = bytes(range(128, 160))
 TIME_MS = 1_700_000_000_000
@@ -34,6 +34,20 @@ def place(request: pytest.FixtureRequest, places: dict[str, RecordPlace]) -> Rec
 def directory(places: dict[str, RecordPlace]) -> RecordPlace:
     """For what does not depend on where the topic is."""
     return places["directory"]
+
+
+def test_what_the_topic_would_delete_at_once_is_told_once(place: RecordPlace, caplog: pytest.LogCaptureFixture) -> None:
+    """By the log itself, or, of a broker that others may run, by the command."""
+    week, forever = place.topic(), place.topic()
+    with place.log() as log:
+        log.alter_topic(week, {"retention.ms": 604_800_000})
+    line = json.dumps({"value": "old", "timestamp": 1_000_000_000_000}).encode() + b"\n"
+    done = place.did("produce", forever, "--format", "json", stdin=line)
+    assert done.err + caplog.text == f"1 record written to {forever}\n"
+    done = place.did("produce", week, "--format", "json", stdin=line * 3)
+    told = done.err + caplog.text
+    assert told.count(f"topic '{week}' gets records that are older than its retention.ms (604800000)") == 1
+    assert f"3 records written to {week}\n" in done.err
 
 
 # --- there and back -------------------------------------------------------------------------------------------------
@@ -300,7 +314,7 @@ def test_a_record_that_the_topic_does_not_take_names_its_line(place: RecordPlace
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("produce", "T", "-k", "a", "-K", ":"), "give one of them"),
+        (("produce", "T", "-k", "a", "-K", ":"), "not allowed with argument -k/--key"),
         (("produce", "T", "--format", "json", "-k", "a"), "leave out -k, -K and --tombstone"),
         (("produce", "T", "--tombstone", "-K", ":"), "leave out -K"),
         (("produce", "T", "--tombstone", "-k", "a", "file"), "leave out the files"),

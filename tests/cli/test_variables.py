@@ -1,27 +1,27 @@
 """Every option may come from the environment: what counts when the line says something too, and what is refused.
 
-The parsers are the real ones; only the environment is made up.
+The commands are the real ones; only the environment is made up.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
+from unittest import mock
 
 import pytest
 
-from foldlog.cli.commands import COMMANDS, build_parser, parse, parser_with
-from foldlog.cli.variables import all_parsers, variable_of
+from cli.command import parsed as parsed_words
+from foldlog.cli.commands import root_context, run_command
+from foldlog.cli.parsing import Arguments, Option, all_contexts
 
 
-def parsed(line: str, **variables: str) -> argparse.Namespace:
-    words = line.split()
-    return parse(build_parser(words), words, variables)
+def parsed(line: str, **variables: str) -> Arguments:
+    return parsed_words(line.split(), **variables)
 
 
 def refused(capsys: pytest.CaptureFixture[str], line: str, **variables: str) -> str:
-    with pytest.raises(SystemExit) as leaving:
-        parsed(line, **variables)
-    assert leaving.value.code == 2
+    with mock.patch.dict(os.environ, variables):
+        assert run_command(line.split()) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     return err
@@ -98,12 +98,12 @@ def test_a_broker_reads_its_variables_itself() -> None:
 def test_every_option_of_every_command_has_a_variable() -> None:
     """One without a long name could not have one."""
     bare = [
-        f"{parser.prog} {action.option_strings[0]}"
-        for parser in all_parsers(parser_with(list(COMMANDS)))
-        for action in parser._actions
-        if action.option_strings
-        and variable_of(action) is None
-        and not isinstance(action, argparse._HelpAction | argparse._VersionAction)
-        and parser.prog != "foldlog serve"
+        f"{ctx.command_path} {param.opts[0]}"
+        for ctx in all_contexts(root_context())
+        for param in ctx.command.params
+        if isinstance(param, Option)
+        and param.envvar is None
+        and not {"--help", "--version"} & set(param.opts)
+        and ctx.command_path != "foldlog serve"
     ]
     assert not bare

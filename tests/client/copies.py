@@ -11,17 +11,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import foldlog
-from foldlog.client import copying_cluster, copying_directory
-from foldlog.client.copying import Copying, Pair
-from foldlog.client.copying_check import Verdict
-from foldlog.client.copying_groups import GroupMove
-from foldlog.client.copying_targets import Copied, OnProgress, Route
-from foldlog.client.kafka.log import KafkaLog
+from foldlog.client.copy import cluster as copying_cluster
+from foldlog.client.copy import directory as copying_directory
+from foldlog.client.copy.check import CopyVerdict
+from foldlog.client.copy.copying import Copying, Pair
+from foldlog.client.copy.groups import GroupMove
+from foldlog.client.copy.targets import Copied, OnProgress, Route
 
-AnyLog: TypeAlias = foldlog.Log | KafkaLog
 Content = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 _TESTS = Path(__file__).resolve().parents[1]
@@ -46,7 +44,7 @@ class Outcome:
     """Everything that a copy did."""
 
     copied: dict[Route, Copied]
-    verdicts: dict[Route, Verdict]
+    verdicts: dict[Route, CopyVerdict]
     groups: list[GroupMove]
 
     @property
@@ -58,7 +56,7 @@ def ignored(offsets: int, size_bytes: int) -> None:
     """For whoever does not ask how far it is."""
 
 
-def copy(source: AnyLog, target: AnyLog, *topics: str, on_progress: OnProgress = ignored) -> Outcome:
+def copy(source: foldlog.Log, target: foldlog.Log, *topics: str, on_progress: OnProgress = ignored) -> Outcome:
     """Copy, check, move groups. Every verdict has to be the same."""
     pairs = [Pair(name.partition("=")[0], name.partition("=")[2] or name) for name in topics]
     with Copying(source, target, pairs) as copying:
@@ -84,7 +82,7 @@ def stopping_after(batches: int) -> Callable[[int, int], None]:
     return on_progress
 
 
-def contents(log: AnyLog, topic: str, partition: int = 0) -> dict[int, Content]:
+def contents(log: foldlog.Log, topic: str, partition: int = 0) -> dict[int, Content]:
     """By offset: everything that a copy keeps of a record."""
     return {
         record.offset: (record.timestamp_ms, record.key, record.value, record.headers)
@@ -111,7 +109,7 @@ def kill_after(source: str, target: str, topic: str, batches: int) -> None:
         process.kill()
 
 
-def _opened(place: str, mode: str) -> AnyLog:
+def _opened(place: str, mode: str) -> foldlog.Log:
     return foldlog.connect(place) if place.startswith("kafka://") else foldlog.open(place, mode=mode)
 
 

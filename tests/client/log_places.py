@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import foldlog
+from foldlog.client.backends.cluster.backend import ClusterBackend
+from foldlog.client.backends.cluster.handles import Handles
+from foldlog.client.log import backend_of
 from foldlog.testing import KafkaBroker
-
-AnyLog = foldlog.Log | foldlog.KafkaLog
 
 WAIT_MS = 60_000
 """How long a test waits for a record; nothing is expected to take this long."""
@@ -26,14 +27,14 @@ IN_A_HURRY = {
 
 
 @contextmanager
-def embedded(path: Path) -> Iterator[AnyLog]:
+def embedded(path: Path) -> Iterator[foldlog.Log]:
     """A directory that this process writes."""
     with foldlog.open(path) as log:
         yield log
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[AnyLog]:
+def beside(path: Path) -> Iterator[foldlog.Log]:
     """A directory that another log writes and serves."""
     with foldlog.open(path, listen=True), foldlog.open(path) as log:
         assert log.is_remote
@@ -41,17 +42,24 @@ def beside(path: Path) -> Iterator[AnyLog]:
 
 
 @contextmanager
-def cluster(path: Path) -> Iterator[AnyLog]:
+def cluster(path: Path) -> Iterator[foldlog.Log]:
     """Our own broker, reached as any cluster is."""
     with KafkaBroker.launch(path=path) as broker, foldlog.connect(f"kafka://{broker}", properties=IN_A_HURRY) as log:
         yield log
 
 
-PLACES: dict[str, Callable[[Path], AbstractContextManager[AnyLog]]] = {
+PLACES: dict[str, Callable[[Path], AbstractContextManager[foldlog.Log]]] = {
     "embedded": embedded,
     "beside": beside,
     "cluster": cluster,
 }
+
+
+def handles_of(log: foldlog.Log) -> Handles:
+    """What a cluster's log asks librdkafka with."""
+    backend = backend_of(log)
+    assert isinstance(backend, ClusterBackend)
+    return backend._handles
 
 
 def polled(consumer: foldlog.Consumer, count: int) -> list[foldlog.Record]:

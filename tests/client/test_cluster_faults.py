@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from client.simulated_cluster import Interference, Mishap, SimulatedCluster, SimulatedPartition
 from client.test_cluster_reads import read
 from client.test_forks import in_child
-from foldlog.client import cluster_links
-from foldlog.client.cluster import Cluster
+from foldlog.client.wire import links as cluster_links
+from foldlog.client.wire.cluster import Cluster
 from foldlog.errors import (
     BrokerUnreachable,
     FoldlogError,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from client.simulated_cluster import Interference, Mishap, SimulatedCluster, SimulatedPartition, produced
 from client.test_cluster_faults import IMPATIENT, PATIENT
 from clients.cutting_proxy import CuttingProxy, Fault
-from foldlog.client.cluster import Cluster
+from foldlog.client.wire.cluster import Cluster
 from foldlog.errors import (
     BrokerUnreachable,
     InvalidBatch,

@@ -14,8 +14,8 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from foldlog.client.cluster_properties import Address, ClusterProperties, parse_addresses
-from foldlog.client.property_names import LIBRDKAFKA
+from foldlog.client.wire.properties import Address, ClusterProperties, parse_addresses
+from foldlog.client.wire.property_names import LIBRDKAFKA
 from foldlog.errors import InvalidArgument, InvalidConfig
 
 

@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.simulated_cluster import Mishap, SimulatedCluster
-from foldlog.client import cluster_ranges
-from foldlog.client.cluster import Cluster
-from foldlog.client.cluster_fetch import Fetched
-from foldlog.client.cluster_ranges import WantedRange
-from foldlog.client.cluster_search import THREAD_NAME
+from foldlog.client.wire import ranges as cluster_ranges
+from foldlog.client.wire.cluster import Cluster
+from foldlog.client.wire.fetch import Fetched
+from foldlog.client.wire.ranges import THREAD_NAME, WantedRange
 from foldlog.errors import BrokerUnreachable, OffsetOutOfRange, UnknownTopic
 from foldlog.records.loops import decode, pack
 from foldlog.wire.messages.fetch import FetchRequest

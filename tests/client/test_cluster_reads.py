@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.simulated_cluster import SimulatedCluster
-from foldlog.client.cluster import Cluster
+from foldlog.client.wire.cluster import Cluster
 from foldlog.errors import (
     InvalidTopicName,
     OffsetOutOfRange,
@@ -200,7 +200,7 @@ def test_bounds_and_offsets_by_time_are_those_of_the_log(mixed: KafkaBroker, clu
 
 def test_settings_of_a_topic_include_defaults(cluster: Cluster) -> None:
     assert cluster.topic_config("held", ["cleanup.policy"]) == {"cleanup.policy": "compact"}
-    assert cluster.topic_config("mixed")["retention.ms"] == "604800000"
+    assert cluster.topic_config("mixed")["retention.ms"] == "-1"
 
 
 def test_leader_epochs_end_where_the_log_says(cluster: Cluster) -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from client.login_door import MECHANISMS, VERSIONS, Login
 from client.simulated_cluster import SimulatedCluster
 from client.test_cluster_reads import read
-from foldlog.client.cluster import Cluster
-from foldlog.client.cluster_properties import ClusterProperties
-from foldlog.client.sasl import Credentials, with_jaas_read
+from foldlog.client.wire.cluster import Cluster
+from foldlog.client.wire.properties import ClusterProperties
+from foldlog.client.wire.sasl import Credentials, with_jaas_read
 from foldlog.errors import AuthenticationFailed, BrokerUnreachable, FoldlogError, InvalidConfig
 from foldlog.records.loops import pack
 from foldlog.testing import KafkaBroker
@@ -98,10 +98,10 @@ def test_without_sasl_in_the_protocol_nobody_logs_in() -> None:
     [
         (
             {},
-            r"security\.protocol=SASL_SSL needs sasl\.mechanism, which is one of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-5",
+            r"security\.protocol=SASL_SSL needs sasl\.mechanism, which is one of PLAIN, SCRAM-SHA-256, SCRAM-",
         ),
         ({"sasl.mechanism": "GSSAPI"}, r"sasl\.mechanism='GSSAPI' is not spoken here; PLAIN, .* are"),
-        ({"sasl.mechanism": "OAUTHBEARER"}, r"sasl\.mechanism='OAUTHBEARER' is not spoken here"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, r"sasl\.mechanism=OAUTHBEARER needs sasl\.oauthbearer\.method=oidc with "),
         ({"sasl.mechanism": "PLAIN", "sasl.mechanisms": "SCRAM-SHA-256"}, "two names of one property, and differ"),
         ({"sasl.mechanism": "PLAIN"}, r"needs sasl\.username"),
         ({"sasl.mechanism": "PLAIN", "sasl.username": "ann"}, r"needs sasl\.password"),
@@ -223,7 +223,7 @@ def test_a_connection_whose_login_ends_soon_is_replaced_between_requests(
     """The broker gives a minute. At 51 seconds everything goes on over connections that have just logged in."""
     login.lifetime_ms = 60_000
     real_s, ahead_s = time.monotonic, 0.0
-    monkeypatch.setattr("foldlog.client.wire_connection.time.monotonic", lambda: real_s() + ahead_s)
+    monkeypatch.setattr("foldlog.client.wire.connection.time.monotonic", lambda: real_s() + ahead_s)
     with Cluster.open(simulated.address(), {**SCRAM, "max.partition.fetch.bytes": "1"}) as cluster:
         answers = cluster.fetch_range("orders", 0, 0, 12)
         with cluster.producer() as producer:

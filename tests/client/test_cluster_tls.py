@@ -17,7 +17,7 @@ from client.localhost_certificate import PEM
 from client.test_cluster_reads import read
 from foldlog.cli.exit_codes import UNREACHABLE
 from foldlog.cli.main import main
-from foldlog.client.cluster import Cluster
+from foldlog.client.wire.cluster import Cluster
 from foldlog.errors import BrokerUnreachable
 from foldlog.records.batch import MAX_INT32
 from foldlog.records.loops import pack

@@ -358,3 +358,34 @@ def test_only_an_int_names_a_partition(log: foldlog.Log, number: Any) -> None:
         for ask in (consumer.position, consumer.committed, lambda topic, which: consumer.seek(topic, which, 0)):
             with pytest.raises(UnknownPartition):
                 ask("orders", number)
+
+
+@pytest.mark.parametrize("place", range(10))
+def test_a_seek_forgets_what_was_decoded_ahead(log: foldlog.Log, place: int) -> None:
+    """Ten records are one slice of the log: nine are decoded and wait when the consumer is sent elsewhere."""
+    log.create_topic("orders")
+    with log.producer() as producer:
+        for number in range(10):
+            producer.send("orders", str(number))
+    with log.consumer(["orders"], auto_offset_reset="earliest") as consumer:
+        assert [record.offset for record in consumer.poll(max_records=1)] == [0]
+        consumer.seek("orders", 0, place)
+        assert consumer.position("orders", 0) == place
+        assert [record.offset for record in consumer.poll(max_records=10)] == list(range(place, 10))
+
+
+@pytest.mark.parametrize(("move", "first"), [("start", 0), ("time", 6), ("end", 10)])
+def test_every_way_to_move_forgets_what_was_decoded_ahead(log: foldlog.Log, move: str, first: int) -> None:
+    log.create_topic("orders")
+    for number in range(10):
+        log.append("orders", str(number), timestamp_ms=1000 + number)
+    with log.consumer(["orders"], auto_offset_reset="earliest") as consumer:
+        consumer.poll(max_records=3)
+        if move == "start":
+            consumer.seek_to_beginning()
+        elif move == "time":
+            consumer.seek_to_time(1006)
+        else:
+            consumer.seek_to_end()
+        log.append("orders", "10", timestamp_ms=1010)
+        assert [record.offset for record in consumer.poll(max_records=20)] == list(range(first, 11))

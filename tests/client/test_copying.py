@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import foldlog
-from client.copies import AnyLog, contents, copy, ignored
+from client.copies import contents, copy, ignored
 from foldlog.cli.main import main
-from foldlog.client.copying import Copying, Pair
-from foldlog.client.copying_check import compare
-from foldlog.client.copying_notes import COPY_GROUP
-from foldlog.client.copying_offsets import OffsetMap, Point
-from foldlog.client.copying_sides import open_side
-from foldlog.client.copying_targets import Copied, Route
+from foldlog.client.copy.check import compare
+from foldlog.client.copy.copying import Copying, Pair
+from foldlog.client.copy.offsets import CopyPoint, OffsetMap
+from foldlog.client.copy.sides import open_side
+from foldlog.client.copy.targets import Copied, Route
+from foldlog.client.groups import COPY_GROUP
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict, InvalidArgument, UnknownTopic
 from foldlog.testing import KafkaBroker
@@ -41,7 +41,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture
-def cluster(broker: KafkaBroker) -> Iterator[AnyLog]:
+def cluster(broker: KafkaBroker) -> Iterator[foldlog.Log]:
     with foldlog.connect(f"kafka://{broker}") as log:
         yield log
         for group in log.groups():
@@ -96,7 +96,7 @@ def test_a_directory_gets_the_same_records_at_the_same_offsets(
     assert "prices-0: offsets 0 to 101" in capsys.readouterr().out
 
 
-def test_a_broker_gets_the_same_records_without_holes(source: foldlog.Log, cluster: AnyLog) -> None:
+def test_a_broker_gets_the_same_records_without_holes(source: foldlog.Log, cluster: foldlog.Log) -> None:
     fill_orders(source)
     fill_prices(source)
     done = copy(source, cluster, "orders", "prices=prices.copy")
@@ -111,7 +111,7 @@ def test_a_broker_gets_the_same_records_without_holes(source: foldlog.Log, clust
 
 
 def test_a_broker_s_topics_come_back_into_a_directory(
-    source: foldlog.Log, target: foldlog.Log, cluster: AnyLog
+    source: foldlog.Log, target: foldlog.Log, cluster: foldlog.Log
 ) -> None:
     fill_orders(source)
     copy(source, cluster, "orders")
@@ -133,7 +133,7 @@ def test_a_topic_is_copied_within_one_log_but_not_onto_itself(source: foldlog.Lo
 
 
 def test_what_is_written_later_is_brought_by_the_next_copy(
-    source: foldlog.Log, target: foldlog.Log, cluster: AnyLog
+    source: foldlog.Log, target: foldlog.Log, cluster: foldlog.Log
 ) -> None:
     fill_orders(source)
     for place in (target, cluster):
@@ -150,7 +150,7 @@ def test_what_is_written_later_is_brought_by_the_next_copy(
             )
 
 
-def test_the_log_s_own_times_are_kept(source: foldlog.Log, target: foldlog.Log, cluster: AnyLog) -> None:
+def test_the_log_s_own_times_are_kept(source: foldlog.Log, target: foldlog.Log, cluster: foldlog.Log) -> None:
     source.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
     for number in range(3):
         source.append("stamped", str(number), timestamp_ms=5)
@@ -165,7 +165,7 @@ def test_the_log_s_own_times_are_kept(source: foldlog.Log, target: foldlog.Log, 
     assert [record.timestamp_type for record in target.read("stamped")] == [1, 1, 1]
 
 
-def test_batches_that_the_target_finds_too_large_are_cut(source: foldlog.Log, cluster: AnyLog) -> None:
+def test_batches_that_the_target_finds_too_large_are_cut(source: foldlog.Log, cluster: foldlog.Log) -> None:
     source.create_topic("big")
     with source.producer(linger_ms=1000, compression="lz4") as producer:
         for number in range(200):
@@ -175,7 +175,7 @@ def test_batches_that_the_target_finds_too_large_are_cut(source: foldlog.Log, cl
     assert contents(cluster, "big") == contents(source, "big")
 
 
-def test_groups_go_on_where_they_stand(source: foldlog.Log, target: foldlog.Log, cluster: AnyLog) -> None:
+def test_groups_go_on_where_they_stand(source: foldlog.Log, target: foldlog.Log, cluster: foldlog.Log) -> None:
     fill_orders(source)
     fill_prices(source)
     (first, last), all_prices = source.offsets("orders")[0], list(contents(source, "prices"))
@@ -208,9 +208,9 @@ def test_a_group_that_reads_the_copy_is_not_sent_back(source: foldlog.Log, targe
 
 @pytest.mark.parametrize("where", ["directory", "broker"])
 def test_a_topic_that_is_something_else_is_left_alone(
-    where: str, source: foldlog.Log, target: foldlog.Log, cluster: AnyLog
+    where: str, source: foldlog.Log, target: foldlog.Log, cluster: foldlog.Log
 ) -> None:
-    place: AnyLog = target if where == "directory" else cluster
+    place: foldlog.Log = target if where == "directory" else cluster
     fill_orders(source)
     for name, partitions, values in (("other", 2, 3), ("longer", 2, 120), ("wider", 3, 0)):
         place.create_topic(name, partitions=partitions)
@@ -223,7 +223,9 @@ def test_a_topic_that_is_something_else_is_left_alone(
         assert place.committed(COPY_GROUP) == {}
 
 
-def test_the_copy_of_another_log_is_not_gone_on_with(source: foldlog.Log, target: foldlog.Log, cluster: AnyLog) -> None:
+def test_the_copy_of_another_log_is_not_gone_on_with(
+    source: foldlog.Log, target: foldlog.Log, cluster: foldlog.Log
+) -> None:
     fill_orders(source)
     copy(source, cluster, "orders")
     copy(source, target, "orders")
@@ -232,7 +234,7 @@ def test_the_copy_of_another_log_is_not_gone_on_with(source: foldlog.Log, target
             copy(one, other, "orders")
 
 
-def test_a_setting_that_the_target_does_not_know_is_told(source: foldlog.Log, cluster: AnyLog) -> None:
+def test_a_setting_that_the_target_does_not_know_is_told(source: foldlog.Log, cluster: foldlog.Log) -> None:
     fill_orders(source)
     with Copying(source, cluster, [Pair("orders", "orders")]) as copying:
         known = cluster.topic_config
@@ -247,7 +249,7 @@ def test_a_setting_that_the_target_does_not_know_is_told(source: foldlog.Log, cl
 
 
 def compared(source: foldlog.Log, target: foldlog.Log, start: int, stop: int, *, is_kept: bool = True) -> str | None:
-    points = Point(start, start), Point(stop, stop)
+    points = CopyPoint(start, start), CopyPoint(stop, stop)
     copied = Copied(OffsetMap(points, is_kept=is_kept), points[0])
     verdict = compare(open_side(source), open_side(target), Route("t", "t", 0), copied, ignored)
     assert verdict.is_same == (verdict.difference is None)
@@ -280,7 +282,7 @@ def test_the_check_lets_each_side_compact_and_expire_by_itself(source: foldlog.L
         target.append("prices", str(number), key="k1")
     target.compact("prices")
     end = source.offsets("prices")[0][1]
-    points = Point(0, 0), Point(end, end)
+    points = CopyPoint(0, 0), CopyPoint(end, end)
     copied = Copied(OffsetMap(points, is_kept=True), points[0])
     verdict = compare(open_side(source), open_side(target), Route("prices", "prices", 0), copied, ignored)
     assert verdict.is_same
@@ -288,12 +290,12 @@ def test_the_check_lets_each_side_compact_and_expire_by_itself(source: foldlog.L
 
 
 def test_the_digest_is_of_the_records_and_of_nothing_else(
-    source: foldlog.Log, target: foldlog.Log, cluster: AnyLog, monkeypatch: pytest.MonkeyPatch
+    source: foldlog.Log, target: foldlog.Log, cluster: foldlog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same for every codec, batch size, window, target and offset, when it is asked for again as well; and another
     if a null becomes an empty value."""
 
-    def digests(log: foldlog.Log, place: AnyLog, name: str) -> set[str]:
+    def digests(log: foldlog.Log, place: foldlog.Log, name: str) -> set[str]:
         (verdict,) = copy(log, place, name).verdicts.values()
         assert verdict.records == 60
         return {verdict.source_digest, verdict.target_digest}
@@ -314,7 +316,7 @@ def test_the_digest_is_of_the_records_and_of_nothing_else(
     for name in ("plain", "packed", "trimmed"):
         for place in (target, cluster):
             assert digests(source, place, name) == found
-    monkeypatch.setattr("foldlog.client.copying_check.COPY_COMPARE_BYTES", 100)
+    monkeypatch.setattr("foldlog.client.copy.check.COPY_COMPARE_BYTES", 100)
     for name in ("plain", "packed", "trimmed"):
         for place in (target, cluster):
             assert digests(source, place, name) == found

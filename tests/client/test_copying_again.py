@@ -12,16 +12,18 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import foldlog
-from client.copies import OFTEN, AnyLog, Stopped, contents, copy, ignored, kill_after, note_often, stopping_after
-from foldlog.broker.bookmarks import OffsetAndMetadata
-from foldlog.client.copying import Copying, Pair
-from foldlog.client.copying_batches import as_sent
-from foldlog.client.copying_cluster import ClusterTarget
-from foldlog.client.copying_groups import translate
-from foldlog.client.copying_notes import COPY_GROUP, Note
-from foldlog.client.copying_offsets import OffsetMap, Point
-from foldlog.client.copying_sides import batches, open_side
-from foldlog.client.copying_targets import Route
+from client.copies import OFTEN, Stopped, contents, copy, ignored, kill_after, note_often, stopping_after
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.client.backends.directory import is_directory
+from foldlog.client.copy.batches import as_sent
+from foldlog.client.copy.cluster import ClusterTarget
+from foldlog.client.copy.copying import Copying, Pair
+from foldlog.client.copy.groups import translate
+from foldlog.client.copy.notes import Note
+from foldlog.client.copy.offsets import CopyPoint, OffsetMap
+from foldlog.client.copy.sides import batches, open_side
+from foldlog.client.copy.targets import Route
+from foldlog.client.groups import COPY_GROUP
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import CopyConflict, OutOfOrderSequence
 from foldlog.records.batch import MAX_INT32
@@ -46,7 +48,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="module")
-def cluster(broker: KafkaBroker) -> Iterator[AnyLog]:
+def cluster(broker: KafkaBroker) -> Iterator[foldlog.Log]:
     with foldlog.connect(f"kafka://{broker}") as log:
         yield log
 
@@ -70,18 +72,18 @@ def fill(log: foldlog.Log, name: str, batches: int = 20, trimmed: int = 3) -> No
     log.delete_records(name, {0: trimmed})
 
 
-def values(log: AnyLog, name: str) -> list[bytes | None]:
+def values(log: foldlog.Log, name: str) -> list[bytes | None]:
     return [value for _, _, value, _ in contents(log, name).values()]
 
 
 @pytest.mark.parametrize("where", ["directory", "broker"])
 def test_a_copy_that_stops_again_and_again_arrives(
-    where: str, source: foldlog.Log, cluster: AnyLog, tmp_path: Path
+    where: str, source: foldlog.Log, cluster: foldlog.Log, tmp_path: Path
 ) -> None:
     name = new_name()
     fill(source, name)
     with foldlog.open(tmp_path / "target") as directory:
-        target: AnyLog = directory if where == "directory" else cluster
+        target: foldlog.Log = directory if where == "directory" else cluster
         for steps in (0, 1, 2, 7):
             with pytest.raises(Stopped):
                 copy(source, target, name, on_progress=stopping_after(steps))
@@ -93,7 +95,7 @@ def test_a_copy_that_stops_again_and_again_arrives(
 
 @pytest.mark.parametrize("where", ["directory", "broker"])
 def test_a_copy_that_is_killed_goes_on_without_doubling(
-    where: str, source: foldlog.Log, broker: KafkaBroker, cluster: AnyLog, tmp_path: Path
+    where: str, source: foldlog.Log, broker: KafkaBroker, cluster: foldlog.Log, tmp_path: Path
 ) -> None:
     name = new_name()
     fill(source, name)
@@ -110,14 +112,14 @@ def test_a_copy_that_is_killed_goes_on_without_doubling(
     assert 0 < done.records < len(values(source, name)), "both that were killed have left something"
 
 
-def interrupted(source: foldlog.Log, cluster: AnyLog, name: str) -> None:
+def interrupted(source: foldlog.Log, cluster: foldlog.Log, name: str) -> None:
     with pytest.raises(Stopped):
         copy(source, cluster, name, on_progress=stopping_after(4))
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_request_of_the_killed_copy_that_arrives_late_does_not_double_its_records(
-    is_whole: bool, source: foldlog.Log, cluster: AnyLog
+    is_whole: bool, source: foldlog.Log, cluster: foldlog.Log
 ) -> None:
     name = new_name()
     fill(source, name)
@@ -145,7 +147,7 @@ def test_a_request_of_the_killed_copy_that_arrives_late_does_not_double_its_reco
 
 
 def test_a_topic_that_the_stopped_copy_was_still_making_is_the_copys(
-    source: foldlog.Log, cluster: AnyLog, monkeypatch: pytest.MonkeyPatch
+    source: foldlog.Log, cluster: foldlog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request of the one before wins between the question whether there is a topic and its making. One with more
     partitions than the source is a conflict, as ever."""
@@ -168,7 +170,7 @@ def test_a_topic_that_the_stopped_copy_was_still_making_is_the_copys(
                     copying.prepare()
 
 
-def test_without_its_notes_a_copy_is_told_by_its_records(source: foldlog.Log, cluster: AnyLog) -> None:
+def test_without_its_notes_a_copy_is_told_by_its_records(source: foldlog.Log, cluster: foldlog.Log) -> None:
     whole, trimmed = new_name(), new_name()
     fill(source, whole, trimmed=0)
     fill(source, trimmed, trimmed=3)
@@ -182,7 +184,7 @@ def test_without_its_notes_a_copy_is_told_by_its_records(source: foldlog.Log, cl
 
 
 def test_without_its_notes_a_copy_at_other_offsets_is_not_taken_for_one_at_the_same(
-    source: foldlog.Log, cluster: AnyLog
+    source: foldlog.Log, cluster: foldlog.Log
 ) -> None:
     """Records that repeat are the same at many offsets. If the source has no holes, it never had any; and where records
     differ, the last one tells it."""
@@ -211,7 +213,7 @@ def test_without_its_notes_a_copy_at_other_offsets_is_not_taken_for_one_at_the_s
     assert list(contents(cluster, trimmed)) == list(range(60))
 
 
-def test_somebody_else_who_writes_to_the_copy_is_noticed(source: foldlog.Log, cluster: AnyLog) -> None:
+def test_somebody_else_who_writes_to_the_copy_is_noticed(source: foldlog.Log, cluster: foldlog.Log) -> None:
     during, before = new_name(), new_name()
     for name in (during, before):
         fill(source, name)
@@ -224,10 +226,10 @@ def test_somebody_else_who_writes_to_the_copy_is_noticed(source: foldlog.Log, cl
 
 
 def test_records_that_expire_before_their_turn_are_passed_over(
-    source: foldlog.Log, cluster: AnyLog, tmp_path: Path
+    source: foldlog.Log, cluster: foldlog.Log, tmp_path: Path
 ) -> None:
     with foldlog.open(tmp_path / "target") as directory:
-        targets: list[AnyLog] = [directory, cluster]
+        targets: list[foldlog.Log] = [directory, cluster]
         for target in targets:
             name = new_name()
             fill(source, name)
@@ -241,7 +243,7 @@ def test_records_that_expire_before_their_turn_are_passed_over(
 
 
 def test_what_arrived_and_is_gone_from_the_source_by_now_is_no_place_to_go_on(
-    source: foldlog.Log, cluster: AnyLog
+    source: foldlog.Log, cluster: foldlog.Log
 ) -> None:
     """A killed copy has noted two of six records that arrived, and the source compacts the last three: where they were
     is not known exactly, and whoever stood before them does not miss them."""
@@ -255,7 +257,7 @@ def test_what_arrived_and_is_gone_from_the_source_by_now_is_no_place_to_go_on(
         place = TopicPartition(name, 0)
         note = Note.from_json(cluster.committed(COPY_GROUP)[place].metadata, 6)
         assert note is not None
-        early = OffsetAndMetadata(2, metadata=note._replace(at=Point(2, 2)).to_json())
+        early = OffsetAndMetadata(2, metadata=note._replace(at=CopyPoint(2, 2)).to_json())
         copying.target.side.cluster.commit_places(COPY_GROUP, {place: early})
     for number in range(6, 13):
         source.append(name, str(number), key=f"k{3 + number % 3}", timestamp_ms=number + 1)
@@ -287,7 +289,7 @@ CONFIG = {"cleanup.policy": "compact", "foldlog.segment.records": 7, "segment.by
 class Model:
     """Records with serial numbers for values, and what has to hold of their copy."""
 
-    def __init__(self, source: foldlog.Log, target: AnyLog, name: str) -> None:
+    def __init__(self, source: foldlog.Log, target: foldlog.Log, name: str) -> None:
         self.source, self.target, self.name = source, target, name
         self.serial = itertools.count()
         source.create_topic(name, config=CONFIG)
@@ -336,7 +338,7 @@ class Model:
         there = contents(self.target, self.name)
         serials = [int(value or b"") for _, _, value, _ in there.values()]
         assert serials == sorted(set(serials))
-        if isinstance(self.target, foldlog.Log):
+        if is_directory(self.target):
             assert list(there) == serials, "a record's serial number is its offset in the source"
         return [value for _, _, value, _ in there.values()]
 
@@ -359,7 +361,7 @@ def test_a_directory_holds_what_the_source_held_whatever_happens_in_between(step
 )
 @given(STEPS)
 def test_a_broker_holds_what_the_source_held_whatever_happens_in_between(
-    cluster: AnyLog, steps: list[tuple[str, int]]
+    cluster: foldlog.Log, steps: list[tuple[str, int]]
 ) -> None:
     with foldlog.open(":memory:", background=False) as source:
         Model(source, cluster, new_name()).run(steps)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import foldlog
 from client.copies import contents, copy
-from foldlog.client.copying_batches import as_sent, as_stored, count_below, count_from, records_in, stand_ins
+from foldlog.client.backends.directory import broker_of
+from foldlog.client.copy.batches import as_sent, as_stored, count_below, count_from, records_in, stand_ins
 from foldlog.log.partition import Partition
 from foldlog.records import batch as fmt
 from foldlog.records.loops import BatchHeader, KeyMap, assign_offsets, compact, control_batch, pack, walk
@@ -92,7 +93,7 @@ def test_a_broker_gets_what_a_client_may_send() -> None:
 def test_markers_of_transactions_are_left_out_and_their_offsets_stay_taken() -> None:
     with foldlog.open(":memory:", background=False) as source, foldlog.open(":memory:", background=False) as target:
         source.create_topic("t")
-        log = source._broker.writable_partition("t", 0)
+        log = broker_of(source).writable_partition("t", 0)
         assert isinstance(log, Partition)
         log.append(some(2), stored=True)
         log.append(control_batch(fmt.CONTROL_COMMIT, 0, 9, 0, 5), stored=True)
@@ -105,7 +106,7 @@ def test_markers_of_transactions_are_left_out_and_their_offsets_stay_taken() -> 
 def test_a_log_that_begins_very_late_is_copied_where_it_is() -> None:
     with foldlog.open(":memory:", background=False) as source, foldlog.open(":memory:", background=False) as target:
         source.create_topic("t")
-        log = source._broker.writable_partition("t", 0)
+        log = broker_of(source).writable_partition("t", 0)
         assert isinstance(log, Partition)
         for placed in stand_ins(0, FAR):
             log.wait_acknowledged(log.append(placed.data, stored=True).next_offset)

@@ -9,12 +9,13 @@ from contextlib import closing
 import pytest
 
 import foldlog
-from client.copies import AnyLog, Stopped, contents, copy, stopping_after
-from foldlog.broker.catalog import Growth
-from foldlog.client.copying_growths import joined, stages_of
-from foldlog.client.copying_offsets import OffsetMap, Point
-from foldlog.client.copying_sides import open_side
-from foldlog.client.copying_targets import Copied, Route, Span
+from client.copies import Stopped, contents, copy, stopping_after
+from foldlog.broker.topics.catalog import Growth
+from foldlog.client.backends.directory import is_directory
+from foldlog.client.copy.growths import joined, stages_of
+from foldlog.client.copy.offsets import CopyPoint, OffsetMap
+from foldlog.client.copy.sides import open_side
+from foldlog.client.copy.targets import Copied, CopySpan, Route
 from foldlog.testing import KafkaBroker
 
 
@@ -25,7 +26,7 @@ def source() -> Iterator[foldlog.Log]:
 
 
 @pytest.fixture(params=["directory", "broker"])
-def target(request: pytest.FixtureRequest) -> Iterator[AnyLog]:
+def target(request: pytest.FixtureRequest) -> Iterator[foldlog.Log]:
     if request.param == "directory":
         with foldlog.open(":memory:", background=False) as log:
             yield log
@@ -40,12 +41,12 @@ def fill(log: foldlog.Log, per_partition: int) -> None:
             log.append("orders", f"{partition}.{number}", partition=partition)
 
 
-def growths_of(log: AnyLog) -> tuple[Growth, ...] | None:
+def growths_of(log: foldlog.Log) -> tuple[Growth, ...] | None:
     with closing(open_side(log)) as side:
         return side.growths("orders")
 
 
-def test_growths_are_copied(source: foldlog.Log, target: AnyLog) -> None:
+def test_growths_are_copied(source: foldlog.Log, target: foldlog.Log) -> None:
     source.create_topic("orders", partitions=1)
     fill(source, 5)
     source.grow_topic("orders", 2)
@@ -66,7 +67,7 @@ def test_growths_are_copied(source: foldlog.Log, target: AnyLog) -> None:
 
 
 def test_a_source_that_grows_between_two_copies_has_not_grown_at_the_end_of_the_first(
-    source: foldlog.Log, target: AnyLog
+    source: foldlog.Log, target: foldlog.Log
 ) -> None:
     source.create_topic("orders", partitions=1)
     fill(source, 5)
@@ -79,7 +80,7 @@ def test_a_source_that_grows_between_two_copies_has_not_grown_at_the_end_of_the_
 
 
 def test_growths_are_told_in_the_offsets_of_the_copy_and_survive_a_copy_that_stops(
-    source: foldlog.Log, target: AnyLog
+    source: foldlog.Log, target: foldlog.Log
 ) -> None:
     source.create_topic("orders", partitions=1)
     fill(source, 20)
@@ -90,15 +91,15 @@ def test_growths_are_told_in_the_offsets_of_the_copy_and_survive_a_copy_that_sto
         with pytest.raises(Stopped):
             copy(source, target, "orders", on_progress=stopping_after(steps))
     copy(source, target, "orders")
-    is_kept = isinstance(target, foldlog.Log)
+    is_kept = is_directory(target)
     assert growths_of(target) == (Growth(2, (20 if is_kept else 14,)),)
     for partition in (0, 1):
         theirs = contents(target, "orders", partition)
         assert list(theirs.values()) == list(contents(source, "orders", partition).values())
 
 
-def spans(*stops: int) -> list[Span]:
-    return [Span(Route("orders", "orders", number), 3, stop) for number, stop in enumerate(stops)]
+def spans(*stops: int) -> list[CopySpan]:
+    return [CopySpan(Route("orders", "orders", number), 3, stop) for number, stop in enumerate(stops)]
 
 
 def test_a_log_that_does_not_remember_has_grown_somewhere_before_its_ends() -> None:
@@ -120,9 +121,11 @@ def test_growths_that_the_copy_has_and_that_lie_before_the_log_s_start_are_no_wo
 
 
 def test_two_stages_are_told_as_one() -> None:
-    first = Copied(OffsetMap((Point(3, 0), Point(8, 4)), is_kept=False), Point(3, 0), 4, 100)
-    second = Copied(OffsetMap((Point(3, 0), Point(8, 4), Point(20, 9)), is_kept=False), Point(8, 4), 5, 200)
+    first = Copied(OffsetMap((CopyPoint(3, 0), CopyPoint(8, 4)), is_kept=False), CopyPoint(3, 0), 4, 100)
+    second = Copied(
+        OffsetMap((CopyPoint(3, 0), CopyPoint(8, 4), CopyPoint(20, 9)), is_kept=False), CopyPoint(8, 4), 5, 200
+    )
     both = joined(first, second)
-    assert both.offsets.points == (Point(3, 0), Point(8, 4), Point(20, 9))
-    assert (both.checked_from, both.records, both.size_bytes) == (Point(3, 0), 9, 300)
+    assert both.offsets.points == (CopyPoint(3, 0), CopyPoint(8, 4), CopyPoint(20, 9))
+    assert (both.checked_from, both.records, both.size_bytes) == (CopyPoint(3, 0), 9, 300)
     assert joined(None, first) is first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.client.copying_offsets import OffsetMap, Place, Point
+from foldlog.client.copy.offsets import CopyPoint, OffsetMap, Place
 
 OFFSETS = st.sets(st.integers(0, 30))
 
@@ -21,7 +21,7 @@ def test_a_place_is_said_to_be_exact_only_if_it_is(
     """A model: which offsets had records when they were copied, which of those are gone, and where points are known."""
     copied = {record for record in copied if record >= start}
     known = [start, *sorted(cut for cut in cuts if start < cut < 31), 31]
-    points = tuple(Point(source, counted(copied, start, source)) for source in known)
+    points = tuple(CopyPoint(source, counted(copied, start, source)) for source in known)
     place = OffsetMap(points, is_kept=False).translated(offset, lambda a, b: counted(copied - lost, a, b))
     assert place.earliest <= counted(copied, start, offset) <= place.latest
     if not copied & lost:
@@ -30,7 +30,7 @@ def test_a_place_is_said_to_be_exact_only_if_it_is(
 
 def test_what_was_dense_is_exact_for_good() -> None:
     """As many records as offsets: nobody has to count them, and the source may lose all of them."""
-    dense = OffsetMap((Point(10, 0), Point(20, 10), Point(50, 12)), is_kept=False)
+    dense = OffsetMap((CopyPoint(10, 0), CopyPoint(20, 10), CopyPoint(50, 12)), is_kept=False)
     assert dense.translated(15, lambda start, stop: 0) == Place(5, 5)
     assert dense.translated(30, lambda start, stop: 0) == Place(10, 12)
     assert dense.translated(49, lambda start, stop: 0) == Place(11, 12)

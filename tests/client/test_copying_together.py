@@ -9,14 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 import foldlog
-from client.copies import AnyLog, Stopped, contents, copy, ignored
-from foldlog.client import copying_together
-from foldlog.client.copying import Copying, Pair
-from foldlog.client.copying_check import Verdict, compare
-from foldlog.client.copying_cluster import ClusterTarget
-from foldlog.client.copying_directory import DirectoryTarget
-from foldlog.client.copying_sides import Side
-from foldlog.client.copying_targets import Copied, OnProgress, Resume, Route, Span
+from client.copies import Stopped, contents, copy, ignored
+from foldlog.client.copy import together as copying_together
+from foldlog.client.copy.check import CopyVerdict, compare
+from foldlog.client.copy.cluster import ClusterTarget
+from foldlog.client.copy.copying import Copying, Pair
+from foldlog.client.copy.directory import DirectoryTarget
+from foldlog.client.copy.offsets import CopyPoint
+from foldlog.client.copy.sides import Side
+from foldlog.client.copy.targets import Copied, CopySpan, OnProgress, Resume, Route
 from foldlog.testing import KafkaBroker
 
 PARTITIONS = 4
@@ -29,7 +30,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture
-def cluster(broker: KafkaBroker) -> Iterator[AnyLog]:
+def cluster(broker: KafkaBroker) -> Iterator[foldlog.Log]:
     with foldlog.connect(f"kafka://{broker}") as log:
         yield log
 
@@ -40,7 +41,7 @@ def directory() -> Iterator[foldlog.Log]:
         yield log
 
 
-def fill(log: AnyLog, topic: str) -> None:
+def fill(log: foldlog.Log, topic: str) -> None:
     log.create_topic(topic, partitions=PARTITIONS)
     for number in range(40):
         log.append(topic, b"%d" % number, partition=number % PARTITIONS)
@@ -53,7 +54,7 @@ def meeting(monkeypatch: pytest.MonkeyPatch, kind: type[ClusterTarget | Director
     copy_one = kind.copy
 
     def together(
-        self: ClusterTarget | DirectoryTarget, source: Side, span: Span, resume: Resume, on_progress: OnProgress
+        self: ClusterTarget | DirectoryTarget, source: Side, span: CopySpan, resume: Resume, on_progress: OnProgress
     ) -> Copied:
         begun.append(span.route.partition)
         everybody.wait()
@@ -64,7 +65,7 @@ def meeting(monkeypatch: pytest.MonkeyPatch, kind: type[ClusterTarget | Director
 
 
 def test_partitions_go_to_a_cluster_and_back_at_the_same_time(
-    cluster: AnyLog, directory: foldlog.Log, monkeypatch: pytest.MonkeyPatch
+    cluster: foldlog.Log, directory: foldlog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(directory, "together")
     there = meeting(monkeypatch, ClusterTarget)
@@ -77,7 +78,7 @@ def test_partitions_go_to_a_cluster_and_back_at_the_same_time(
     assert sorted(there) == sorted(back) == list(range(PARTITIONS))
 
 
-def test_an_error_in_one_ends_all_and_the_copy_goes_on_later(cluster: AnyLog, directory: foldlog.Log) -> None:
+def test_an_error_in_one_ends_all_and_the_copy_goes_on_later(cluster: foldlog.Log, directory: foldlog.Log) -> None:
     fill(directory, "broken.off")
     told = 0
 
@@ -98,16 +99,18 @@ def test_an_error_in_one_ends_all_and_the_copy_goes_on_later(cluster: AnyLog, di
 
 @pytest.mark.parametrize("is_over_network", [True, False])
 def test_partitions_are_compared_at_the_same_time_and_every_offset_is_told_once(
-    cluster: AnyLog, directory: foldlog.Log, is_over_network: bool, monkeypatch: pytest.MonkeyPatch
+    cluster: foldlog.Log, directory: foldlog.Log, is_over_network: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody begins before all have begun."""
     everybody = threading.Barrier(PARTITIONS, timeout=60)
     told: list[int] = []
     telling = threading.Lock()
 
-    def compare_together(source: Side, target: Side, route: Route, copied: Copied, on_progress: OnProgress) -> Verdict:
+    def compare_together(
+        source: Side, target: Side, route: Route, copied: Copied, on_progress: OnProgress, since: CopyPoint | None
+    ) -> CopyVerdict:
         everybody.wait()
-        return compare(source, target, route, copied, on_progress)
+        return compare(source, target, route, copied, on_progress, since)
 
     def on_progress(offsets: int, size_bytes: int) -> None:
         assert telling.acquire(blocking=False), "two told of progress at the same time"
@@ -128,7 +131,7 @@ def test_partitions_are_compared_at_the_same_time_and_every_offset_is_told_once(
         assert sum(told) == 40
 
 
-def test_an_error_in_one_comparison_ends_all_of_them(cluster: AnyLog, directory: foldlog.Log) -> None:
+def test_an_error_in_one_comparison_ends_all_of_them(cluster: foldlog.Log, directory: foldlog.Log) -> None:
     told = 0
 
     def on_progress(offsets: int, size_bytes: int) -> None:

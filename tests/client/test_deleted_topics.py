@@ -14,7 +14,7 @@ import pytest
 import foldlog
 from client.conftest import WAIT_S
 from foldlog.broker.broker import Broker
-from foldlog.client.arrivals import Arrivals
+from foldlog.client.consumer.arrivals import Arrivals
 from foldlog.client.reader import Slice
 from foldlog.errors import LogClosed, NotAssigned, UnknownTopic
 from foldlog.files.memory import MemoryFiles

@@ -22,7 +22,7 @@ STATUS = Status(
     1.5,
     0,
     0,
-    "0:0-7",
+    "0=0:7",
     None,
     "h:1",
     50,
@@ -31,7 +31,7 @@ STATUS = Status(
 
 @pytest.mark.parametrize(
     "item",
-    [STATUS, Command.ask("mirror", "rewind", 5, to="-6h"), Claim("mirror", "4f2c", "7d1e", 5)],
+    [STATUS, Command.ask("mirror", "rewind", 5, to="@-6h"), Claim("mirror", "4f2c", "7d1e", 5)],
     ids=["status", "command", "claim"],
 )
 def test_a_record_reads_back_as_what_was_written(item: Status | Command | Claim) -> None:
@@ -48,7 +48,7 @@ def test_a_status_of_an_older_foldlog_is_understood_and_one_of_a_newer_one_as_we
 
 
 def test_records_that_are_not_ours_are_passed_over() -> None:
-    command = Command.ask("mirror", "rewind", 5, to="-6h")
+    command = Command.ask("mirror", "rewind", 5, to="@-6h")
     key, value = encode(command)
     fields = json.loads(encode(STATUS)[1])
     for odd_key, odd_value in (

@@ -5,16 +5,18 @@ The broker is a process of its own, stopped and continued with signals: its syst
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import foldlog
 from client.log_places import polled
 from foldlog import errors
+from foldlog.client.backends.cluster.consumption import BoundedCalls
 
 SERVE = """
 import sys
@@ -42,6 +44,7 @@ class Served:
 
     def hang(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)  # until then it may still answer
 
     def go_on(self) -> None:
         self._process.send_signal(signal.SIGCONT)
@@ -59,14 +62,14 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture
-def log(served: Served) -> Iterator[foldlog.KafkaLog]:
+def log(served: Served) -> Iterator[foldlog.Log]:
     properties = {"default.api.timeout.ms": CALL_MS, "heartbeat.interval.ms": 200}
     with foldlog.connect(f"kafka://{served.address}", properties=properties) as connected:
         yield connected
 
 
 def test_a_commit_ends_when_its_time_is_over_and_works_once_the_broker_is_back(
-    served: Served, log: foldlog.KafkaLog
+    served: Served, log: foldlog.Log
 ) -> None:
     with log.consumer(["orders"], "fraud", auto_offset_reset="earliest", auto_commit=False) as consumer:
         assert len(polled(consumer, 3)) == 3
@@ -79,8 +82,23 @@ def test_a_commit_ends_when_its_time_is_over_and_works_once_the_broker_is_back(
         assert log.committed("fraud")[foldlog.TopicPartition("orders", 0)].offset == 2
 
 
+def test_while_a_commit_hangs_polls_give_nothing_and_other_calls_say_why(served: Served, log: foldlog.Log) -> None:
+    with log.consumer(["orders"], "fraud", auto_offset_reset="earliest", auto_commit=False) as consumer:
+        assert len(polled(consumer, 3)) == 3
+        served.hang()
+        with pytest.raises(errors.BrokerUnreachable):
+            consumer.commit()
+        assert consumer.poll(timeout_ms=50) == []
+        with pytest.raises(errors.BrokerUnreachable, match=f"no answer from the Kafka cluster at {served.address}"):
+            consumer.seek("orders", 0, 1)
+        served.go_on()
+        consumer.commit()
+        consumer.seek("orders", 0, 1)
+        assert [record.offset for record in polled(consumer, 2)] == [1, 2]
+
+
 def test_a_consumer_that_is_closed_while_its_commit_hangs_leaves_once_the_broker_is_back(
-    served: Served, log: foldlog.KafkaLog
+    served: Served, log: foldlog.Log
 ) -> None:
     consumer = log.consumer(["orders"], "fraud", auto_offset_reset="earliest", auto_commit=False)
     assert len(polled(consumer, 3)) == 3
@@ -93,9 +111,20 @@ def test_a_consumer_that_is_closed_while_its_commit_hangs_leaves_once_the_broker
         assert other.assignment() == {("orders", 0)}
 
 
-def test_questions_over_our_own_connections_end_when_the_calls_time_is_over(
-    served: Served, log: foldlog.KafkaLog
+def test_the_late_leaving_of_a_consumer_whose_commit_hung_takes_nothing_from_what_is_read_since(
+    log: foldlog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    late: list[Callable[[], object]] = []
+    with log.consumer(["orders"], "fraud", auto_offset_reset="earliest", auto_commit=False) as consumer:
+        assert len(polled(consumer, 3)) == 3
+        with monkeypatch.context() as hanging:
+            hanging.setattr(BoundedCalls, "when_idle", lambda calls, leave: late.append(leave))
+            consumer.assign([("orders", 0)])
+        late.pop()()
+        assert consumer.assignment() == {("orders", 0)}
+
+
+def test_questions_over_our_own_connections_end_when_the_calls_time_is_over(served: Served, log: foldlog.Log) -> None:
     assert log.committed("fraud") == {}
     served.hang()
     with pytest.raises(errors.BrokerUnreachable, match=f"default.api.timeout.ms={CALL_MS}"):

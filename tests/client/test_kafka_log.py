@@ -1,6 +1,6 @@
 """What only a log on a cluster has: its URL and properties, brokers that do not answer, members of other makes.
 
-Real brokers on real sockets; what `Log` and `KafkaLog` share is in test_one_api.py.
+Real brokers on real sockets; what a log does wherever it is, is in test_one_api.py.
 """
 
 from __future__ import annotations
@@ -10,25 +10,29 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as StockConsumer
+from confluent_kafka import KafkaError, KafkaException
 
 import foldlog
-from client.log_places import WAIT_MS, polled
+from client.log_places import WAIT_MS, handles_of, polled
 from foldlog import errors
-from foldlog.client import cluster_groups
-from foldlog.client.cluster_links import ClusterLinks
-from foldlog.client.cluster_properties import Address
-from foldlog.client.kafka import groups_by_wire
-from foldlog.client.kafka.consumption import KafkaConsumption
-from foldlog.client.kafka.faults import unreachable
-from foldlog.client.kafka.handles import Handles
-from foldlog.client.kafka.producer import KafkaProducer
-from foldlog.client.kafka.url import parse_url
-from foldlog.client.kafka.wire import speaks_wire, wire_properties
-from foldlog.client.remote_calls import topic_error
+from foldlog.client.backends.cluster.backend import ClusterBackend
+from foldlog.client.backends.cluster.consumption import ClusterConsumption
+from foldlog.client.backends.cluster.faults import unreachable
+from foldlog.client.backends.cluster.handles import Handles
+from foldlog.client.backends.cluster.producer import LibrarySender
+from foldlog.client.backends.cluster.url import parse_url
+from foldlog.client.backends.cluster.wire import speaks_wire, wire_properties
+from foldlog.client.backends.served.calls import topic_error
+from foldlog.client.producer import BatchSender
+from foldlog.client.wire import groups as cluster_groups
+from foldlog.client.wire.links import ClusterLinks
+from foldlog.client.wire.properties import Address
 from foldlog.limits import EVICTION_TRIES_MAX, KAFKA_CALL_MS
 from foldlog.testing import KafkaBroker
 from foldlog.wire.error_codes import ErrorCode
@@ -41,22 +45,12 @@ def broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture
-def log(broker: KafkaBroker) -> Iterator[foldlog.KafkaLog]:
+def log(broker: KafkaBroker) -> Iterator[foldlog.Log]:
     with foldlog.connect(f"kafka://{broker}?heartbeat.interval.ms=200") as connected:
         yield connected
 
 
-# --- the same methods -------------------------------------------------------------------------------------------------
-
-ONLY_OF_A_DIRECTORY = {"broker", "forked", "reached_through"}
-"""What servers and tools drive a directory's log with; docs/clusters.md says what of it is for users."""
-
-ONLY_OF_A_CATALOG = {"slots", "growths_text", "grown", "configured", "with_defaults"}
-"""What a directory makes the next topic out of the last with, and stores."""
-
-
-def public(kind: type) -> dict[str, object]:
-    return {name: value for name, value in inspect.getmembers(kind) if not name.startswith("_")}
+# --- one Log ----------------------------------------------------------------------------------------------------------
 
 
 def public_names(one: object) -> set[str]:
@@ -67,37 +61,40 @@ def parameters(method: Callable[..., object]) -> list[tuple[str, object, object]
     return [(one.name, one.kind, one.default) for one in inspect.signature(method).parameters.values()]
 
 
-def test_a_cluster_has_every_method_of_a_log_with_the_same_arguments() -> None:
-    here, there = public(foldlog.Log), public(foldlog.KafkaLog)
-    assert set(here) - set(there) == ONLY_OF_A_DIRECTORY | ({"directory_id"} - set(there))
-    for name, method in here.items():
-        if inspect.isfunction(method) and name in there:
-            assert parameters(method) == parameters(there[name]), name  # type: ignore[arg-type]
+def test_a_log_its_producers_and_its_consumers_are_of_one_type_wherever_the_log_is(log: foldlog.Log) -> None:
+    assert foldlog.KafkaLog is foldlog.Log
+    with foldlog.open(":memory:") as directory:
+        for one in (directory, log):
+            assert type(one) is foldlog.Log
+            with one.producer() as producer, one.consumer() as consumer:
+                assert (type(producer), type(consumer)) == (foldlog.Producer, foldlog.Consumer)
 
 
-def test_a_clusters_topic_and_consumer_have_every_attribute_of_a_directorys(log: foldlog.KafkaLog) -> None:
+def test_what_a_log_is_made_of_is_not_among_its_public_names() -> None:
+    for kind in (foldlog.Log, foldlog.Producer, foldlog.Consumer):
+        assert not public_names(kind) & {"broker", "backend", "forked", "reached_through", "reading", "sender"}
+
+
+def test_a_clusters_topic_is_a_topic(log: foldlog.Log) -> None:
     with foldlog.open(":memory:") as directory:
         here, there = directory.create_topic("orders", 2), log.create_topic("orders", 2)
-        assert public_names(here) - public_names(there) == ONLY_OF_A_CATALOG
-        assert (list(there.held_partitions), there.growths) == (list(here.held_partitions), None)
-        assert public_names(directory) - public_names(log) == ONLY_OF_A_DIRECTORY
-        with directory.consumer() as one, log.consumer() as other:
-            assert public_names(one) <= public_names(other)
+    assert isinstance(there, foldlog.Topic)
+    assert public_names(here) <= public_names(there)
+    assert list(there.held_partitions) == list(here.held_partitions)
+    growths: object = there.growths
+    assert growths is None, "a cluster does not remember them"
 
 
 def test_what_only_a_directory_has_is_in_the_table_of_the_manual() -> None:
     table = (
         (Path(__file__).parents[2] / "docs" / "clusters.md").read_text().partition("## Where the two cannot agree")[2]
     )
-    for name in ("broker", "recompress", "growths"):
-        assert f"`{name}" in table or f".{name}`" in table, name
+    assert ".growths`" in table
 
 
-def test_a_clusters_producer_has_every_method_of_a_producer_with_the_same_arguments() -> None:
-    here, there = public(foldlog.Producer), public(KafkaProducer)
-    assert set(here) == set(there)
-    for name, method in here.items():
-        assert parameters(method) == parameters(there[name]), name  # type: ignore[arg-type]
+def test_both_ways_to_send_take_the_same() -> None:
+    for name in ("enqueue", "checker", "flush", "close"):
+        assert parameters(getattr(BatchSender, name)) == parameters(getattr(LibrarySender, name)), name
 
 
 # --- URLs and properties ----------------------------------------------------------------------------------------------
@@ -162,7 +159,7 @@ def test_fewer_acknowledgements_are_taken_and_an_offset_that_nobody_told_is_none
     assert offsets == {"all": 0, "-1": 0, "1": 0, "0": -1, "0, by its other name": -1}
 
 
-def test_replicas_may_be_asked_for(broker: KafkaBroker, log: foldlog.KafkaLog) -> None:
+def test_replicas_may_be_asked_for(broker: KafkaBroker, log: foldlog.Log) -> None:
     """The broker is one, so more than one replica is its to refuse; a directory refuses by itself."""
     assert log.create_topic("orders", replication_factor=1).partition_count == 1
     with pytest.raises(errors.InvalidArgument, match="3 replicas need as many brokers, and there is one"):
@@ -188,7 +185,7 @@ def test_a_time_that_the_topic_does_not_allow_names_the_settings() -> None:
 
 def test_passwords_are_not_shown(broker: KafkaBroker) -> None:
     with foldlog.connect(f"kafka://{broker}?sasl.password=hunter2", properties={"ssl.key.password": "hunter3"}) as log:
-        assert repr(log) == f"<KafkaLog 'kafka://{broker}'>"
+        assert repr(log) == f"<Log 'kafka://{broker}'>"
         assert (log.path, log.bootstrap, log.is_remote) == (f"kafka://{broker}", str(broker), True)
         assert log.directory_id == broker.log.directory_id
         assert log.warnings() == []
@@ -258,7 +255,7 @@ def test_one_address_of_several_is_enough(broker: KafkaBroker) -> None:
 
 
 def test_a_cluster_that_went_away_is_told_by_every_call_and_comes_back(
-    broker: KafkaBroker, log: foldlog.KafkaLog, monkeypatch: pytest.MonkeyPatch
+    broker: KafkaBroker, log: foldlog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("orders")
     broker.log.append("orders", "1")
@@ -273,7 +270,7 @@ def test_a_cluster_that_went_away_is_told_by_every_call_and_comes_back(
         lambda: log.read("orders"),
     ]
     with monkeypatch.context() as patched:
-        patched.setattr(log._handles, "call_s", 0.2)
+        patched.setattr(handles_of(log), "call_s", 0.2)
         for call in calls:
             with pytest.raises(errors.BrokerUnreachable, match="no answer from the Kafka cluster"):
                 call()
@@ -281,7 +278,7 @@ def test_a_cluster_that_went_away_is_told_by_every_call_and_comes_back(
     assert [record.value for record in log.read("orders")] == [b"1"]
 
 
-def test_producers_and_consumers_ride_out_a_restart(broker: KafkaBroker, log: foldlog.KafkaLog) -> None:
+def test_producers_and_consumers_ride_out_a_restart(broker: KafkaBroker, log: foldlog.Log) -> None:
     log.create_topic("orders")
     with (
         log.producer() as producer,
@@ -307,7 +304,7 @@ def test_a_consumer_without_a_group_reads_partitions_that_its_topic_gains(broker
         assert consumer.assignment() == {("orders", 0), ("orders", 1)}
 
 
-def test_upkeep_is_the_clusters_own(log: foldlog.KafkaLog) -> None:
+def test_upkeep_is_the_clusters_own(log: foldlog.Log) -> None:
     for call in (log.compact, log.enforce_retention):
         with pytest.raises(errors.ReadOnly, match="by the cluster itself"):
             call()
@@ -315,7 +312,7 @@ def test_upkeep_is_the_clusters_own(log: foldlog.KafkaLog) -> None:
         log.recompress("orders", "zstd")
 
 
-def test_a_time_of_zero_cannot_be_sent(log: foldlog.KafkaLog) -> None:
+def test_a_time_of_zero_cannot_be_sent(log: foldlog.Log) -> None:
     log.create_topic("orders")
     with pytest.raises(errors.InvalidArgument, match="takes it for now"):
         log.append("orders", "x", timestamp_ms=0)
@@ -350,7 +347,7 @@ def stock_offsets(consumer: StockConsumer, count: int) -> list[int]:
 
 @pytest.mark.parametrize("is_embedded", [True, False])
 def test_stock_members_are_evicted_and_come_back_at_the_new_offsets(
-    broker: KafkaBroker, log: foldlog.KafkaLog, is_embedded: bool
+    broker: KafkaBroker, log: foldlog.Log, is_embedded: bool
 ) -> None:
     moved = broker.log if is_embedded else log
     log.create_topic("orders")
@@ -362,15 +359,15 @@ def test_stock_members_are_evicted_and_come_back_at_the_new_offsets(
         assert stock_offsets(consumer, 5) == [0, 1, 2, 3, 4]
         consumer.commit(asynchronous=False)
         with pytest.raises(errors.GroupNotEmpty, match="a member \\(stock/"):
-            moved.move_group("fraud", {("orders", 0): 2})
-        moved.move_group("fraud", {("orders", 0): 2}, evict=True)
+            moved.reset_group("fraud", {("orders", 0): 2})
+        moved.reset_group("fraud", {("orders", 0): 2}, evict=True)
         assert stock_offsets(consumer, 3) == [2, 3, 4]
     finally:
         consumer.close()
 
 
 def test_members_that_are_quicker_are_asked_again_and_in_the_end_named(
-    broker: KafkaBroker, log: foldlog.KafkaLog, monkeypatch: pytest.MonkeyPatch
+    broker: KafkaBroker, log: foldlog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The eviction is made to leave the members in place, as if each had come back before the commit."""
     log.create_topic("orders")
@@ -386,13 +383,13 @@ def test_members_that_are_quicker_are_asked_again_and_in_the_end_named(
 
         monkeypatch.setattr(cluster_groups, "evict_members", as_if_they_came_back)
         quick_times = 3
-        log.move_group("fraud", {("orders", 0): "start"}, evict=True)
+        log.reset_group("fraud", {("orders", 0): "start"}, evict=True)
         assert evictions == 3
     with log.consumer(["orders"], "fraud") as consumer:
         evictions, quick_times = 0, -1
         (member,) = log.describe_group("fraud").members
         with pytest.raises(errors.GroupNotEmpty) as caught:
-            log.move_group("fraud", {("orders", 0): "start"}, evict=True)
+            log.reset_group("fraud", {("orders", 0): "start"}, evict=True)
         assert caught.value.members == [member.name]
         assert evictions == EVICTION_TRIES_MAX
         assert consumer.assignment() == {("orders", 0)}
@@ -415,10 +412,60 @@ def test_a_member_of_a_cluster_and_one_beside_the_writer_share_a_group(tmp_path:
             assert [record.value for record in polled(second, 1)] == [b"x"]
 
 
+@pytest.mark.parametrize("assignor", ["sticky", "range"])
+def test_what_was_dealt_with_is_committed_before_a_rebalance_takes_it_away(
+    log: foldlog.Log, caplog: pytest.LogCaptureFixture, assignor: str
+) -> None:
+    log.create_topic("shared", partitions=2)
+    for partition in range(2):
+        for number in range(5):
+            log.append("shared", str(number), partition=partition)
+    member = partial(
+        log.consumer,
+        ["shared"],
+        "fraud",
+        assignor=assignor,
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=10**6,
+    )
+    with member() as first:
+        assert len(polled(first, 10)) == 10
+        first.poll(timeout_ms=0)  # so all ten count as dealt with, and nothing but a rebalance commits them
+        with member() as second:
+            while not len(first.assignment()) == len(second.assignment()) == 1:
+                assert [*first.poll(timeout_ms=20), *second.poll(timeout_ms=20)] == []
+            assert second.poll(timeout_ms=200) == []
+        assert {place.offset for place in log.committed("fraud").values()} == {5}
+    assert [record.getMessage() for record in caplog.records if "commit" in record.getMessage()] == []
+
+
+def test_a_commit_that_cannot_be_sent_in_a_rebalance_is_told_and_ends_no_poll(
+    log: foldlog.Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refusing:
+        def commit(self, **_: object) -> None:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+
+    log.create_topic("shared", partitions=1)
+    with log.consumer(["shared"], "fraud", auto_offset_reset="earliest") as consumer:
+        state: Any = consumer
+        state = state._reading
+        real, state._consumer = state._consumer, Refusing()
+        state.revoked(real, [foldlog.TopicPartition("shared", 0)])
+        state._consumer = real
+    assert "auto-commit of group 'fraud' failed in a rebalance" in caplog.text
+
+
+PLACES = {foldlog.TopicPartition("orders", 0): foldlog.OffsetAndMetadata(1)}
+
+
 def test_with_a_login_that_only_librdkafka_has_members_are_not_evicted_and_it_is_said_why() -> None:
-    url = parse_url("kafka://127.0.0.1:1?security.protocol=sasl_ssl&sasl.mechanism=OAUTHBEARER")
-    with pytest.raises(errors.InvalidConfig, match="OAUTHBEARER"):
-        groups_by_wire.evict_members(Handles(url), "fraud")
+    url = parse_url("kafka://127.0.0.1:1?security.protocol=sasl_ssl&sasl.mechanism=GSSAPI")
+    with pytest.raises(errors.InvalidConfig, match="GSSAPI"):
+        ClusterBackend(Handles(url), "").move_group("fraud", PLACES, evict=True)
+
+
+UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt=true&sasl.oauthbearer.config=principal%3Dann"
 
 
 @pytest.mark.parametrize(
@@ -427,6 +474,10 @@ def test_with_a_login_that_only_librdkafka_has_members_are_not_evicted_and_it_is
         ("security.protocol=SSL", True),
         ("security.protocol=sasl_plaintext&sasl.mechanism=PLAIN&sasl.username=u&sasl.password=p", True),
         ("security.protocol=sasl_ssl&sasl.mechanism=OAUTHBEARER", False),
+        (
+            f"security.protocol=sasl_ssl&sasl.mechanism=OAUTHBEARER&{UNSECURED}",
+            True,
+        ),
         ("security.protocol=sasl_ssl&sasl.mechanism=GSSAPI", False),
         ("security.protocol=SSL&ssl.key.pem=x", False),
         ("security.protocol=SSL&enable.ssl.certificate.verification=false", False),
@@ -445,19 +496,19 @@ def test_librdkafkas_names_of_times_are_heard_by_our_own_connections() -> None:
 
 
 def test_where_to_begin_is_asked_again_if_the_cluster_could_not_say(
-    log: foldlog.KafkaLog, monkeypatch: pytest.MonkeyPatch
+    log: foldlog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.create_topic("orders")
     log.append("orders", "1")
-    really = KafkaConsumption._committed
+    really = ClusterConsumption._committed
     faults: list[errors.FoldlogError] = [unreachable(parse_url("kafka://127.0.0.1:1"), "it is away for a moment")]
 
-    def failing_once(reading: KafkaConsumption, partitions: list[foldlog.TopicPartition]) -> object:
+    def failing_once(reading: ClusterConsumption, partitions: list[foldlog.TopicPartition]) -> object:
         if faults:
             raise faults.pop()
         return really(reading, partitions)
 
-    monkeypatch.setattr(KafkaConsumption, "_committed", failing_once)
+    monkeypatch.setattr(ClusterConsumption, "_committed", failing_once)
     with log.consumer(group="fraud", auto_offset_reset="earliest") as consumer:
         with pytest.raises(errors.BrokerUnreachable, match="away for a moment"):
             consumer.subscribe(["orders"])
@@ -467,12 +518,13 @@ def test_where_to_begin_is_asked_again_if_the_cluster_could_not_say(
 # --- forks ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_forked_child_is_told_to_connect_by_itself(log: foldlog.KafkaLog) -> None:
+def test_a_forked_child_is_told_to_connect_by_itself(log: foldlog.Log) -> None:
     log.create_topic("orders")
     producer = log.producer()
-    handles: Handles = log._handles
-    handles.forked()
-    producer.forked()
+    handles_of(log).forked()
+    sender = producer._sender
+    assert isinstance(sender, LibrarySender)
+    sender._forked()
     calls: list[Callable[[], object]] = [
         log.topics,
         lambda: log.append("orders", "x"),

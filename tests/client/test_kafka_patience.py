@@ -5,7 +5,7 @@ librdkafka's errors are the real ones; what they answer is the test's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -14,13 +14,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import foldlog
-from client.log_places import polled
+from client.log_places import handles_of, polled
 from foldlog import errors
-from foldlog.client.cluster_links import ClusterLinks
-from foldlog.client.kafka import everywhere
-from foldlog.client.kafka.faults import Where
-from foldlog.client.kafka.handles import Attempt, Handles, Trouble
-from foldlog.client.kafka.url import parse_url
+from foldlog.client.backends.cluster import propagation
+from foldlog.client.backends.cluster.faults import Where
+from foldlog.client.backends.cluster.handles import Attempt, Handles, Trouble
+from foldlog.client.backends.cluster.url import parse_url
+from foldlog.client.wire.links import ClusterLinks
 from foldlog.testing import KafkaBroker
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.describe_configs import (
@@ -35,8 +35,8 @@ from foldlog.wire.messages.metadata import MetadataResponse, MetadataResponsePar
 def handles(monkeypatch: pytest.MonkeyPatch) -> Iterator[Handles]:
     """Of a cluster that nobody asks; pauses are over at once."""
     made = Handles(parse_url("kafka://127.0.0.1:1"))
-    monkeypatch.setattr("foldlog.client.kafka.handles._PAUSE_S", 0.0)
-    monkeypatch.setattr("foldlog.client.kafka.handles._PAUSE_MAX_S", 0.0)
+    monkeypatch.setattr("foldlog.client.backends.cluster.handles._PAUSE_S", 0.0)
+    monkeypatch.setattr("foldlog.client.backends.cluster.handles._PAUSE_MAX_S", 0.0)
     yield made
     made.close()
 
@@ -148,12 +148,12 @@ def told(*leaders: int, error: int = 0) -> MetadataResponse:
 
 def test_a_topic_is_ready_once_every_broker_knows_who_leads_it() -> None:
     unknown = told(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assert everywhere.is_led(Brokers(told(1, 2), told(2, 1)).links, "orders", 2)
-    assert not everywhere.is_led(Brokers(told(1, 2), unknown).links, "orders", 2)
-    assert not everywhere.is_led(Brokers(told(1, 2), told(1)).links, "orders", 2)
-    assert not everywhere.is_led(Brokers(told(1, 2), told(1, -1)).links, "orders", 2)
-    assert everywhere.is_gone(Brokers(unknown, unknown).links, "orders")
-    assert not everywhere.is_gone(Brokers(unknown, told(1)).links, "orders")
+    assert propagation.is_led(Brokers(told(1, 2), told(2, 1)).links, "orders", 2)
+    assert not propagation.is_led(Brokers(told(1, 2), unknown).links, "orders", 2)
+    assert not propagation.is_led(Brokers(told(1, 2), told(1)).links, "orders", 2)
+    assert not propagation.is_led(Brokers(told(1, 2), told(1, -1)).links, "orders", 2)
+    assert propagation.is_gone(Brokers(unknown, unknown).links, "orders")
+    assert not propagation.is_gone(Brokers(unknown, told(1)).links, "orders")
 
 
 def test_settings_are_in_force_once_every_broker_tells_them() -> None:
@@ -167,45 +167,56 @@ def test_settings_are_in_force_once_every_broker_tells_them() -> None:
     set_by_topic, default = 1, 5
     changes = {"retention.ms": "5", "segment.ms": None}
     new = has(retention_ms=("5", set_by_topic), segment_ms=("100", default))
-    assert everywhere.has_settings(Brokers(new, new).links, "orders", changes)
+    assert propagation.has_settings(Brokers(new, new).links, "orders", changes)
     for old in (
         has(retention_ms=("4", set_by_topic), segment_ms=("100", default)),
         has(retention_ms=("5", default), segment_ms=("100", default)),
         has(retention_ms=("5", set_by_topic), segment_ms=("1", set_by_topic)),
     ):
-        assert not everywhere.has_settings(Brokers(new, old).links, "orders", changes)
+        assert not propagation.has_settings(Brokers(new, old).links, "orders", changes)
 
 
 # --- without our own connections --------------------------------------------------------------------------------------
 
 
-def test_with_a_login_that_only_librdkafka_has_a_log_does_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call that goes over our own connections where they can be made, made through librdkafka."""
+def test_with_a_login_that_only_librdkafka_has_records_and_topics_work_and_the_rest_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka alone makes, fills and reads a topic, and a group reads on; groups and tables need our connections."""
+    refusal = errors.InvalidConfig("sasl.mechanism='GSSAPI' is not spoken here")
+
+    def refused(_handles: Handles) -> object:
+        raise refusal
+
     with KafkaBroker.launch() as broker, foldlog.connect(f"kafka://{broker}?heartbeat.interval.ms=200") as log:
-        monkeypatch.setattr(log._handles, "speaks_wire", False)
+        monkeypatch.setattr(handles_of(log), "speaks_wire", False)
+        monkeypatch.setattr(Handles, "wire", refused)
         log.create_topic("orders", partitions=2, config={"retention.ms": -1})
         log.grow_topic("orders", 3)
         log.alter_topic("orders", {"segment.ms": 1000})
-        table = pa.table({"value": [b"1", b"2"], "partition": [0, 2], "timestamp": [1000, 2000]})
-        assert log.append_arrow("orders", table) == {0: (0, 1), 2: (0, 1)}
-        assert log.read_arrow("orders", columns=["partition", "value"]).to_pydict() == {
-            "partition": [0, 2],
-            "value": [b"1", b"2"],
-        }
+        with log.producer() as producer:
+            producer.send("orders", b"1", partition=0, timestamp_ms=1000)
+        log.append("orders", b"2", partition=2, timestamp_ms=2000)
         assert log.offsets("orders") == {0: (0, 1), 1: (0, 0), 2: (0, 1)}
         assert log.offsets_at("orders", 1500) == {0: None, 1: None, 2: 0}
-        log.reset_group("fraud", {("orders", 0): "start", ("orders", 2): "end"})
-        assert log.lag("fraud") == {("orders", 0): 1, ("orders", 2): 0}
-        assert log.describe_group("fraud") == foldlog.GroupDescription("fraud", "Empty", "", ())
+        assert [record.value for record in log.read("orders", 2)] == [b"2"]
         with log.consumer(["orders"], "fraud", auto_offset_reset="earliest") as consumer:
-            assert [record.value for record in polled(consumer, 1)] == [b"1"]
-            (member,) = log.describe_group("fraud").members
-            with pytest.raises(errors.GroupNotEmpty) as caught:
-                log.reset_group("fraud", {("orders", 0): "start"})
-            assert caught.value.members == [member.name]
-        log.delete_group("fraud")
-        assert log.committed("fraud") == {}
-        with pytest.raises(errors.UnknownGroup):
-            log.describe_group("fraud")
+            assert sorted(str(record.value) for record in polled(consumer, 2)) == ["b'1'", "b'2'"]
+        with log.consumer(["orders"], "fraud", auto_offset_reset="earliest") as consumer:
+            assert consumer.poll(timeout_ms=500) == [], "it was committed"
+        assert log.groups() == ["fraud"]
+        calls: list[Callable[[], object]] = [
+            lambda: log.committed("fraud"),
+            lambda: log.describe_group("fraud"),
+            lambda: log.lag("fraud"),
+            lambda: log.reset_group("fraud", {("orders", 0): "start"}),
+            lambda: log.delete_offsets("fraud", [("orders", 0)]),
+            lambda: log.delete_group("fraud"),
+            lambda: log.read_arrow("orders"),
+            lambda: log.append_arrow("orders", pa.table({"value": [b"1"]})),
+        ]
+        for call in calls:
+            with pytest.raises(errors.InvalidConfig, match="GSSAPI"):
+                call()
         log.delete_topic("orders")
         assert log.topics() == []

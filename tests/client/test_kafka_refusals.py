@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError
 
 import foldlog
 from foldlog import errors
-from foldlog.client.kafka.faults import Where, fault_of
-from foldlog.client.kafka.handles import Handles
-from foldlog.client.kafka.url import parse_url
+from foldlog.client.backends.cluster.faults import Where, fault_of
+from foldlog.client.backends.cluster.handles import Handles
+from foldlog.client.backends.cluster.url import parse_url
 from foldlog.testing import KafkaBroker
 
 
@@ -22,7 +22,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="module")
-def log(broker: KafkaBroker) -> Iterator[foldlog.KafkaLog]:
+def log(broker: KafkaBroker) -> Iterator[foldlog.Log]:
     with foldlog.connect(f"kafka://{broker}") as connected:
         yield connected
 
@@ -30,7 +30,7 @@ def log(broker: KafkaBroker) -> Iterator[foldlog.KafkaLog]:
 # --- topics of the cluster's own --------------------------------------------------------------------------------------
 
 
-def changes_of(log: foldlog.KafkaLog) -> list[Callable[[str], object]]:
+def changes_of(log: foldlog.Log) -> list[Callable[[str], object]]:
     return [
         log.delete_topic,
         lambda name: log.grow_topic(name, 3),
@@ -41,7 +41,7 @@ def changes_of(log: foldlog.KafkaLog) -> list[Callable[[str], object]]:
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
 def test_what_kafka_keeps_for_itself_is_refused_before_anything_is_sent(
-    log: foldlog.KafkaLog, name: str, monkeypatch: pytest.MonkeyPatch
+    log: foldlog.Log, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Handles, "retried", lambda *_: pytest.fail("a broker was asked"))
     for change in changes_of(log):
@@ -49,17 +49,15 @@ def test_what_kafka_keeps_for_itself_is_refused_before_anything_is_sent(
             change(name)
 
 
-def test_what_else_a_cluster_says_is_its_own_is_refused_too(
-    log: foldlog.KafkaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_else_a_cluster_says_is_its_own_is_refused_too(log: foldlog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its metadata tells: here of a topic that our broker has, and is made to call its own."""
     log.create_topic("_schemas", partitions=2)
-    monkeypatch.setattr("foldlog.server.leaders._INTERNAL", frozenset({"_schemas"}))
+    monkeypatch.setattr("foldlog.server.partitions._INTERNAL", frozenset({"_schemas"}))
     for change in changes_of(log):
         with pytest.raises(errors.InvalidTopicName, match=r"^topic '_schemas' is made and kept by the log itself; "):
             change("_schemas")
     monkeypatch.undo()
-    assert log.partition_count("_schemas") == 2
+    assert log.topic("_schemas").partition_count == 2
     log.delete_topic("_schemas")
 
 
@@ -96,7 +94,7 @@ def test_a_login_without_a_mechanism_names_those_that_there_are(protocol: str) -
         foldlog.connect(f"kafka://127.0.0.1:1?security.protocol={protocol}&sasl.username=a&sasl.password=b")
 
 
-def test_the_most_that_a_client_sends_is_kept_to(broker: KafkaBroker, log: foldlog.KafkaLog) -> None:
+def test_the_most_that_a_client_sends_is_kept_to(broker: KafkaBroker, log: foldlog.Log) -> None:
     log.create_topic("small")
     with foldlog.connect(f"kafka://{broker}?message.max.bytes=1000") as limited:
         assert limited.append("small", "x" * 800).offset == 0
@@ -129,7 +127,7 @@ def test_a_record_that_is_not_acknowledged_in_time_blames_no_address() -> None:
     assert isinstance(fault_of(error, url, Where("orders", 0), "127.0.0.1:9: refused"), errors.BrokerUnreachable)
 
 
-def test_a_session_that_the_brokers_do_not_allow_names_what_says_it_and_their_limits(log: foldlog.KafkaLog) -> None:
+def test_a_session_that_the_brokers_do_not_allow_names_what_says_it_and_their_limits(log: foldlog.Log) -> None:
     log.create_topic("watched")
     with (
         pytest.raises(errors.InvalidArgument, match=r"does not take this session\.timeout\.ms.*max_poll_interval_ms"),

@@ -13,7 +13,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import foldlog
+from foldlog.client.backends.local import LocalBackend
+from foldlog.client.log import backend_of
 from foldlog.errors import AddressUnavailable, DirectoryLocked, FoldlogError, InvalidArgument, InvalidConfig, ReadOnly
+from foldlog.server.embedded import EmbeddedServer
 
 
 def address_of(log: foldlog.Log) -> tuple[str, int]:
@@ -57,9 +60,11 @@ def test_closing_ends_the_listening(tmp_path: Path) -> None:
 
 def test_several_addresses_are_listened_on() -> None:
     with foldlog.open(":memory:", listen=["127.0.0.1:0", "127.0.0.1:0"]) as log:
-        listener = log._listener
-        assert listener is not None
-        for address in listener._server.addresses:  # type: ignore[attr-defined]
+        backend = backend_of(log)
+        assert isinstance(backend, LocalBackend)
+        listener = backend._listener
+        assert isinstance(listener, EmbeddedServer)
+        for address in listener._server.addresses:
             socket.create_connection(address).close()
 
 

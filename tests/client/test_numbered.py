@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import foldlog
-from foldlog.client.numbered import NumberedLog, Numbers, TopicLimits
+from foldlog.client.backends.directory import broker_of
+from foldlog.client.backends.served.resumable import NumberedLog, Numbers, TopicLimits
 from foldlog.clock import SystemClock
 from foldlog.errors import (
     DirectoryLocked,
@@ -23,7 +24,7 @@ from foldlog.errors import (
     UnknownTopic,
 )
 from foldlog.files.memory import MemoryFiles
-from foldlog.log.producer_state import EXPIRATION_MS
+from foldlog.log.producers import EXPIRATION_MS
 from foldlog.records.loops import pack
 from foldlog.testing.sim_clock import SimClock
 
@@ -174,7 +175,7 @@ def test_a_producer_that_is_forgotten_is_found_in_the_log(files: MemoryFiles) ->
         numbers = Numbers(log.new_producer_id(), 0)
         send(log, numbers, batches(2))
     with foldlog.open(PATH, files=files, clock=clock, background=False) as owner:
-        partition = owner.broker.writable_partition(TOPIC, 0)
+        partition = broker_of(owner).writable_partition(TOPIC, 0)
         assert len(partition.producers_info()) == 1
         for _ in range(3):  # what producers there were is looked at when a segment is sealed
             owner.append(TOPIC, "7", partition=0)
@@ -208,7 +209,7 @@ def test_a_compacted_gap_is_not_provable_either(files: MemoryFiles) -> None:
         log.alter_topic(TOPIC, {"cleanup.policy": "compact"})
         for number in range(5):
             log.append(TOPIC, str(number), key="same", partition=0)
-        log.broker.writable_partition(TOPIC, 0).roll()
+        broker_of(log).writable_partition(TOPIC, 0).roll()
         log.compact(TOPIC)
     with closing(NumberedLog.open(PATH, files)) as numbered:
         assert numbered.progress({(TOPIC, 0): 0}, Numbers(7, 0), EXPIRATION_MS + 1)[TOPIC, 0] == (0, False)
@@ -223,7 +224,7 @@ def test_a_gap_behind_what_was_found_is_not_provable_either() -> None:
         numbers = Numbers(numbered.new_producer_id(), 0)
         send(numbered, numbers, [bytearray(pack([(0, key, b"1", ())])) for key in (b"a", b"b")])
     with foldlog.open(PATH, files=files, clock=clock, background=False) as log:
-        partition = log.broker.writable_partition(TOPIC, 0)
+        partition = broker_of(log).writable_partition(TOPIC, 0)
         assert len(partition.producers_info()) == 1
         for _ in range(4):  # what producers there were is looked at when a segment is sealed
             log.append(TOPIC, "2", key="b", partition=0)

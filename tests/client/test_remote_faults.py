@@ -21,7 +21,9 @@ from client.serving import SERVE, CuttingProxy
 from client.test_forks import in_child
 from faults.processes import child, finish, next_line, tell
 from foldlog.broker.data_directory import writer_of
-from foldlog.client import remote_produce, remote_search
+from foldlog.client.backends.directory import broker_of
+from foldlog.client.backends.served import produce as remote_produce
+from foldlog.client.backends.served import search as remote_search
 from foldlog.errors import DirectoryLocked, WriterUnreachable, WrongProcess
 from foldlog.files.posix import PosixFiles
 
@@ -42,7 +44,7 @@ def proxied(path: str) -> Iterator[tuple[foldlog.Log, CuttingProxy]]:
     with foldlog.open(path, listen=True) as writer:
         host, _, port = (writer.bootstrap or "").rpartition(":")
         proxy = CuttingProxy(host, int(port))
-        writer.broker.publish_address(*proxy.address)
+        broker_of(writer).publish_address(*proxy.address)
         yield writer, proxy
         proxy.close()
 
@@ -208,7 +210,7 @@ def test_another_directory_behind_the_address_is_not_written_to(path: str, tmp_p
         other.create_topic("orders")
         with foldlog.open(path) as remote:
             host, _, port = (other.bootstrap or "").rpartition(":")
-            writer.broker.publish_address(host, int(port))
+            broker_of(writer).publish_address(host, int(port))
             with pytest.raises(WriterUnreachable, match="serves another directory"):
                 remote.append("orders", "x")
         assert read_all(other) == []
@@ -221,7 +223,7 @@ def test_an_address_nobody_listens_on_is_told_in_one_sentence(path: str) -> None
     with foldlog.open(path, listen=True) as writer:
         writer.create_topic("orders")
         with foldlog.open(path) as remote:
-            writer.broker.publish_address("127.0.0.1", port)
+            broker_of(writer).publish_address("127.0.0.1", port)
             with pytest.raises(WriterUnreachable, match=f"serves .* on 127.0.0.1:{port}, cannot be reached: .*refused"):
                 remote.append("orders", "x")
 

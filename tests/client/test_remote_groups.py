@@ -16,7 +16,7 @@ from confluent_kafka import Consumer as KafkaConsumer
 import foldlog
 from client.serving import wait_until
 from faults.processes import child, next_line, tell
-from foldlog.client.remote_broker import RemoteBroker
+from foldlog.client.backends.served.broker import RemoteBroker
 from foldlog.errors import FencedMember, GroupNotEmpty, InconsistentProtocol, NotAssigned, WriterUnreachable
 from foldlog.limits import EVICTION_TRIES_MAX
 from foldlog.testing.sim_clock import SimClock
@@ -274,12 +274,12 @@ def test_members_that_are_back_before_the_commit_are_sent_away_again_and_in_the_
 
     monkeypatch.setattr(RemoteBroker, "_evict_members", as_if_they_came_back)
     with member(remote):
-        remote.move_group("fraud", {("orders", 0): "start"}, evict=True)
+        remote.reset_group("fraud", {("orders", 0): "start"}, evict=True)
         assert evictions == 3
     with member(remote):
         evictions = 3
         (there,) = remote.describe_group("fraud").members
         with pytest.raises(GroupNotEmpty) as caught:
-            remote.move_group("fraud", {("orders", 0): "start"}, evict=True)
+            remote.reset_group("fraud", {("orders", 0): "start"}, evict=True)
         assert caught.value.members == [there.name]
         assert evictions == 3 + EVICTION_TRIES_MAX

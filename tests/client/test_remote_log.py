@@ -126,8 +126,8 @@ def test_what_was_sent_to_a_deleted_topic_fails_and_says_so(pair: Pair) -> None:
 
 def test_a_size_that_the_writer_allows_by_default_is_not_refused_here(tmp_path: Path) -> None:
     from foldlog.broker.broker import Broker
+    from foldlog.server.config.settings import ServerSettings
     from foldlog.server.server import Server
-    from foldlog.server.settings import ServerSettings
 
     settings = ServerSettings.parse({"listeners": "127.0.0.1:0", "message.max.bytes": 5_000_000})
     path = str(tmp_path / "data")

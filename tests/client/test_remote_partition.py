@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.client.remote_partition import EPOCH_MAX, UNNUMBERED, NumberedBatch, RemotePartition
+from foldlog.client.backends.served.partition import EPOCH_MAX, UNNUMBERED, NumberedBatch, RemotePartition
 from foldlog.errors import FoldlogError, OutOfOrderSequence
 from foldlog.limits import PRODUCE_IN_FLIGHT_MAX
 from foldlog.log.partition import Appended

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.client.wire_connection import AnswerStream, FrameMemory, WireConnection
+from foldlog.client.wire.connection import AnswerStream, FrameMemory, WireConnection
 from foldlog.errors import MalformedBytes, RefusedByBroker
 from foldlog.wire.frames import encode_response
 from foldlog.wire.messages.api_versions import ApiVersion, ApiVersionsResponse

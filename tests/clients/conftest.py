@@ -12,9 +12,10 @@ from clients.any_client import AnyClient
 from clients.confluent_client import ConfluentClient
 from clients.kafka_python_client import KafkaPythonClient
 from foldlog.broker.broker import Broker
+from foldlog.client.backends.local import LocalBackend
 from foldlog.client.log import Log
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 
 CLIENTS: tuple[type[AnyClient], ...] = (ConfluentClient, KafkaPythonClient, AiokafkaClient)
 
@@ -38,7 +39,7 @@ def server(broker: Broker) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def log(broker: Broker) -> Log:
     """The same directory, embedded. It is not closed: the broker closes."""
-    return Log(broker)
+    return Log(LocalBackend(broker))
 
 
 @pytest.fixture(params=CLIENTS, ids=lambda kind: kind.name)

@@ -8,6 +8,7 @@ the tests for a call that nobody makes: a new release of a client that brings on
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,14 @@ from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicParti
 from confluent_kafka import admin as confluent
 from kafka import TopicPartition as PythonPartition
 from kafka import admin as python
-from kafka.errors import UnsupportedVersionError
+from kafka.errors import InvalidReplicationAssignmentError, NoError, UnsupportedVersionError
 
 from clients.any_client import BOUND_S
 from clients.confluent_client import QUICK
 from foldlog.broker.broker import Broker
 from foldlog.client.log import Log
 from foldlog.server.server import Server
+from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages import APIS
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -106,9 +108,8 @@ def result(answer: Any) -> Any:
         (lambda admin: admin.delete_acls([ACLS]), "ACLs Admin API"),
         (lambda admin: admin.describe_user_scram_credentials(), "DescribeUserScramCredentials API"),
         (lambda admin: admin.alter_user_scram_credentials([NO_SCRAM]), "AlterUserScramCredentials API"),
-        (lambda admin: admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition("topic", 0)]), "ElectLeaders"),
     ],
-    ids=["create_acls", "describe_acls", "delete_acls", "describe_scram", "alter_scram", "elect_leaders"],
+    ids=["create_acls", "describe_acls", "delete_acls", "describe_scram", "alter_scram"],
 )
 def test_confluent_says_what_the_broker_does_not_serve(
     librdkafka: confluent.AdminClient, call: Callable[[confluent.AdminClient], Any], told: str
@@ -116,6 +117,14 @@ def test_confluent_says_what_the_broker_does_not_serve(
     with pytest.raises(KafkaException, match=f"{told}.* not supported by broker") as refusal:
         result(call(librdkafka))
     assert refusal.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
+
+
+def test_confluent_is_told_that_no_election_is_needed(librdkafka: confluent.AdminClient, topic: str) -> None:
+    wanted = [TopicPartition(topic, 0), TopicPartition("never made", 0)]
+    found = librdkafka.elect_leaders(ElectionType.PREFERRED, wanted).result(BOUND_S)
+    codes = {place.topic: error.code() for place, error in found.items() if error is not None}
+    assert codes == {topic: KafkaError.ELECTION_NOT_NEEDED, "never made": KafkaError.UNKNOWN_TOPIC_OR_PART}
+    assert librdkafka.elect_leaders(ElectionType.PREFERRED).result(BOUND_S) == {}
 
 
 # --- kafka-python ---------------------------------------------------------------------------------------------------
@@ -167,15 +176,6 @@ OF_SOMEBODY = python.ACLFilter(
             "AlterUserScramCredentialsRequest",
         ),
         (lambda admin, _: admin.update_features({"metadata.version": 1}), "UpdateFeaturesRequest"),
-        (lambda admin, _: admin.describe_metadata_quorum(), "DescribeQuorumRequest"),
-        (lambda admin, _: admin.list_config_resources(), "ListConfigResourcesRequest"),
-        (lambda admin, topic: admin.elect_leaders(0, {topic: [0]}), "ElectLeadersRequest"),
-        (
-            lambda admin, topic: admin.alter_partition_reassignments({PythonPartition(topic, 0): [1]}),
-            "AlterPartitionReassignmentsRequest",
-        ),
-        (lambda admin, _: admin.list_partition_reassignments(), "ListPartitionReassignmentsRequest"),
-        (lambda admin, topic: admin.alter_replica_log_dirs({(topic, 0, 1): "/data"}), "AlterReplicaLogDirsRequest"),
         (lambda admin, _: admin.list_transactions(), "ListTransactionsRequest"),
         (lambda admin, _: admin.find_hanging_transactions(), "ListTransactionsRequest"),
         (
@@ -196,3 +196,20 @@ def test_kafka_python_says_what_the_broker_does_not_serve(
 ) -> None:
     with pytest.raises(UnsupportedVersionError, match=told):
         call(kafka_python, topic)
+
+
+def test_kafka_python_hears_the_truth_about_one_broker(
+    kafka_python: python.KafkaAdminClient, broker: Broker, topic: str
+) -> None:
+    place = PythonPartition(topic, 0)
+    (quorum,) = kafka_python.describe_metadata_quorum()["topics"][0]["partitions"]
+    assert (quorum["leader_id"], [voter["replica_id"] for voter in quorum["current_voters"]]) == (1, [1])
+    resources = kafka_python.list_config_resources()
+    assert (topic in resources["topic"], resources["broker"]) == (True, ["1"])
+    elected = kafka_python.elect_leaders(0, {topic: [0]}, raise_errors=False)
+    assert elected.replica_election_results[0].partition_result[0].error_code == ErrorCode.ELECTION_NOT_NEEDED
+    assert kafka_python.list_partition_reassignments() == {}
+    assert kafka_python.alter_partition_reassignments({place: [1]}) == {place: None}
+    assert kafka_python.alter_partition_reassignments({place: [2]}) == {place: InvalidReplicationAssignmentError}
+    (moved,) = kafka_python.alter_replica_log_dirs({(topic, 0, 1): os.path.abspath(broker.path)}).values()
+    assert moved is NoError

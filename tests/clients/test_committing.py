@@ -13,10 +13,11 @@ import pytest
 from clients.any_client import AnyClient, Outgoing, Received, Refused, eventually, read_count, read_until
 from clients.conftest import CLIENTS
 from foldlog.broker.broker import Broker
+from foldlog.client.backends.local import LocalBackend
 from foldlog.client.log import Log
 from foldlog.limits import OFFSET_METADATA_BYTES_MAX
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 from foldlog.wire.error_codes import ErrorCode
 
 
@@ -127,7 +128,8 @@ def test_clients_and_groups_live_through_a_restart_of_the_broker(
     assert offsets(read_count(member, 5)) == [5, 6, 7, 8, 9]
     member.commit()
     assert broker.committed(group)[topic, 0].offset == 10
-    assert [record.value for record in Log(broker).read(topic)] == [b"%d" % number for number in range(10)]
+    log = Log(LocalBackend(broker))
+    assert [record.value for record in log.read(topic)] == [b"%d" % number for number in range(10)]
     client.close()
     server.stop()
     broker.close()

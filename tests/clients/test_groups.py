@@ -16,8 +16,8 @@ from clients.cutting_proxy import CuttingProxy
 from clients.group_work import PARTITIONS, Work, is_shared
 from foldlog.broker.broker import Broker
 from foldlog.client.log import Log
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 from foldlog.wire.error_codes import ErrorCode
 
 COOPERATIVE = "cooperative-sticky"

@@ -19,8 +19,8 @@ from clients.conftest import CLIENTS, NewTopic
 from clients.cutting_proxy import CuttingProxy, Fault, NextFault
 from foldlog.broker.broker import Broker
 from foldlog.client.log import Log
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 
 PARTITIONS = 3
 FAULTS = 25

@@ -7,7 +7,6 @@ the others of their kind. What a client shows its user is the client's; here it 
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Iterator
 from typing import Any
@@ -22,8 +21,8 @@ from kafka.errors import UnsupportedVersionError
 from clients.any_client import BOUND_S, POLL_S, AnyClient, Outgoing, Sent, eventually
 from clients.confluent_client import QUICK
 from foldlog.broker.broker import Broker
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 
 WITH_PASSWORD = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "somebody", "sasl_plain_password": "secret"}
 
@@ -107,32 +106,30 @@ def test_the_broker_guesses_that_aiokafka_speaks_tls(untouched: Server, caplog: 
     eventually(lambda: GUESS in caplog.text, "a line in the broker's log")
 
 
-def test_librdkafka_logs_that_there_is_no_kip_848_and_the_others_are_served(
+def test_librdkafka_fails_at_once_where_there_is_no_kip_848_and_the_others_are_served(
     server: Server, clients: list[AnyClient], topic: str, group: str
 ) -> None:
-    """It looks for a coordinator that knows it for ever, and tells only its log (debug=cgrp). It can be closed."""
-    lines: list[str] = []
-    listening = logging.getLogger("clients.kip_848")
-    listening.setLevel(logging.DEBUG)
-    listening.propagate = False
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    listening.addHandler(handler)
+    errors: list[KafkaError] = []
     consumer = Consumer(
         {
             **QUICK,
             "bootstrap.servers": server.bootstrap,
             "group.id": group,
             "group.protocol": "consumer",
-            "debug": "cgrp",
-            "log_level": 7,
-        },
-        logger=listening,
+            "error_cb": errors.append,
+        }
     )
     consumer.subscribe([topic])
-    told = "ConsumerGroupHeartbeatRequest not supported by broker"
-    eventually(lambda: consumer.poll(POLL_S) is None and any(told in line for line in lines), told)
+    told: list[KafkaError | None] = []
+
+    def polls_an_error() -> bool:
+        message = consumer.poll(POLL_S)
+        told.extend([] if message is None else [message.error()])
+        return bool(told or errors)
+
+    eventually(polls_an_error, "an error")
+    (first, *_) = [error for error in [*told, *errors] if error is not None]
+    assert (first.code(), "ConsumerGroupHeartbeat fatal error" in first.str()) == (KafkaError._FATAL, True)
     for offset, client in enumerate(clients):
         assert client.producer().send(topic, [Outgoing(b"value")]) == [Sent(0, offset)]
     consumer.close()
-    listening.removeHandler(handler)

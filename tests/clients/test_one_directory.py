@@ -17,7 +17,7 @@ import foldlog
 from clients.any_client import AnyClient, Header, Outgoing, Place, Received, Refused, at_once, eventually, read_count
 from clients.conftest import CLIENTS, NewTopic
 from clients.group_work import PARTITIONS, Work, is_shared
-from foldlog.client.consumer import Consumer
+from foldlog.client.consumer.consumer import Consumer
 from foldlog.client.log import Log
 from foldlog.errors import GroupError
 

@@ -11,8 +11,9 @@ import pytest
 from clients.any_client import BOUND_S, AnyClient, Outgoing, Refused, Sent
 from clients.conftest import NewTopic
 from foldlog.broker.broker import Broker
+from foldlog.client.backends.directory import broker_of
 from foldlog.client.log import Log
-from foldlog.client.partitioners import partition_for_key
+from foldlog.client.outgoing import partition_for_key
 from foldlog.records.batch import Compression, TimestampType
 from foldlog.records.loops import walk
 from foldlog.wire.error_codes import ErrorCode
@@ -64,11 +65,11 @@ def test_times_are_kept_in_any_order(client: AnyClient, log: Log, topic: str) ->
 
 def test_a_topic_of_append_time_has_the_brokers_time(client: AnyClient, log: Log, new_topic: NewTopic) -> None:
     topic = new_topic(message_timestamp_type="LogAppendTime")
-    before_ms = log.broker.clock.now_ms()
+    before_ms = broker_of(log).clock.now_ms()
     client.producer().send(topic, [Outgoing(b"value", timestamp_ms=NOON_MS)])
     (record,) = log.read(topic)
     assert record.timestamp_type == TimestampType.LOG_APPEND_TIME
-    assert before_ms <= record.timestamp_ms <= log.broker.clock.now_ms()
+    assert before_ms <= record.timestamp_ms <= broker_of(log).clock.now_ms()
 
 
 def test_a_record_as_large_as_is_allowed_is_written_and_one_byte_more_is_refused(

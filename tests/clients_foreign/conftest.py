@@ -11,9 +11,10 @@ import pytest
 from clients_foreign.kafkajs import MODULES, NEEDED, KafkaJs
 from clients_foreign.kcat import Kcat
 from foldlog.broker.broker import Broker
+from foldlog.client.backends.local import LocalBackend
 from foldlog.client.log import Log
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 
 INSTALL = "sh scripts/install_foreign_clients.sh"
 
@@ -37,7 +38,7 @@ def server(broker: Broker) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def log(broker: Broker) -> Log:
     """The same directory, embedded. It is not closed: the broker closes."""
-    return Log(broker)
+    return Log(LocalBackend(broker))
 
 
 @pytest.fixture

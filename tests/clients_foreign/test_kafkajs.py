@@ -12,7 +12,7 @@ from clients_foreign.conftest import NewTopic
 from clients_foreign.kafkajs import GZIP, LZ4, SNAPPY, KafkaJs, KafkaJsError, Received, messages
 from foldlog.broker.broker import Broker
 from foldlog.client.log import Log
-from foldlog.client.partitioners import partition_for_key
+from foldlog.client.outgoing import partition_for_key
 from foldlog.records.batch import Compression
 from foldlog.records.loops import walk
 from foldlog.wire.error_codes import ErrorCode
@@ -37,6 +37,15 @@ def test_every_codec_arrives_as_it_was_sent_and_is_read_again(
     batches = walk(broker.partition(topic, 0).read(0).data).headers
     assert {batch.compression for batch in batches} == {Compression.named(codec)}
     assert [record.value for record in kafkajs.consumer(group, topic).take(200)] == VALUES
+
+
+def test_what_was_acknowledged_without_the_disk_is_found_at_once(kafkajs: KafkaJs, topic: str) -> None:
+    producer, admin = kafkajs.producer(), kafkajs.admin()
+    for number in range(100):
+        (sent,) = producer.call("send", {"topic": topic, "messages": messages([b"paid"]), "acks": 1})
+        assert sent["baseOffset"] == str(number)
+        (found,) = admin.call("fetchTopicOffsets", topic)
+        assert found["high"] == str(number + 1)
 
 
 @pytest.mark.parametrize("codec", READ_CODECS)
@@ -134,8 +143,9 @@ def test_a_topic_that_is_not_there_is_made_by_the_first_record(kafkajs: KafkaJs,
 
 def test_a_transaction_is_refused_and_nothing_is_written(kafkajs: KafkaJs, log: Log, topic: str) -> None:
     producer = kafkajs.producer(transactionalId="mine", idempotent=True, maxInFlightRequests=1)
-    with pytest.raises(KafkaJsError):
+    with pytest.raises(KafkaJsError) as refusal:
         producer.call("transaction")
+    assert refusal.value.kind == "UNSUPPORTED_VERSION", "not a lack of rights"
     assert log.offsets(topic) == {0: (0, 0)}
 
 

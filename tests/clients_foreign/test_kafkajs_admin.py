@@ -133,7 +133,7 @@ def test_settings_are_shown_and_replaced(admin: Client, broker: Broker, new_topi
     assert values["max.message.bytes"]["isDefault"] is False
     assert values["cleanup.policy"]["configValue"] == "compact"
     # AlterConfigs replaces all of them: what it does not name has its default again.
-    assert values["retention.ms"]["configValue"] == "604800000"
+    assert values["retention.ms"]["configValue"] == "-1"
     assert values["retention.ms"]["isDefault"] is True
 
 
@@ -205,14 +205,20 @@ RULE = {"resourceType": TOPIC_RESOURCE, "resourcePatternType": 3, "operation": 2
         ("describeAcls", RULE),
         ("deleteAcls", {"filters": [RULE]}),
         ("createAcls", {"acl": [{**RULE, "resourceName": "orders", "principal": "User:bob", "host": "*"}]}),
-        (
-            "alterPartitionReassignments",
-            {"topics": [{"topic": "orders", "partitionAssignment": [{"partition": 0, "replicas": [1]}]}]},
-        ),
-        ("listPartitionReassignments", {}),
     ],
 )
 def test_what_this_broker_does_not_have_is_refused_by_name(admin: Client, method: str, parameters: object) -> None:
     with pytest.raises(KafkaJsError) as refusal:
         admin.call(method, parameters)
     assert refusal.value.name == "KafkaJSServerDoesNotSupportApiKey"
+
+
+def test_nothing_is_moved_where_there_is_one_broker(admin: Client, topic: str) -> None:
+    def move(*replicas: int) -> object:
+        wanted = [{"partition": 0, "replicas": list(replicas)}]
+        return admin.call("alterPartitionReassignments", {"topics": [{"topic": topic, "partitionAssignment": wanted}]})
+
+    move(1)
+    assert admin.call("listPartitionReassignments", {})["topics"] == []
+    with pytest.raises(KafkaJsError):
+        move(2)

@@ -21,13 +21,13 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def log(apache_kafka: ApacheKafka) -> Iterator[foldlog.KafkaLog]:
+def log(apache_kafka: ApacheKafka) -> Iterator[foldlog.Log]:
     with foldlog.connect(apache_kafka.url, properties=IN_A_HURRY) as connected:
         yield connected
 
 
 @pytest.fixture(scope="module")
-def committed_log(apache_kafka: ApacheKafka) -> Iterator[foldlog.KafkaLog]:
+def committed_log(apache_kafka: ApacheKafka) -> Iterator[foldlog.Log]:
     """A log that shows committed transactions only."""
     properties = {**IN_A_HURRY, "isolation.level": "read_committed"}
     with foldlog.connect(apache_kafka.url, properties=properties) as connected:
@@ -35,7 +35,7 @@ def committed_log(apache_kafka: ApacheKafka) -> Iterator[foldlog.KafkaLog]:
 
 
 @pytest.fixture(scope="module")
-def newer_log(apache_kafka: ApacheKafka) -> Iterator[foldlog.KafkaLog]:
+def newer_log(apache_kafka: ApacheKafka) -> Iterator[foldlog.Log]:
     """A log whose consumers speak the protocol of KIP-848, in which the brokers share out partitions."""
     with foldlog.connect(apache_kafka.url, properties={"group.protocol": "consumer"}) as connected:
         yield connected
@@ -60,7 +60,7 @@ def offsets_of(records: Iterator[foldlog.Record]) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def transactions(apache_kafka: ApacheKafka, log: foldlog.KafkaLog) -> str:
+def transactions(apache_kafka: ApacheKafka, log: foldlog.Log) -> str:
     """0, 1, 2 are committed, and 3 says so; 4 and 5 are aborted, and 6 says so, where the log ends."""
     topic = f"transactions-{uuid.uuid4().hex[:8]}"
     log.create_topic(topic)
@@ -79,7 +79,7 @@ def transactions(apache_kafka: ApacheKafka, log: foldlog.KafkaLog) -> str:
     return topic
 
 
-def test_a_read_passes_what_is_no_record_and_ends(log: foldlog.KafkaLog, transactions: str) -> None:
+def test_a_read_passes_what_is_no_record_and_ends(log: foldlog.Log, transactions: str) -> None:
     """Also where nothing but such an offset is left between where it begins and where it stops."""
     assert offsets_of(log.read(transactions)) == [0, 1, 2, 4, 5]
     assert offsets_of(log.read(transactions, start=2, stop=4)) == [2]
@@ -90,7 +90,7 @@ def test_a_read_passes_what_is_no_record_and_ends(log: foldlog.KafkaLog, transac
 
 
 def test_who_reads_what_is_committed_does_not_see_what_was_aborted(
-    committed_log: foldlog.KafkaLog, transactions: str
+    committed_log: foldlog.Log, transactions: str
 ) -> None:
     assert committed_log.offsets(transactions) == {0: (0, 7)}
     assert offsets_of(committed_log.read(transactions)) == [0, 1, 2]
@@ -98,7 +98,7 @@ def test_who_reads_what_is_committed_does_not_see_what_was_aborted(
     assert committed_log.read_arrow(transactions).column("offset").to_pylist() == [0, 1, 2]
 
 
-def test_a_table_has_the_records_and_nothing_else(log: foldlog.KafkaLog, transactions: str) -> None:
+def test_a_table_has_the_records_and_nothing_else(log: foldlog.Log, transactions: str) -> None:
     assert log.read_arrow(transactions).column("offset").to_pylist() == [0, 1, 2, 4, 5]
     assert log.read_arrow(transactions, 3, 4).num_rows == 0
     assert log.read_arrow(transactions, 6).num_rows == 0
@@ -107,7 +107,7 @@ def test_a_table_has_the_records_and_nothing_else(log: foldlog.KafkaLog, transac
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_a_group_has_no_lag_at_the_end_although_the_last_offset_is_no_record(
-    log: foldlog.KafkaLog, committed_log: foldlog.KafkaLog, transactions: str, isolation: str
+    log: foldlog.Log, committed_log: foldlog.Log, transactions: str, isolation: str
 ) -> None:
     reading = committed_log if isolation == "read_committed" else log
     expected = [0, 1, 2] if isolation == "read_committed" else [0, 1, 2, 4, 5]
@@ -125,7 +125,7 @@ def test_a_group_has_no_lag_at_the_end_although_the_last_offset_is_no_record(
 
 
 def test_an_open_transaction_is_where_committed_reading_ends(
-    apache_kafka: ApacheKafka, log: foldlog.KafkaLog, committed_log: foldlog.KafkaLog, topic: str
+    apache_kafka: ApacheKafka, log: foldlog.Log, committed_log: foldlog.Log, topic: str
 ) -> None:
     log.create_topic(topic)
     log.append(topic, "before")
@@ -147,7 +147,7 @@ def test_an_open_transaction_is_where_committed_reading_ends(
 # --- what Kafka deletes -----------------------------------------------------------------------------------------------
 
 
-def test_holes_that_the_cleaner_left_are_passed(log: foldlog.KafkaLog, topic: str) -> None:
+def test_holes_that_the_cleaner_left_are_passed(log: foldlog.Log, topic: str) -> None:
     """Each key is written again and again, and a tombstone for one is cleaned away, too."""
     config = {
         "cleanup.policy": "compact",
@@ -182,7 +182,7 @@ def test_holes_that_the_cleaner_left_are_passed(log: foldlog.KafkaLog, topic: st
         assert 12 <= consumer.position(topic, 0) <= end
 
 
-def test_a_partition_that_was_emptied_is_read_as_empty_and_goes_on(log: foldlog.KafkaLog, topic: str) -> None:
+def test_a_partition_that_was_emptied_is_read_as_empty_and_goes_on(log: foldlog.Log, topic: str) -> None:
     log.create_topic(topic)
     for number in range(3):
         log.append(topic, str(number))
@@ -203,7 +203,7 @@ def test_a_partition_that_was_emptied_is_read_as_empty_and_goes_on(log: foldlog.
         assert [record.offset for record in polled(consumer, 1)] == [3]
 
 
-def test_a_topic_that_is_made_again_at_once_is_another_one(log: foldlog.KafkaLog, topic: str) -> None:
+def test_a_topic_that_is_made_again_at_once_is_another_one(log: foldlog.Log, topic: str) -> None:
     first = log.create_topic(topic, partitions=3)
     log.append(topic, "old", key="k")
     log.delete_topic(topic)
@@ -217,7 +217,7 @@ def test_a_topic_that_is_made_again_at_once_is_another_one(log: foldlog.KafkaLog
 # --- groups of the newer protocol -------------------------------------------------------------------------------------
 
 
-def test_a_group_of_the_newer_protocol_is_shared_described_and_goes_on(newer_log: foldlog.KafkaLog, topic: str) -> None:
+def test_a_group_of_the_newer_protocol_is_shared_described_and_goes_on(newer_log: foldlog.Log, topic: str) -> None:
     log, group = newer_log, f"group-of-{topic}"
     log.create_topic(topic, partitions=2)
     for number in range(2):
@@ -241,7 +241,7 @@ def test_a_group_of_the_newer_protocol_is_shared_described_and_goes_on(newer_log
                 log.reset_group(group, {(topic, 0): "start"})
             assert sorted(caught.value.members) == sorted(member.name for member in described.members)
             with pytest.raises(errors.GroupNotEmpty):
-                log.move_group(group, {(topic, 0): "start"}, evict=True)
+                log.reset_group(group, {(topic, 0): "start"}, evict=True)
     assert group in log.groups()
     assert log.lag(group) == {(topic, 0): 0, (topic, 1): 0}
     assert log.describe_group(group).state == "Empty"

@@ -45,7 +45,7 @@ NOT_HERE = {
 
 
 @pytest.fixture(scope="module", params=["our broker", "Apache Kafka"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[foldlog.KafkaLog]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[foldlog.Log]:
     if request.param == "our broker":
         with KafkaBroker.launch() as broker, foldlog.connect(f"kafka://{broker}", properties=IN_A_HURRY) as log:
             yield log
@@ -55,7 +55,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[foldlog.KafkaLog]:
 
 
 @pytest.fixture
-def log(cluster: foldlog.KafkaLog) -> Iterator[foldlog.KafkaLog]:
+def log(cluster: foldlog.Log) -> Iterator[foldlog.Log]:
     """A log that nothing is in: the tests share names, and each leaves nothing behind."""
     topics, groups = set(cluster.topics()), set(cluster.groups())
     with foldlog.connect(cluster.path, properties=IN_A_HURRY) as connected:

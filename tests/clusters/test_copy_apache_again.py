@@ -10,8 +10,8 @@ import pytest
 from clusters.apache_kafka import ApacheKafka, KafkaNode
 
 import foldlog
-from client.copies import OFTEN, AnyLog, contents, copy, kill_after, note_often
-from foldlog.client.cluster import Cluster
+from client.copies import OFTEN, contents, copy, kill_after, note_often
+from foldlog.client.wire.cluster import Cluster
 
 BATCHES = 30
 PER_BATCH = 5
@@ -37,7 +37,7 @@ def fill(log: foldlog.Log, name: str) -> None:
     log.delete_records(name, {0: 3})
 
 
-def values(log: AnyLog, name: str) -> list[bytes | None]:
+def values(log: foldlog.Log, name: str) -> list[bytes | None]:
     return [value for _, _, value, _ in contents(log, name).values()]
 
 

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 import foldlog
 import foldlog.spark as fl
-from client.copies import AnyLog
 from foldlog import Record
 from foldlog.cli.main import main
 from folds_model import NUMBER
@@ -33,7 +32,7 @@ class Shop:
         self.spark = spark
         self.written: list[Record] = []
 
-    def append(self, log: AnyLog, count: int) -> None:
+    def append(self, log: foldlog.Log, count: int) -> None:
         """Updates of few keys, tombstones among them: doubled or missed ones would show in the sums."""
         before = {number: end for number, (_, end) in log.offsets("payments").items()}
         with log.producer(linger_ms=20, compression="lz4") as producer:

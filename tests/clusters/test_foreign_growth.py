@@ -26,7 +26,7 @@ SMALL_RANGE_BYTES = 3000
 """Many ranges, each with some of every partition."""
 
 
-def write(log: foldlog.KafkaLog, topic: str, numbers: range) -> None:
+def write(log: foldlog.Log, topic: str, numbers: range) -> None:
     """Payments of a rising amount, one key after the other; every seventh deletes its key."""
     with log.producer() as producer:
         for number in numbers:

@@ -20,6 +20,7 @@ from clusters.maven import JarsUnavailable
 
 import foldlog
 from foldlog.cli.main import main
+from foldlog.client.backends.directory import broker_of
 from kafka_truth import committed_by_groups, read_all, state_of
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for a broker that starts twice
@@ -121,7 +122,7 @@ def test_what_a_running_kafka_writes_arrives(apache_kafka: ApacheKafka) -> None:
     with foldlog.open(data, mode="r") as files, foldlog.connect(apache_kafka.url) as cluster:
         cluster.create_topic("files_arriving")
         cluster.append("files_arriving", b"0")
-        files.broker.look_again()
+        broker_of(files).look_again()
         tail = files.read("files_arriving", 0, follow=True, timeout_ms=60_000)
         assert next(tail).value == b"0"
         for number in range(1, 4):

@@ -125,6 +125,7 @@ def test_all_settings_of_a_topic_have_kafkas_values_but_for_those_that_the_docs_
     )
     assert theirs.keys() - ours.keys() == set()
     assert ours.keys() - theirs.keys() == {
+        "foldlog.max.decompressed.bytes",
         "foldlog.segment.records",
         "message.downconversion.enable",
         "message.format.version",
@@ -132,7 +133,7 @@ def test_all_settings_of_a_topic_have_kafkas_values_but_for_those_that_the_docs_
     }
     assert {setting for setting, value in theirs.items() if ours[setting] != value} == {
         "flush.messages",
-        "message.timestamp.after.max.ms",
+        "retention.ms",
     }
 
 

@@ -14,9 +14,9 @@ from clusters.kafka_tools import run_tool
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from foldlog.client.cluster import Cluster
-from foldlog.client.cluster_fetch import Fetched
-from foldlog.client.cluster_ranges import WantedRange
+from foldlog.client.wire.cluster import Cluster
+from foldlog.client.wire.fetch import Fetched
+from foldlog.client.wire.ranges import WantedRange
 from foldlog.clock import SystemClock
 from foldlog.errors import OffsetOutOfRange
 from foldlog.records.loops import decode, pack
@@ -103,5 +103,5 @@ def test_a_read_goes_on_whoever_leads(kafka_trio: ApacheKafka) -> None:
         assert deleted.result().low_watermark == 25
         with pytest.raises(OffsetOutOfRange, match=rf"of {TOPIC}-4 is not in the log, which holds 25 to {BATCHES} "):
             reading.take()
-        with pytest.raises(OffsetOutOfRange, match=rf"offset {BATCHES + 4} of {TOPIC}-1 .* it was never written"):
+        with pytest.raises(OffsetOutOfRange, match=rf"offset {BATCHES + 4} of {TOPIC}-1 .* it is not written yet"):
             list(cluster.fetch_ranges([whole[1]._replace(stop=BATCHES + 5)]))

@@ -17,9 +17,9 @@ from clusters.maven import JarsUnavailable
 
 import foldlog
 from client.log_places import IN_A_HURRY, WAIT_MS, polled
-from foldlog.client.cluster_links import ClusterLinks
-from foldlog.client.cluster_properties import ClusterProperties, parse_addresses
-from foldlog.client.cluster_requests import coordinator
+from foldlog.client.wire.links import ClusterLinks
+from foldlog.client.wire.properties import ClusterProperties, parse_addresses
+from foldlog.client.wire.requests import coordinator
 from foldlog.errors import TopicExists
 
 _numbers = itertools.count()
@@ -38,7 +38,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
 
 
 @pytest.fixture
-def log(trio: ApacheKafka) -> Iterator[foldlog.KafkaLog]:
+def log(trio: ApacheKafka) -> Iterator[foldlog.Log]:
     with foldlog.connect(trio.url, properties=PATIENT) as connected:
         yield connected
 
@@ -76,7 +76,7 @@ def back(trio: ApacheKafka, node: KafkaNode) -> None:
 
 
 def test_a_topic_can_be_used_the_moment_it_is_made_grown_or_altered_by_anybody(
-    trio: ApacheKafka, log: foldlog.KafkaLog, topic: str
+    trio: ApacheKafka, log: foldlog.Log, topic: str
 ) -> None:
     """Each broker is asked by a client that knows no other: none has yet to hear of a change that was answered."""
     others = [foldlog.connect(f"kafka://{node.address}") for node in trio.brokers]
@@ -87,7 +87,7 @@ def test_a_topic_can_be_used_the_moment_it_is_made_grown_or_altered_by_anybody(
             for partition, other in enumerate(others):
                 assert other.append(name, "first", partition=partition).offset == 0
             log.grow_topic(name, 4)
-            assert [other.partition_count(name) for other in others] == [4, 4, 4]
+            assert [other.topic(name).partition_count for other in others] == [4, 4, 4]
             log.alter_topic(name, {"retention.ms": 1_000_000 + number, "cleanup.policy": ["compact", "delete"]})
             for other in others:
                 config = other.topic_config(name)
@@ -102,7 +102,7 @@ def test_a_topic_can_be_used_the_moment_it_is_made_grown_or_altered_by_anybody(
             other.close()
 
 
-def made_partitions(log: foldlog.KafkaLog, name: str) -> int:
+def made_partitions(log: foldlog.Log, name: str) -> int:
     """A broker passes the request on to the controller, again if that is lost; the second time the topic exists."""
     try:
         return log.create_topic(name, 3).partition_count
@@ -110,7 +110,7 @@ def made_partitions(log: foldlog.KafkaLog, name: str) -> int:
         return log.topic(name).partition_count
 
 
-def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: foldlog.KafkaLog, topic: str) -> None:
+def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: foldlog.Log, topic: str) -> None:
     """The broker that leads the topic's first partition is killed, and each call made at once by a log that knows it.
 
     The calls are made side by side, so that each finds the loss by itself and not what another has learned of it.
@@ -122,7 +122,7 @@ def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: f
     log.reset_group(group, {(topic, number): 1 for number in range(3)})
     log.reset_group(f"{group}-2", {(topic, 0): 0})
     table = pa.table({"value": [b"from a table"], "partition": pa.array([0], pa.int32())})
-    calls: dict[str, tuple[Callable[[foldlog.KafkaLog], object], object]] = {
+    calls: dict[str, tuple[Callable[[foldlog.Log], object], object]] = {
         "topics": (lambda one: topic in one.topics(), True),
         "topic": (lambda one: one.topic(topic).partition_count, 4),
         "topic_config": (lambda one: one.topic_config(topic)["min.insync.replicas"].value, "2"),
@@ -138,7 +138,7 @@ def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: f
         "describe_group": (lambda one: one.describe_group(group).state, "Empty"),
         "lag": (lambda one: one.lag(group)[foldlog.TopicPartition(topic, 1)], 0),
         "reset_group": (lambda one: one.reset_group(f"{group}-1", {(topic, 1): "start"}), None),
-        "move_group": (lambda one: one.move_group(f"{group}-2", {(topic, 0): 1}, evict=True), None),
+        "reset_group with evict": (lambda one: one.reset_group(f"{group}-2", {(topic, 0): 1}, evict=True), None),
         "delete_offsets": (lambda one: one.delete_offsets(f"{group}-2", [(topic, 0)]), None),
         "alter_topic": (lambda one: one.alter_topic(topic, {"retention.ms": -1}).name, topic),
         "delete_records": (lambda one: one.delete_records(topic, {3: 1}), {3: 1}),
@@ -160,7 +160,7 @@ def test_every_call_is_answered_while_a_broker_is_away(trio: ApacheKafka, log: f
 
 
 def test_a_producer_a_tail_and_a_group_go_on_while_leader_and_coordinator_die(
-    trio: ApacheKafka, log: foldlog.KafkaLog, topic: str
+    trio: ApacheKafka, log: foldlog.Log, topic: str
 ) -> None:
     """First the broker that leads the partition, then the one that looks after the group: each record comes once, and
     the group's commits are kept."""

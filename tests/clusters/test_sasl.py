@@ -22,11 +22,11 @@ import foldlog.spark as fl
 from client.localhost_certificate import PEM
 from client.test_cluster_reads import read
 from foldlog.cli.main import main
-from foldlog.client import cluster_links
-from foldlog.client.cluster import Cluster
-from foldlog.client.cluster_properties import ClusterProperties
-from foldlog.client.sasl import Credentials, authenticate
-from foldlog.client.wire_connection import WireConnection
+from foldlog.client.wire import links as cluster_links
+from foldlog.client.wire.cluster import Cluster
+from foldlog.client.wire.connection import WireConnection
+from foldlog.client.wire.properties import ClusterProperties
+from foldlog.client.wire.sasl import Credentials, authenticate
 from foldlog.clock import SystemClock
 from foldlog.errors import AuthenticationFailed, BrokerUnreachable, GroupNotEmpty
 from foldlog.records.loops import pack
@@ -170,8 +170,8 @@ def test_a_log_moves_and_forgets_a_group_that_has_members(apache_kafka: ApacheKa
                 seen += len(consumer.poll(timeout_ms=1000))
             consumer.commit()
             with pytest.raises(GroupNotEmpty):
-                log.move_group("sasl.fraud", {("sasl.moved", 0): "start"})
-            log.move_group("sasl.fraud", {("sasl.moved", 0): "start"}, evict=True)
+                log.reset_group("sasl.fraud", {("sasl.moved", 0): "start"})
+            log.reset_group("sasl.fraud", {("sasl.moved", 0): "start"}, evict=True)
             again: list[int] = []
             while not again:
                 again += [record.offset for record in consumer.poll(timeout_ms=1000)]

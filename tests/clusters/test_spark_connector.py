@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import lit
 
 import foldlog
+from foldlog.client.backends.directory import broker_of
 from foldlog.log.partition import Partition
 from foldlog.testing import KafkaBroker
 from spark_session import running_session
@@ -321,7 +322,7 @@ def test_sparks_sink_writes_batches_and_streams_to_our_broker(
     rows.write.format("kafka").options(**to_us, includeHeaders="true").save()
     batch = [(b"k%d" % number, b"v%d" % number, [("h", b"x")]) for number in range(40)]
     assert written(ours, "connector-sink") == sorted(batch)
-    sink = ours.log.broker.partition("connector-sink", 0)
+    sink = broker_of(ours.log).partition("connector-sink", 0)
     assert isinstance(sink, Partition)
     assert sink.producers_info()
     stream = spark.readStream.format("kafka").options(

@@ -57,8 +57,12 @@ class Witness:
     strangers: list[str] = field(default_factory=list)
 
     def said(self, message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"}:
+        if message.type in {"error", "warning"} and not self._is_refused_place(message):
             self.errors.append(message.text)
+
+    def _is_refused_place(self, message: ConsoleMessage) -> bool:
+        """The broker refuses what somebody typed and is no place; the browser notes every refusal."""
+        return "status of 400" in message.text and "/place?" in message.location["url"]
 
     def asked(self, request: Request) -> None:
         if urlsplit(request.url).netloc not in {self.origin, ""}:

@@ -22,13 +22,14 @@ from playwright.sync_api import expect
 
 from console.chromium import StripOnPage
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, SILENT_AFTER_MS, Command, Status, decode, encode
+from foldlog.client.fold_proof import FoldsKey
 from foldlog.client.positions import TopicPartition
 from foldlog.clock import SystemClock
-from foldlog.views import measures as fl
 from foldlog.views.contract import Delta, Shape, View
-from foldlog.views.counters import check_aggregation, counters
-from foldlog.views.search import search
-from foldlog.views.table import table
+from foldlog.views.counters import measures as fl
+from foldlog.views.counters.counters import check_aggregation, counters
+from foldlog.views.search.search import search
+from foldlog.views.table.table import table
 from views.view_contract import START, Event, ViewCase, at
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class Runner:
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self._key = FoldsKey.of_directory(log.path)
         self._last: dict[str, Status] = {}
+        self._dead: set[str] = set()
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._repeat)
@@ -54,13 +57,17 @@ class Runner:
 
     def says(self, fold: str, **changes: Any) -> None:
         """Publish a status: the last one of that fold, changed."""
-        at, host = {"0": RECORDS}, f"{socket.gethostname()}:1"
-        plain = Status(fold, "takings", "", "table", "running", at, at, 0, 20, 20, 0.0, 0, 0, "", None, host, 0)
         with self._lock:
-            known = replace(self._last.get(fold, plain), **changes, updated_ms=SystemClock().now_ms())
+            known = replace(self._last.get(fold, self._plain(fold)), **changes, updated_ms=SystemClock().now_ms())
             self._last[fold] = known
-            key, value = encode(known)
-            self._log.append(FOLDS_TOPIC, value, key=key)
+            self._write(*encode(known))
+
+    def _write(self, key: bytes, value: bytes | None) -> None:
+        self._log.append(FOLDS_TOPIC, value, key=key, headers=[self._key.proof(key, value, SystemClock().now_ms())])
+
+    def _plain(self, fold: str) -> Status:
+        at, host = {"0": RECORDS}, f"{socket.gethostname()}:1"
+        return Status(fold, "takings", "", "table", "running", at, at, 0, 20, 20, 0.0, 0, 0, "", None, host, 0)
 
     def _repeat(self) -> None:
         while not self._done.wait(timeout=SILENT_AFTER_MS / 5000):
@@ -68,8 +75,17 @@ class Runner:
                 self.says(fold)
 
     def close(self) -> None:
+        """Leave no fold behind for another test to wonder about."""
         self._done.set()
         self._thread.join()
+        for fold in {*self._last, *self._dead}:
+            self._write(f"status/{fold}".encode(), None)
+
+    def was_killed(self, fold: str, ago_ms: int, **changes: Any) -> None:
+        """The last word of a runner that said nothing of an end."""
+        known = replace(self._plain(fold), **changes, updated_ms=SystemClock().now_ms() - ago_ms)
+        self._dead.add(fold)
+        self._write(*encode(known))
 
     def asked(self, fold: str) -> Command | None:
         found = [decode(record.key, record.value) for record in self._log.read(FOLDS_TOPIC, 0)]
@@ -150,19 +166,26 @@ def test_a_search_box_searches_and_a_table_shows_its_rows(open_page: OpenPage, r
 
 
 def test_counters_are_a_chart_and_are_rebuilt_instead_of_rewound(
-    open_page: OpenPage, runner: Runner, tmp_path: Path
+    open_page: OpenPage, runner: Runner, log: Log, tmp_path: Path
 ) -> None:
     with closing(counted(tmp_path / "live.db")) as view:
         runner.says("per_minute", **described(view))
     page = open_page("#/folds")
     chart = card(page, "per_minute")
     chart.get_by_role("button", name="Peek").click()
-    expect(chart.locator("figure path.line")).to_have_count(2)
-    expect(chart.locator("figcaption")).to_contain_text(re.compile("tea 25"))
-    chart.get_by_role("button", name="Rewind").click()
+    expect(chart.locator("figure.chart path.line")).to_have_count(2)
+    expect(chart.locator(".chart figcaption")).to_contain_text(re.compile("tea 25"))
+    expect(chart.get_by_role("button", name="Rebuild")).to_be_visible()
+    expect(chart.get_by_role("button", name="Rewind")).to_be_hidden()
+    log.reset_group("fold.per_minute", {("takings", 0): "end"})
+    page.goto("/#/log/takings")
+    strip = StripOnPage(page)
+    strip.until("end", RECORDS)
+    strip.until("following", "true")
+    strip.drag("fold.per_minute", RECORDS - 4)
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("To offset").fill("5")
     expect(dialog).to_contain_text("would count it twice")
+    expect(dialog.get_by_label("To offset")).to_be_hidden()
     dialog.get_by_role("button", name="Rebuild it instead").click()
     expect(dialog).to_be_hidden()
     command = runner.asked("per_minute")
@@ -198,19 +221,48 @@ def test_dead_letters_and_errors_stand_on_the_card(open_page: OpenPage, runner: 
     expect(broken.locator(".notice.bad")).to_have_count(0)
 
 
+def test_a_killed_fold_is_a_finding_and_its_lag_is_that_of_the_log(
+    open_page: OpenPage, runner: Runner, log: Log
+) -> None:
+    """Its last word was that it had read everything; nobody says what came after, but the log has it."""
+    log.create_topic("drained")
+    for _ in range(5):
+        log.append("drained", "before")
+    log.reset_group("fold.victim", {("drained", 0): 5})
+    runner.was_killed("victim", 60_000, topic="drained", view="table victim", bookmark={"0": 5}, end={"0": 5})
+    for _ in range(40):
+        log.append("drained", "after")
+    page = open_page("#/folds")
+    victim = card(page, "victim")
+    expect(victim.locator(".chip").last).to_have_text("not running")
+    expect(victim.locator(".notice.bad")).to_contain_text("did not say that it stops")
+    expect(victim.locator(".lag-chart")).to_have_attribute("aria-label", re.compile(r"from 0 to 40; now 40$"))
+    expect(victim.locator(".lag-chart .guess")).to_have_attribute("d", re.compile("M.*L"))
+    for _ in range(20):
+        log.append("drained", "while somebody looks")
+    expect(victim.locator(".lag-chart")).to_have_attribute("aria-label", re.compile(r"now 60$"))
+    page.get_by_role("link", name="Groups").click()
+    expect(page.get_by_role("row").filter(has_text="fold.victim")).to_contain_text("not running")
+    page.get_by_role("link", name="Health").click()
+    expect(page.locator(".notice.bad").filter(has_text="Fold victim")).to_contain_text("60 records behind")
+    expect(page.locator(".notice.good")).to_have_count(0)
+
+
 def test_without_a_runner_the_command_to_type_is_shown(open_page: OpenPage, runner: Runner) -> None:
     runner.says("asleep", view="table asleep", stopped=True, file="shop.py")
     page = open_page("#/folds")
     asleep = card(page, "asleep")
-    expect(asleep.locator(".chip").last).to_have_text("not running")
+    expect(asleep.locator(".chip").last).to_have_text("stopped")
     asleep.get_by_role("button", name="Verify").click()
     expect(asleep.locator("code")).to_contain_text("foldlog fold verify asleep -f shop.py -d ")
     asleep.get_by_role("button", name="Done").click()
     asleep.get_by_role("button", name="Rewind").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("Partition")).to_have_value("0")
+    expect(dialog).to_contain_text("Say where it should go")
+    expect(dialog.locator("code")).to_have_count(0)
     dialog.get_by_label("To offset").fill("3")
-    expect(dialog.locator("code")).to_contain_text("foldlog fold rewind asleep --to 0:3 ")
+    expect(dialog.locator("code")).to_contain_text("foldlog fold rewind asleep --to 0=3 ")
 
 
 def test_a_fold_s_cursor_is_pulled_in_the_log_and_its_runner_is_asked(
@@ -228,5 +280,5 @@ def test_a_fold_s_cursor_is_pulled_in_the_log_and_its_runner_is_asked(
     expect(dialog).to_be_hidden()
     command = runner.asked("pulled")
     assert command is not None
-    assert (command.verb, command.to) == ("rewind", f"0:{RECORDS - 4}")
+    assert (command.verb, command.to) == ("rewind", f"0={RECORDS - 4}")
     assert log.committed("fold.pulled")[TopicPartition("takings", 0)].offset == RECORDS, "the runner moves it, not we"

@@ -126,7 +126,7 @@ def test_jumps_go_to_the_retention_edge_to_a_time_and_back_to_the_end(open_page:
     strip.until("following", "true")
     jump.fill("nowhere")
     jump.press("Enter")
-    expect(page.locator(".toast.bad")).to_contain_text("A place is")
+    expect(page.locator(".toast.bad")).to_contain_text("is not a place in a topic")
 
 
 def test_a_drag_asks_first_and_then_rewinds_the_group(open_page: OpenPage, log: Log) -> None:

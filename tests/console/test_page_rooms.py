@@ -17,6 +17,7 @@ from playwright.sync_api import expect
 
 from console.chromium import StripOnPage, Witness, page_of
 from console.conftest import served_log
+from foldlog.client.fold_bulletin import FOLDS_CONFIG
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -40,6 +41,23 @@ def log(served: Served) -> Log:
         log.append("orders", {"lamps": number}, key=f"o{number}", partition=number % 2)
     log.reset_group("warehouse", {("orders", 0): 4, ("orders", 1): "end"})
     return log
+
+
+def test_what_a_topic_keeps_is_told_in_words(open_page: OpenPage, log: Log) -> None:
+    log.create_topic("history")
+    log.create_topic("prices", config={"cleanup.policy": "compact"})
+    log.create_topic("recent", config={"cleanup.policy": "compact,delete", "retention.ms": 3_600_000})
+    page = open_page("#/topics")
+    for topic, kept in (
+        ("orders", "everything, for 1 h"),
+        ("history", "everything, for ever"),
+        ("prices", "newest of each key, for ever"),
+        ("recent", "newest of each key, for 1 h"),
+    ):
+        row = page.get_by_role("row").filter(has=page.get_by_role("link", name=topic, exact=True))
+        expect(row).to_contain_text(kept)
+    page = open_page("#/topics/history")
+    expect(page.locator(".room-head")).to_contain_text("Kept: everything, for ever.")
 
 
 def test_a_test_record_is_appended_and_can_be_looked_at(open_page: OpenPage, log: Log) -> None:
@@ -137,6 +155,82 @@ def test_a_phone_has_every_room_without_scrolling_sideways(open_page: OpenPage, 
     expect(page.get_by_role("complementary", name="Record")).to_be_visible()
 
 
+LONG = "warehouse.shipments.of-a-very-long-name-that-nobody-would-type." + "x" * 180
+
+
+@pytest.mark.parametrize("width", [390, 1160])
+def test_a_long_name_breaks_no_layout(open_page: OpenPage, log: Log, width: int) -> None:
+    if LONG not in log.topics():
+        log.create_topic(LONG)
+    log.append(LONG, "x", key="k")
+    log.reset_group(LONG[:200], {(LONG, 0): "start"})
+    page = open_page(f"#/log/{LONG}", viewport={"width": width, "height": 780})
+    for address in (f"#/log/{LONG}", f"#/topics/{LONG}", "#/topics", f"#/groups/{LONG[:200]}", "#/groups"):
+        page.goto(f"/{address}")
+        expect(page.locator("main")).to_contain_text(LONG[:100])
+        sizes = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert sizes[0] <= sizes[1], f"{address} scrolls sideways"
+        lists = page.evaluate(
+            "[...document.querySelectorAll('.scroll:has(.list)')].map((one) => one.scrollWidth - one.clientWidth)"
+        )
+        assert lists in ([], [0]), f"a column of {address} is out of sight"
+        rows = page.evaluate("[...document.querySelectorAll('tbody tr')].map((one) => one.offsetHeight)")
+        assert max(rows, default=0) < 100, f"a row of {address} fills the screen"
+    page.goto(f"/#/log/{LONG}")
+    expect(page.get_by_role("button", name="Live")).to_be_in_viewport()
+    expect(page.get_by_label("Jump to")).to_be_in_viewport()
+
+
+def test_the_chosen_topic_is_in_view_however_many_there_are(open_page: OpenPage, log: Log) -> None:
+    for number in range(40):
+        log.create_topic(f"many-{number:02d}")
+    page = open_page("#/log/many-33")
+    expect(page.locator(".topic-list [aria-current]")).to_have_text("many-33")
+    expect(page.locator(".topic-list [aria-current]")).to_be_in_viewport(ratio=1)
+    assert page.evaluate("scrollY") == 0
+
+
+def test_a_dialog_and_an_error_end_with_what_they_are_about(open_page: OpenPage, log: Log) -> None:
+    page = open_page("#/log/orders")
+    jump = page.get_by_label("Jump to")
+    jump.fill("nonsense")
+    jump.press("Enter")
+    error = page.locator("#toasts .bad")
+    expect(error).to_contain_text("is not a place in a topic")
+    jump.fill("3")
+    jump.press("Enter")
+    expect(error).to_have_count(0)
+    jump.fill("nonsense")
+    jump.press("Enter")
+    expect(error).to_have_count(1)
+    flag = StripOnPage(page).flag("warehouse").first
+    flag.focus()
+    flag.press("ArrowLeft")
+    flag.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.evaluate("location.hash = '#/groups'")
+    expect(page.get_by_role("heading", name="Groups")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(error).to_have_count(0)
+
+
+def test_a_group_keeps_its_colour_whoever_comes_and_goes(open_page: OpenPage, log: Log) -> None:
+    colour = """
+      getComputedStyle([...document.querySelectorAll("tr")].find((row) => row.textContent.startsWith("warehouse"))
+        .querySelector(".dot")).backgroundColor
+    """
+    page = open_page("#/groups")
+    expect(page.get_by_role("link", name="warehouse", exact=True)).to_be_visible()
+    before = page.evaluate(colour)
+    for name in ("aardvark", "bee", "cat"):
+        log.reset_group(name, {("orders", 0): "end"})
+    page = open_page("#/groups")
+    expect(page.get_by_role("link", name="aardvark", exact=True)).to_be_visible()
+    assert page.evaluate(colour) == before
+    for name in ("aardvark", "bee", "cat"):
+        log.delete_group(name)
+
+
 def test_the_page_is_small(open_page: OpenPage, log: Log) -> None:
     """What a browser that has nothing yet is sent, for all rooms with the scene."""
     page = open_page("#/log/orders", color_scheme="light")
@@ -176,8 +270,29 @@ def test_a_read_only_console_shows_the_first_topic_as_it_comes_and_moves_nothing
         expect(flag).to_have_attribute("aria-valuenow", "5")
         page.keyboard.press("Enter")
         expect(page.locator(".toast")).to_contain_text("read-only")
+        assert "rewind" not in (flag.get_attribute("title") or "")
+        expect(page.locator(".legend")).not_to_contain_text("rewind")
         page.goto("/#/topics/orders")
-        expect(page.get_by_role("button", name="Append")).to_be_disabled()
+        expect(page.locator("main")).to_contain_text("This console is read-only.")
+        expect(page.get_by_role("button", name="Append")).to_have_count(0)
+
+
+def test_a_record_is_asked_for_only_where_one_can_be_appended(browser: Browser, tmp_path: Path) -> None:
+    stack, served = served_log(tmp_path / "data")
+    with stack, page_of(browser, served.url) as (page, _):
+        log = served.log
+        log.create_topic("__folds", config=FOLDS_CONFIG)
+        log.create_topic("states", config={"cleanup.policy": "compact"})
+        log.reset_group("warehouse", {("states", 0): 0})
+        for topic in ("__consumer_offsets", "__folds"):
+            page.goto(f"/#/topics/{topic}")
+            expect(page.get_by_role("heading", name=topic)).to_be_visible()
+            expect(page.get_by_role("heading", name="Settings")).to_be_visible()
+            expect(page.get_by_role("button", name="Append")).to_have_count(0)
+        page.goto("/#/topics/states")
+        page.get_by_role("button", name="Append").click()
+        assert page.get_by_label("Key", exact=True).evaluate("one => one.validity.valueMissing"), "a table needs a key"
+        assert log.offsets("states") == {0: (0, 0)}
 
 
 # --- the pure parts -------------------------------------------------------------------------------------------------
@@ -243,28 +358,6 @@ LAWS_OF_THE_STRIP = """async () => {
 @pytest.mark.parametrize("laws", [LAWS_OF_INTERVALS, LAWS_OF_THE_STRIP], ids=["intervals", "strip"])
 def test_the_arithmetic_of_the_strip_is_lawful(modules: Page, laws: str) -> None:
     assert modules.evaluate(laws) == "lawful"
-
-
-def test_places_are_written_as_on_the_command_line(modules: Page) -> None:
-    now = 1_800_000_000_000
-    parsed = modules.evaluate(
-        """async ([texts, now]) => {
-          const { parsePlace } = await import("/console/places.js");
-          return texts.map((text) => parsePlace(text, now));
-        }""",
-        [["start", "end", "1,200", "+10", "-10", "@-6h", "@2026-01-15T10:30:00Z", "soon", "@soon"], now],
-    )
-    assert parsed == [
-        {"fromStart": 0},
-        {"fromEnd": 0},
-        {"offset": 1200},
-        {"fromStart": 10},
-        {"fromEnd": 10},
-        {"time": now - 6 * 3_600_000},
-        {"time": 1_768_473_000_000},
-        None,
-        None,
-    ]
 
 
 def test_json_is_indented_without_touching_its_numbers(modules: Page) -> None:

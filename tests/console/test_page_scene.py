@@ -19,8 +19,7 @@ from playwright.sync_api import expect
 import foldlog
 from console.chromium import WAIT_MS, page_of
 from console.conftest import served_log
-from foldlog.server.console.queue import Queue
-from foldlog.server.console.scene_log import SCENE_TOPIC, SceneLog, group_of
+from foldlog.server.console.scene import SCENE_TOPIC, Queue, SceneLog, group_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page

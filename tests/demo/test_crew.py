@@ -13,7 +13,7 @@ import pytest
 
 from cli.command import environment
 from foldlog.demo.claims import DemoFailed
-from foldlog.demo.crew import Crew, Member
+from foldlog.demo.crew import Crew, CrewMember
 from foldlog.demo.descendants import Process, alive, family_of, wait_for_end
 from foldlog.demo.watchdog import left_behind
 
@@ -43,7 +43,7 @@ def directory(tmp_path: Path) -> Path:
     return made
 
 
-def started(crew: Crew) -> tuple[Member, list[Process]]:
+def started(crew: Crew) -> tuple[CrewMember, list[Process]]:
     """A parent with a child in another session, and both of them."""
     member = crew.start("parent", [sys.executable, "-c", PARENT])
     assert member.first_line() == "ready"

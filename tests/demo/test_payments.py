@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from foldlog.client.partitioners import partition_for_key
+from foldlog.client.outgoing import partition_for_key
 from foldlog.demo.payments import CORRECTION, PARTITIONS, PAYMENT, POISON, REFUND, Event, PaymentStream
-from foldlog.demo.recompute import decoded
+from foldlog.demo.proof import decoded
 from foldlog.demo.writer import batches
 from foldlog.records.loops import decode
 

@@ -10,8 +10,8 @@ import pytest
 
 from cli.command import environment
 from foldlog.cli.main import main
-from foldlog.demo import preflight
-from foldlog.demo.preflight import java_complaint, missing_pieces
+from foldlog.demo import run
+from foldlog.demo.run import java_complaint, missing_pieces
 
 HIDDEN = """
 import importlib.util, sys
@@ -59,8 +59,8 @@ def test_missing_packages_are_one_sentence_with_the_command_that_installs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", java_home(tmp_path, "17"))
-    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
-    monkeypatch.setattr(preflight, "installed_client", lambda: None)
+    monkeypatch.setattr(run, "find_spec", lambda name: None)
+    monkeypatch.setattr(run, "installed_client", lambda: None)
     (told,) = missing_pieces()
     for name in ("pyspark", "456 MB", "tantivy", "deltalake", "confluent-kafka", "pip install 'foldlog["):
         assert name in told

@@ -10,7 +10,7 @@ import pytest
 
 import foldlog
 from foldlog import Record
-from foldlog.demo.recompute import counted, decoded, is_same, kept, mirrored, poison_in
+from foldlog.demo.proof import counted, decoded, is_same, kept, mirrored, poison_in
 
 AT = "2026-01-15T10:30:12.500+00:00"
 MINUTE = datetime(2026, 1, 15, 10, 30, tzinfo=UTC)

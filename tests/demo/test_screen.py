@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from foldlog.demo.board import Board, Line
+from foldlog.demo.board import Board, BoardLine
 from foldlog.demo.claims import Checklist
 from foldlog.demo.screen import Screen, summary, table_lines
 
@@ -15,9 +15,9 @@ PLACES = "Kafka clients 127.0.0.1:18840 ── console http://127.0.0.1:21177/"
 BOARD = Board(
     91.0,
     (
-        Line("payments", "the log, 3 partitions", 41_250, 1500.0, None),
-        Line("per_minute", "counters per minute", 402, 21.4, 450, "running"),
-        Line("emails", "group, 150 a second", 4620, 150.0, 36_630),
+        BoardLine("payments", "the log, 3 partitions", 41_250, 1500.0, None),
+        BoardLine("per_minute", "counters per minute", 402, 21.4, 450, "running"),
+        BoardLine("emails", "group, 150 a second", 4620, 150.0, 36_630),
     ),
 )
 

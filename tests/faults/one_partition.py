@@ -13,8 +13,8 @@ from foldlog.clock import Clock
 from foldlog.files.base import Files
 from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.config import LogConfig
+from foldlog.log.durability import Syncable, Syncer
 from foldlog.log.partition import Partition
-from foldlog.log.syncer import Syncable, Syncer
 from foldlog.records.batch import Compression
 from foldlog.records.loops import decode, pack
 from foldlog.testing.disk_image import DiskImage

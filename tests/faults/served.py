@@ -49,6 +49,10 @@ class ServedDirectory:
         """The most memory that its process has had resident since it started, or since `forget_peak`."""
         return _status_kib(self.pid, "VmHWM") << 10
 
+    @property
+    def resident_bytes(self) -> int:
+        return _status_kib(self.pid, "VmRSS") << 10
+
     def forget_peak(self) -> None:
         """Count the peak anew, from what is resident now."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")

@@ -17,7 +17,7 @@ import pytest
 
 from cli.command import COMMAND, environment
 from foldlog.demo.descendants import alive, family_of, wait_for_end
-from foldlog.demo.preflight import missing_pieces
+from foldlog.demo.run import missing_pieces
 
 pytestmark = [
     pytest.mark.faults,

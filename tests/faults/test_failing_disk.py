@@ -153,7 +153,7 @@ def test_any_one_operation_may_fail_and_nothing_acknowledged_is_lost(config: Log
 
 def fail_each(config: LogConfig, every: int) -> None:
     operations = operations_of(config)
-    assert {Kind.WRITE, Kind.TRUNCATE, Kind.SYNC, Kind.MAPPED_SYNC, Kind.CREATE, Kind.SYNC_DIRECTORY} <= {
+    assert {Kind.WRITE, Kind.TRUNCATE, Kind.SYNC, Kind.ALLOCATED_SYNC, Kind.CREATE, Kind.SYNC_DIRECTORY} <= {
         operation.kind for operation in operations
     }
     findings: dict[str, str] = {}

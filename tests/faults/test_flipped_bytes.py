@@ -37,8 +37,8 @@ OUTCOMES: dict[str, dict[str, set[str]]] = {
     # The batches carry the epochs too: the writer makes the file anew from them, a reader cannot.
     "leader-epoch-checkpoint": {"w": {"harmless"}, "r": {"CorruptLog"}},
     # Two slots with a CRC each, and a first line that says what file it is. Without its slot the writer recovers from
-    # the segments; a reader has to wait for a writer to do so.
-    "checkpoint": {"w": {"harmless", "CorruptLog"}, "r": {"harmless", "CorruptLog"}},
+    # the segments; a reader has to wait for a writer to do so. Its version may become one that is not known yet.
+    "checkpoint": {"w": {"harmless", "CorruptLog", "NewerVersion"}, "r": {"harmless", "CorruptLog", "NewerVersion"}},
     # Kept for Kafka's tools; the catalog is what counts.
     "partition.metadata": {"w": {"harmless"}, "r": {"harmless"}},
 }

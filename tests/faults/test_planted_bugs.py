@@ -16,7 +16,7 @@ import pytest
 from faults import test_power_loss_topics as topics
 from faults.one_partition import OnePartition, Records
 from faults.test_power_loss import PLANS, Plan, run_with_cuts
-from foldlog.broker import catalog
+from foldlog.broker.topics import catalog
 from foldlog.files.base import Files
 from foldlog.files.memory import FileNode
 from foldlog.log import cleanup, layout, recovery, segment
@@ -77,12 +77,12 @@ def test_not_checking_the_crc_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_trusting_the_index_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def trusting(
         self: Segment, offset: int, max_bytes: int, gaps_below: int, end_offset: int = 1 << 62
-    ) -> segment.Found:
+    ) -> segment.FoundBatches:
         """Where the index leads, there the batch is."""
         position, _ = self._hint(offset)
         data = memoryview(self.log().read(position, self.size - position))
         headers = walk(data, before_offset=end_offset).headers
-        return segment.Found(headers, data, position, headers[-1].next_offset if headers else self.base_offset)
+        return segment.FoundBatches(headers, data, position, headers[-1].next_offset if headers else self.base_offset)
 
     monkeypatch.setattr(Segment, "locate", trusting)
     expect_violation(PLANS["clean_restarts"])

@@ -141,13 +141,13 @@ def test_a_directory_moves_with_what_is_in_it() -> None:
     assert all(inner == {"log": b"1"} for tree in images(files) for inner in tree.values())
 
 
-def test_a_mapped_store_is_unsynced_until_the_mapping_is_synced() -> None:
+def test_a_store_is_unsynced_until_its_file_is_synced() -> None:
     files = start(m=bytes(1024))
-    mapped = files.map("d/m", 1024, write=True)
-    mapped.store(512, b"slot")
+    allocated = files.allocate("d/m", 1024)
+    allocated.store(512, b"slot")
     found = {tree["m"][512:516] for tree in images(files) if isinstance(tree["m"], bytes)}
     assert {b"slot", b"\0\0\0\0", b"sl\0\0"} <= found
-    mapped.sync()
+    allocated.sync()
     assert {tree["m"] for tree in images(files)} == {bytes(512) + b"slot" + bytes(508)}
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
+from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.files.base import Files
 from foldlog.log.partition import Partition
 from foldlog.records.loops import decode, pack
@@ -63,7 +63,7 @@ class Directory:
         self.broker = Broker.open("data", files=self.files, clock=SimClock(START_MS), background=False)
 
     def create(self, name: str, count: int, **settings: object) -> None:
-        fresh = TopicHistory({count}, {"604800000"}, [PartitionHistory() for _ in range(count)])
+        fresh = TopicHistory({count}, {"-1"}, [PartitionHistory() for _ in range(count)])
         self._between(name, [*self.history.topics.get(name, [None]), fresh])
         self.broker.create_topic(name, count, {key.replace("_", "."): value for key, value in settings.items()})
         self._between(name, [fresh])

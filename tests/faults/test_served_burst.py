@@ -16,7 +16,7 @@ import pytest
 import foldlog
 from faults.served import ServedDirectory
 from faults.served_load import BALLAST, PARTITIONS, TOPIC, Member, Story, Worker
-from foldlog.server.buffers import RECEIVE_BYTES
+from foldlog.server.net.memory import RECEIVE_BYTES
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.produce import ProduceResponse
 from server.raw_client import RawClient, batch, produce, produced

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from foldlog.errors import DirectoryLocked
-from foldlog.files.base import File, Files, Mapped, read_file, replace_file
+from foldlog.files.base import Allocated, File, Files, read_file, replace_file
 from foldlog.files.holder import WriterInfo, format_holder
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
@@ -255,7 +255,6 @@ def test_missing_names_are_file_not_found(place: tuple[Files, str]) -> None:
         lambda: files.unlink(f"{root}/a"),
         lambda: files.entries(f"{root}/a"),
         lambda: files.sync_directory(f"{root}/a"),
-        lambda: files.map(f"{root}/a", 16, write=False),
         lambda: read_file(files, f"{root}/a"),
     ]
     for call in calls:
@@ -282,33 +281,28 @@ def test_a_replaced_file_has_the_new_bytes_and_leaves_no_draft(place: tuple[File
     assert [entry.name for entry in files.entries(root)] == ["c.json"]
 
 
-def test_a_mapping_is_made_with_zeroes_and_shared_with_every_other(place: tuple[Files, str]) -> None:
+def test_an_allocated_file_is_made_with_zeroes_and_shared_with_who_reads_it(place: tuple[Files, str]) -> None:
     files, root = place
-    writer = files.map(f"{root}/m", 1024, write=True)
+    writer = files.allocate(f"{root}/m", 1024)
     assert writer.size() == 1024
     assert writer.load(0, 1024) == bytes(1024)
-    reader = files.map(f"{root}/m", 1024, write=False)
+    reader = files.open(f"{root}/m")
     writer.store(512, b"slot")
-    assert reader.load(510, 8) == b"\0\0slot\0\0"
-    assert files.open(f"{root}/m").read(512, 4) == b"slot"
+    assert reader.read(510, 8) == b"\0\0slot\0\0"
     writer.sync()
-    grown = files.map(f"{root}/m", 2048, write=True)
+    grown = files.allocate(f"{root}/m", 2048, allocated_bytes=1024)
     assert grown.load(512, 4) == b"slot"
     assert grown.load(1024, 1024) == bytes(1024)
     writer.store(512, b"SLOT")
     assert grown.load(512, 4) == b"SLOT"
 
 
-def test_a_mapping_refuses_what_is_outside_of_it(place: tuple[Files, str]) -> None:
+def test_an_allocated_file_refuses_what_is_outside_of_it(place: tuple[Files, str]) -> None:
     files, root = place
-    writer = files.map(f"{root}/m", 64, write=True)
+    writer = files.allocate(f"{root}/m", 64)
     with pytest.raises(IndexError):
         writer.store(62, b"four")
     assert writer.load(62, 4) == b"\0\0"
-    with pytest.raises(ValueError, match=r"size|fewer"):
-        files.map(f"{root}/m", 65, write=False)
-    with pytest.raises(TypeError):
-        files.map(f"{root}/m", 64, write=False).store(0, b"x")
     writer.close()
     writer.close()
     with pytest.raises(ValueError, match="closed"):
@@ -412,9 +406,9 @@ def test_a_file_whose_name_is_gone_is_not_synced(place: tuple[Files, str]) -> No
     replaced = files.open(f"{root}/b", write=True, create=True)
     moved = files.open(f"{root}/c", write=True, create=True)
     files.rename(f"{root}/c", f"{root}/b")
-    mapped = files.map(f"{root}/m", 4096, write=True)
+    allocated = files.allocate(f"{root}/m", 4096)
     files.unlink(f"{root}/m")
-    for nameless in (unlinked, replaced, mapped):
+    for nameless in (unlinked, replaced, allocated):
         with pytest.raises(FileNotFoundError, match="deleted under the log"):
             nameless.sync()
     moved.sync()
@@ -444,16 +438,16 @@ class BothFileSystems(RuleBasedStateMachine):
         self.systems: tuple[Files, Files] = (PosixFiles(), MemoryFiles())
         self.systems[1].make_directory(self.root)
         self.handles: list[tuple[File, File]] = []
-        # Mapped files have names of their own: a mapping of a file that shrinks is SIGBUS on a real system.
-        self.mappings: list[tuple[Mapped, Mapped]] = []
+        # They have names of their own: nothing else makes them shorter.
+        self.allocated: list[tuple[Allocated, Allocated]] = []
 
     def teardown(self) -> None:
         for handles in self.handles:
             for handle in handles:
                 handle.close()
-        for mappings in self.mappings:
-            for mapping in mappings:
-                mapping.close()
+        for files in self.allocated:
+            for file in files:
+                file.close()
         self.scratch.cleanup()
 
     def same(self, action: Callable[[Files], object]) -> None:
@@ -522,21 +516,21 @@ class BothFileSystems(RuleBasedStateMachine):
         self.same(lambda files: files.sync_directory(f"{self.root}/{name}"))
 
     @rule(name=st.sampled_from(["m", "n"]), size=st.integers(1, 2000))
-    def map_file(self, name: str, size: int) -> None:
-        real, memory = (files.map(f"{self.root}/{name}", size, write=True) for files in self.systems)
-        self.mappings.append((real, memory))
+    def allocate_file(self, name: str, size: int) -> None:
+        real, memory = (files.allocate(f"{self.root}/{name}", size) for files in self.systems)
+        self.allocated.append((real, memory))
 
-    @precondition(lambda self: self.mappings)
+    @precondition(lambda self: self.allocated)
     @rule(data=st.data(), position=st.integers(0, 2000), stored=st.binary(max_size=64))
     def store_and_load(self, data: st.DataObject, position: int, stored: bytes) -> None:
-        real, memory = data.draw(st.sampled_from(self.mappings))
+        real, memory = data.draw(st.sampled_from(self.allocated))
         fits = position + len(stored) <= real.size()
-        for mapping in (real, memory):
+        for file in (real, memory):
             if fits:
-                mapping.store(position, stored)
+                file.store(position, stored)
             elif position < real.size():
                 with pytest.raises(IndexError):
-                    mapping.store(position, stored)
+                    file.store(position, stored)
         assert real.load(0, real.size()) == memory.load(0, memory.size())
 
     @invariant()

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Generic, TypeVar
 
-from foldlog.broker.group_errors import GroupErrorCode
-from foldlog.broker.group_messages import (
+from foldlog.broker.groups.coordinator import GroupCoordinator
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.messages import (
     GroupSettings,
     GroupState,
     JoinRequest,
@@ -16,8 +17,7 @@ from foldlog.broker.group_messages import (
     SyncRequest,
     SyncResult,
 )
-from foldlog.broker.groups import GroupCoordinator
-from foldlog.client.consumer_protocol import Subscription, encode_subscription
+from foldlog.client.consumer.protocol import Subscription, encode_subscription
 from foldlog.testing.sim_clock import SimClock
 
 GROUP = "fraud"

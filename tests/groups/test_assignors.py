@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.client.assignors import (
+from foldlog.client.consumer.assignors import (
     ASSIGNORS,
     DEFAULT_ASSIGNOR,
     Assignments,
@@ -21,7 +21,7 @@ from foldlog.client.assignors import (
     assign_round_robin,
     assign_sticky,
 )
-from foldlog.client.consumer_protocol import Subscription, TopicPartition, encode_sticky_user_data
+from foldlog.client.consumer.protocol import Subscription, TopicPartition, encode_sticky_user_data
 
 Owned = dict[str, list[TopicPartition]]
 

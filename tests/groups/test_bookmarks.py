@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.broker.bookmarks import (
+from foldlog.broker.groups.committed import (
     CommittedOffsets,
     GroupRecord,
     OffsetAndMetadata,
     java_string_hash,
     partition_for_group,
 )
-from foldlog.broker.offsets_format import (
+from foldlog.broker.groups.offsets_format import (
     CommittedOffset,
     OffsetKey,
     encode_group_key,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from foldlog.broker.bookmarks import CommittedOffsets, OffsetAndMetadata, load_records
-from foldlog.broker.group_errors import GroupErrorCode
-from foldlog.broker.group_messages import GroupState
-from foldlog.broker.groups import GroupCoordinator
-from foldlog.broker.offsets_format import (
+from foldlog.broker.groups.committed import CommittedOffsets, OffsetAndMetadata, load_records
+from foldlog.broker.groups.coordinator import GroupCoordinator
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.messages import GroupState
+from foldlog.broker.groups.offsets_format import (
     OffsetKey,
     StoredGroup,
     StoredMember,

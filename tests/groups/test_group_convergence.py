@@ -16,8 +16,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from foldlog.broker.group_errors import GroupErrorCode
-from foldlog.broker.group_messages import (
+from foldlog.broker.groups.coordinator import GroupCoordinator
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.messages import (
     GroupState,
     JoinRequest,
     JoinResult,
@@ -25,10 +26,9 @@ from foldlog.broker.group_messages import (
     SyncRequest,
     SyncResult,
 )
-from foldlog.broker.group_rebalance import Timer
-from foldlog.broker.groups import GroupCoordinator
-from foldlog.client.assignors import assign_sticky
-from foldlog.client.consumer_protocol import (
+from foldlog.broker.groups.rebalance import Timer
+from foldlog.client.consumer.assignors import assign_sticky
+from foldlog.client.consumer.protocol import (
     Assignment,
     Subscription,
     TopicPartition,

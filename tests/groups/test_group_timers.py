@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.broker.group_timers import STALE_ENTRIES_MIN, Timers
+from foldlog.broker.groups.timers import STALE_ENTRIES_MIN, Timers
 
 STEPS = st.lists(
     st.one_of(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from foldlog.broker.group_errors import GroupErrorCode, exception_for, raise_for
-from foldlog.broker.group_messages import (
+from foldlog.broker.groups.errors import GroupErrorCode, exception_for, raise_for
+from foldlog.broker.groups.messages import (
     GroupSettings,
     GroupState,
     JoinRequest,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.broker.offsets_format import (
+from foldlog.broker.groups.offsets_format import (
     CommittedOffset,
     GroupKey,
     OffsetKey,

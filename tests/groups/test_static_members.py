@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from foldlog.broker.group_errors import GroupErrorCode
-from foldlog.broker.group_messages import GroupState, JoinResult, MemberIdentity
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.messages import GroupState, JoinResult, MemberIdentity
 from groups.group_bench import GROUP, REBALANCE_MS, SESSION_MS, Answer, GroupBench, wants
 
 OK = GroupErrorCode.NONE

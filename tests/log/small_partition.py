@@ -9,9 +9,9 @@ from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.config import LogConfig
-from foldlog.log.follower import PartitionReader
+from foldlog.log.durability import Syncer
+from foldlog.log.follower import FollowedPartition
 from foldlog.log.partition import Appended, Partition
-from foldlog.log.syncer import Syncer
 from foldlog.records.loops import Record, decode, pack
 from foldlog.testing.sim_clock import SimClock
 
@@ -49,9 +49,9 @@ class SmallPartition:
         self.partition.close()
         self.checkpoint.close()
 
-    def reader(self) -> PartitionReader:
+    def reader(self) -> FollowedPartition:
         checkpoint = Checkpoint.open(self.files, f"{DIRECTORY}/checkpoint", write=False)
-        return PartitionReader.open(self.files, PATH, checkpoint.slot(0), label=LABEL)
+        return FollowedPartition.open(self.files, PATH, checkpoint.slot(0), label=LABEL)
 
     def write(self, *values: bytes | None, key: bytes | None = None, timestamp_ms: int | None = None) -> Appended:
         """Append one batch and wait for its acknowledgement."""
@@ -75,7 +75,7 @@ class SmallPartition:
         file.close()
 
 
-def read_all(partition: Partition | PartitionReader) -> list[Record]:
+def read_all(partition: Partition | FollowedPartition) -> list[Record]:
     """Everything from the log start to the high watermark."""
     records: list[Record] = []
     offset = partition.log_start_offset

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -19,9 +20,10 @@ from foldlog.limits import QUICK_DECOMPRESSED_BYTES_MAX
 from foldlog.records.batch import Compression
 from foldlog.records.loops import BatchBuilder
 from foldlog.testing.faulty_files import FaultyFiles, Kind
+from foldlog.testing.sim_clock import SimClock
 from log.small_partition import SmallPartition, read_all
 
-LATER_MS = 1 << 45
+LATER_MS = SimClock().now_ms() + 1_800_000
 """After the clock of the partition: a segment that is found at open counts as begun now, and not as old."""
 
 
@@ -119,7 +121,7 @@ def test_nobody_waits_for_another_who_appends() -> None:
 def test_a_batch_that_expands_to_much_is_left_to_one_who_may_wait() -> None:
     watched = Watched()
     watched.append(batch(b"first"))
-    few, many = bytes(QUICK_DECOMPRESSED_BYTES_MAX // 2), bytes(2 * QUICK_DECOMPRESSED_BYTES_MAX)
+    few, many = Random(7).randbytes(QUICK_DECOMPRESSED_BYTES_MAX // 4), bytes(2 * QUICK_DECOMPRESSED_BYTES_MAX)
     for codec in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD):
         refused = watched.refused
         watched.append(batch(few, codec=codec))
@@ -127,6 +129,15 @@ def test_a_batch_that_expands_to_much_is_left_to_one_who_may_wait() -> None:
         watched.append(batch(many, codec=codec))
         assert watched.refused == refused + 1
     assert watched.values() == [b"first", *([few, many] * 4)]
+
+
+def test_few_bytes_that_expand_to_many_are_left_to_one_who_may_wait() -> None:
+    watched = Watched()
+    watched.append(batch(b"first"))
+    for codec in (Compression.GZIP, Compression.LZ4, Compression.ZSTD):
+        refused = watched.refused
+        watched.append(batch(bytes(QUICK_DECOMPRESSED_BYTES_MAX // 2), codec=codec))
+        assert watched.refused == refused + 1
 
 
 @given(

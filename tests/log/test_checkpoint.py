@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.errors import CorruptLog
+from foldlog.errors import CorruptLog, NewerVersion
+from foldlog.files.base import read_file
 from foldlog.files.memory import MemoryFiles
-from foldlog.limits import MAPPED_SECTOR_BYTES
+from foldlog.limits import SECTOR_BYTES
 from foldlog.log.checkpoint import Checkpoint, SlotState, StartReason
 from log.small_partition import DIRECTORY, SmallPartition, read_all
 
@@ -24,7 +25,7 @@ def open_checkpoint(files: MemoryFiles, *, write: bool = True) -> Checkpoint:
 
 def tear(files: MemoryFiles, sector: int) -> None:
     file = files.open(PATH, write=True)
-    file.write(sector * MAPPED_SECTOR_BYTES + 8, [b"\xaa" * 40])
+    file.write(sector * SECTOR_BYTES + 8, [b"\xaa" * 40])
 
 
 @given(
@@ -82,9 +83,9 @@ def test_a_hot_sector_that_missed_the_last_stores_gives_way_to_the_firm_one() ->
     slot = open_checkpoint(files).slot(0)
     slot.store(SlotState(log_start_offset=0))
     file = files.open(PATH, write=True)
-    stale = file.read(MAPPED_SECTOR_BYTES, MAPPED_SECTOR_BYTES)
+    stale = file.read(SECTOR_BYTES, SECTOR_BYTES)
     slot.store_firmly(SlotState(log_start_offset=7))
-    file.write(MAPPED_SECTOR_BYTES, [stale])
+    file.write(SECTOR_BYTES, [stale])
     again = open_checkpoint(files).slot(0)
     assert again.load() == SlotState(log_start_offset=7)
     again.store(SlotState(log_start_offset=8))
@@ -110,7 +111,8 @@ def test_a_reader_sees_stores_at_once_and_slots_that_came_later() -> None:
     writer.slot(0).store(SlotState(durable_offset=1))
     reader = open_checkpoint(files, write=False)
     late = reader.slot(200)
-    assert late.load_live() is None
+    with pytest.raises(CorruptLog, match="cut short"):
+        late.load_live()  # a catalog names no slot before the file holds it
     writer.slot(200).store(SlotState(durable_offset=4))
     assert late.load_live() == SlotState(durable_offset=4)
 
@@ -121,6 +123,24 @@ def test_a_cleared_slot_is_forgotten_for_good() -> None:
     checkpoint.slot(0).store_firmly(SlotState(durable_offset=1))
     checkpoint.clear(0)
     assert open_checkpoint(files).slot(0).load() is None
+
+
+def test_a_checkpoint_of_a_newer_version_is_not_called_damaged() -> None:
+    files = MemoryFiles()
+    files.make_directory("data")
+    content = b"foldlog checkpoint 2\n" + bytes(range(256)) * 4
+    files.open(PATH, write=True, create=True).write(0, [content])
+    for write in (False, True):
+        with pytest.raises(NewerVersion, match=r"newer foldlog .*version 2.*upgrade foldlog") as refused:
+            open_checkpoint(files, write=write)
+        assert "damaged" not in str(refused.value)
+        assert "cut-out" not in str(refused.value)
+    assert read_file(files, PATH) == content
+
+
+def test_a_reason_that_a_newer_version_knows_is_told_as_unknown() -> None:
+    assert StartReason(200) is StartReason.UNKNOWN
+    assert StartReason(200).sentence
 
 
 def test_a_file_that_is_not_a_checkpoint_is_refused() -> None:

@@ -119,7 +119,7 @@ def test_a_roll_that_can_not_be_taken_back_poisons() -> None:
 def test_a_roll_whose_checkpoint_could_not_be_synced_says_so_with_our_error() -> None:
     files, small = faulty()
     small.write(b"a")
-    files.fault = once(lambda operation: operation.kind is Kind.MAPPED_SYNC)
+    files.fault = once(lambda operation: operation.kind is Kind.ALLOCATED_SYNC)
     with pytest.raises(StorageError):
         small.partition.roll()
     small.write(b"b")
@@ -134,7 +134,7 @@ def test_gaps_are_made_only_once_it_is_durable_that_there_may_be_some() -> None:
     for value in numbered(6):
         small.write(value, key=b"same")
     small.partition.roll()
-    files.fault = once(lambda operation: operation.kind is Kind.MAPPED_SYNC)
+    files.fault = once(lambda operation: operation.kind is Kind.ALLOCATED_SYNC)
     with pytest.raises(StorageError):
         small.partition.compact(force=True)
     small.partition.compact(force=True)
@@ -146,7 +146,7 @@ def test_a_deletion_that_failed_is_not_done_by_asking_again_without_a_sync() -> 
     power = PowerLossFiles()
     files, small = faulty(power)
     small.write_all(numbered(6))
-    files.fault = once(lambda operation: operation.kind is Kind.MAPPED_SYNC)
+    files.fault = once(lambda operation: operation.kind is Kind.ALLOCATED_SYNC)
     with pytest.raises(StorageError):
         small.partition.delete_records(3)
     assert small.partition.delete_records(3) == 3
@@ -163,7 +163,7 @@ def test_a_duplicate_is_known_after_a_cut_although_the_first_try_failed() -> Non
         small.partition.wait_acknowledged(appended.next_offset)
         return appended.is_duplicate
 
-    files.fault = once(lambda operation: operation.kind is Kind.MAPPED_SYNC)
+    files.fault = once(lambda operation: operation.kind is Kind.ALLOCATED_SYNC)
     with pytest.raises(StorageError):
         send()
     assert not send()
@@ -264,7 +264,7 @@ def test_opening_a_partition_on_a_failing_disk_says_so_with_our_error() -> None:
 def test_a_slot_is_what_it_was_when_its_store_failed() -> None:
     files, small = faulty()
     small.write_all(numbered(3))
-    files.fault = once(lambda operation: operation.kind is Kind.MAPPED_SYNC)
+    files.fault = once(lambda operation: operation.kind is Kind.ALLOCATED_SYNC)
     with pytest.raises(StorageError):
         small.partition.delete_records(2)
     assert small.partition.log_start_offset == 0

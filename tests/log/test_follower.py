@@ -8,7 +8,7 @@ import pytest
 
 from foldlog.errors import CorruptLog, OffsetOutOfRange, StorageError
 from foldlog.log import follower
-from foldlog.log.follower import PartitionReader
+from foldlog.log.follower import FollowedPartition
 from foldlog.records.loops import pack
 from log.small_partition import SmallPartition, numbered, read_all
 
@@ -81,4 +81,4 @@ def test_damage_is_damage_to_a_reader_too() -> None:
 def test_a_missing_directory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     small = SmallPartition()
     with pytest.raises(CorruptLog, match="directory is missing"):
-        PartitionReader.open(small.files, "data/nowhere-0", small.checkpoint.slot(9), label=("nowhere", 0))
+        FollowedPartition.open(small.files, "data/nowhere-0", small.checkpoint.slot(9), label=("nowhere", 0))

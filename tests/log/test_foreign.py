@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidBatch, StorageError
-from foldlog.files.base import Entry
+from foldlog.files.base import DirectoryEntry
 from foldlog.files.memory import MemoryFile, MemoryFiles
 from foldlog.log import foreign
+from foldlog.log.doctor.salvage import UNKNOWN_END, Salvage, SalvageBounds
 from foldlog.log.foreign import ForeignPartition, ForeignState
-from foldlog.log.salvage import UNKNOWN_END, Bounds, Salvage
 from foldlog.log.transactions import (
     Aborted,
     AbortedTransaction,
@@ -238,7 +238,7 @@ def test_a_control_record_without_a_type_is_an_invalid_batch() -> None:
 class Growing(MemoryFiles):
     """Kafka appends whenever somebody lists the directory."""
 
-    def entries(self, directory: str) -> list[Entry]:
+    def entries(self, directory: str) -> list[DirectoryEntry]:
         log = self.open(f"{PATH}/{0:020d}.log", write=True)
         log.write(log.size(), [at_offset(log.size() // len(at_offset(0)))])
         log.close()
@@ -364,7 +364,7 @@ def test_of_two_batches_that_contradict_each_other_the_neighbours_tell_which_is_
     base_offsets: tuple[int, ...], damaged: int, lost: tuple[int, int]
 ) -> None:
     file, starts = sparse_log(*base_offsets)
-    bounds = Bounds(0, file.size(), 0, UNKNOWN_END, UNKNOWN_END, ())
+    bounds = SalvageBounds(0, file.size(), 0, UNKNOWN_END, UNKNOWN_END, ())
     found = Salvage(file, bounds, exact=False)
     [piece] = [piece for piece in found.pieces if piece.reason]
     assert (piece.position, piece.first_offset, piece.next_offset) == (starts[damaged], *lost)

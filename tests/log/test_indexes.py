@@ -8,8 +8,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.log.offset_index import OffsetIndex
-from foldlog.log.time_index import TimeIndex
+from foldlog.log.segment import OffsetIndex, TimeIndex
 
 GROWING = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), max_size=60).map(
     lambda steps: [(sum(s[0] for s in steps[: at + 1]), sum(s[1] for s in steps[: at + 1])) for at in range(len(steps))]

@@ -15,11 +15,11 @@ import pytest
 from foldlog.errors import FoldlogError, OutOfOrderSequence
 from foldlog.files.memory import MemoryFile, MemoryFiles
 from foldlog.files.posix import PosixFiles
-from foldlog.log import cleanup, core, retention
+from foldlog.log import cleanup, retention
 from foldlog.log.checkpoint import Checkpoint
-from foldlog.log.open_files import OPEN_FILES
-from foldlog.log.segment import Segment
-from foldlog.log.syncer import Syncer
+from foldlog.log.durability import Syncer
+from foldlog.log.partition import PartitionCore
+from foldlog.log.segment import OPEN_FILES, Segment
 from foldlog.records.loops import pack
 from log.small_partition import PATH, SmallPartition, numbered, read_all
 
@@ -174,19 +174,19 @@ def test_a_roll_that_saw_the_state_before_names_change_does_not_end_the_change(
     small.write(b"a")
     shared = small.partition._core
     seen: list[int] = []
-    change = core.PartitionCore.change
+    change = PartitionCore.change
     changing = shared.changing_names()
 
-    def late(self: core.PartitionCore, **changes: object) -> None:
+    def late(self: PartitionCore, **changes: object) -> None:
         if "active_base_offset" in changes:
-            monkeypatch.setattr(core.PartitionCore, "change", change)
+            monkeypatch.setattr(PartitionCore, "change", change)
             changing.__enter__()
             change(self, **changes)  # type: ignore[arg-type]
             seen.append(shared.state.generation)
             return
         change(self, **changes)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(core.PartitionCore, "change", late)
+    monkeypatch.setattr(PartitionCore, "change", late)
     small.partition.roll()
     assert seen[0] & 1
     changing.__exit__(None, None, None)

@@ -86,13 +86,15 @@ def test_an_empty_log_has_none() -> None:
     assert small.partition.max_timestamp_offset() is None, "nor has one without timestamps"
 
 
-def test_what_cannot_be_read_yet_does_not_count() -> None:
+def test_what_cannot_be_read_yet_does_not_count_until_it_is_acknowledged() -> None:
     small = SmallPartition()
     small.write(b"a", timestamp_ms=500)
     appended = small.partition.append(pack([(900, None, b"b", ())]))
     assert small.partition.max_timestamp_offset() == (0, 500)
-    small.partition.wait_acknowledged(appended.next_offset)
+    small.partition.acknowledged_early(appended.next_offset)
+    assert small.partition.durable_offset == 1
     assert small.partition.max_timestamp_offset() == (1, 900)
+    assert small.partition.durable_offset == appended.next_offset
 
 
 def test_a_marker_of_a_transaction_is_no_record() -> None:

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from foldlog.files.memory import MemoryFile, MemoryFiles
-from foldlog.log.open_files import OpenFiles
+from foldlog.log.segment import OpenFiles
 
 
 class Scarce(MemoryFiles):

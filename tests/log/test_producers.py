@@ -7,7 +7,7 @@ import pytest
 from foldlog.errors import InvalidProducerEpoch, LogClosed, OutOfOrderSequence, StorageError, StorageFull
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Appended
-from foldlog.log.producer_state import EXPIRATION_MS, ProducerInfo, ProducerState
+from foldlog.log.producers import EXPIRATION_MS, ProducerInfo, ProducerState
 from foldlog.records.loops import BatchBuilder, walk
 from foldlog.testing.faulty_files import Fault, FaultyFiles
 from log.small_partition import PATH, SmallPartition, read_all

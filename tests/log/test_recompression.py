@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foldlog.errors import CorruptLog, StorageError
 from foldlog.files.memory import MemoryFiles
-from foldlog.log.follower import PartitionReader
+from foldlog.log.follower import FollowedPartition
 from foldlog.log.partition import Partition
 from foldlog.records import batch as fmt
 from foldlog.records.batch import Compression
@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {"segment_bytes": 1024, "index_interval_bytes": 128, 
 FIRST = f"{0:020d}.log"
 
 
-def headers_of(partition: Partition | PartitionReader) -> list[BatchHeader]:
+def headers_of(partition: Partition | FollowedPartition) -> list[BatchHeader]:
     """Of every batch from the log start on."""
     found: list[BatchHeader] = []
     offset = partition.log_start_offset

@@ -16,8 +16,8 @@ from foldlog.errors import CorruptLog, StorageError
 from foldlog.files.base import Files, read_file
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.checkpoint import Checkpoint
-from foldlog.log.inspection import Inspection, inspect, inspect_live
-from foldlog.log.repair import RepairReport, cut_out
+from foldlog.log.doctor.inspection import Inspection, inspect, inspect_live
+from foldlog.log.doctor.repair import RepairReport, cut_out
 from foldlog.records.loops import Record, pack, walk
 from foldlog.testing.power_cuts import PowerCuts
 from foldlog.testing.power_loss import DiskImage, PowerLossFiles, Tree

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.errors import InvalidArgument
+from foldlog.errors import InvalidArgument, InvalidBatch
 from foldlog.records import batch as fmt
 from foldlog.records import kernels_py
 from records.generated import CODECS, keys, logs
@@ -240,3 +240,55 @@ def test_recompressed_batches_read_as_before(loops: ModuleType, log: bytearray, 
             old.producer_id,
         )
         assert (new.base_timestamp, new.max_timestamp) == (old.base_timestamp, old.max_timestamp)
+
+
+def check(loops: ModuleType, before: Any, after: Any, known: Any, mapped_end: int, now_ms: int = 0) -> int:
+    seen: int = loops.check_compacted(
+        before, after, known, known.newest_offsets(), 0, mapped_start=0, mapped_end=mapped_end, now_ms=now_ms
+    )
+    return seen
+
+
+@given(log=logs(), now_ms=st.sampled_from([0, NOW, NOW + 10 * RETENTION]))
+def test_the_check_accepts_what_compaction_makes_and_sees_every_key(
+    loops: ModuleType, log: bytearray, now_ms: int
+) -> None:
+    known = loops.KeyMap(1000)
+    end = known.add(log)
+    left, _ = compacted(loops, log, known, end, now_ms)
+    assert check(loops, log, left, known, end, now_ms) == len(known)
+    assert list(memoryview(known.newest_offsets()).cast("q")) == sorted(
+        {known.newest(key) for _, _, key, _ in rows(log) if key is not None}
+    )
+
+
+@given(log=logs(), data=st.data())
+def test_the_check_refuses_a_result_without_one_of_its_records_or_with_another(
+    loops: ModuleType, log: bytearray, data: st.DataObject
+) -> None:
+    known = loops.KeyMap(1000)
+    end = known.add(log)
+    left, _ = compacted(loops, log, known, end, now_ms=0)
+    whole = [header for header in kernels_py.walk(left).headers if header.record_count and not header.is_control]
+    if not whole:
+        return
+    header = data.draw(st.sampled_from(whole))
+    batch = bytes(left[header.position : header.position + header.size])
+    records = kernels_py.decode(batch, "t", 0)[0]
+    dropped = data.draw(st.sampled_from(records))
+    kept = [(r.timestamp_ms, r.key, r.value, r.headers) for r in records if r is not dropped]
+    others = [bytes(kernels_py.empty_batch(header)), b""]
+    if kept:
+        others.append(bytes(kernels_py.pack(kept, base_offset=header.base_offset)))
+    for other in others:
+        spoiled = left[: header.position] + other + left[header.position + header.size :]
+        with pytest.raises(InvalidBatch):
+            check(loops, log, spoiled, known, end)
+
+
+def test_the_newest_offsets_are_in_order_however_far_apart(loops: ModuleType) -> None:
+    known = loops.KeyMap(100)
+    wanted = [3, 4, 70_000, 5_000_000_000, 1 << 61]
+    for at, offset in enumerate(reversed(wanted)):
+        known.add(batch_of([(b"k%d" % at, b"v")], offset))
+    assert list(memoryview(known.newest_offsets()).cast("q")) == wanted

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.errors import InvalidArgument, InvalidBatch, RefusedBatch
+from foldlog.errors import DecompressedTooLarge, InvalidArgument, InvalidBatch, RefusedBatch
+from foldlog.records import compression
 from foldlog.records.batch import Compression
 from foldlog.records.compression import compress, decompress
 from records.generated import CODECS
@@ -67,6 +68,32 @@ def bombs() -> dict[str, tuple[int, bytes]]:
 def test_a_bomb_is_refused_without_being_expanded() -> None:
     for name, (codec, packed) in bombs().items():
         assert most_allocated_bytes_while_refusing(codec, packed, 1 << 20) < (2 << 20) + len(packed), name
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_what_does_not_say_its_size_is_expanded_little_more_than_once(
+    codec: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a thread's own memory, which is large enough from the second time on, exactly once."""
+    whole = bytes(BOMB_BYTES // 4)
+    streams = {Compression.GZIP: gzip.compress(whole) + gzip.compress(b""), Compression.LZ4: lz4_stream(whole)}
+    packed = streams.get(codec) or zstd_without_size(whole)
+    limit_bytes = BOMB_BYTES // 8
+    tried: list[int] = []
+
+    class Counted:
+        @staticmethod
+        def decompress_into(data: bytes, output: memoryview) -> int:
+            tried.append(len(output))
+            return int(getattr(cramjam, codec.name.lower()).decompress_into(data, output))
+
+    monkeypatch.setitem(compression._MODULES, codec, Counted)
+    for runs in (None, [limit_bytes]):
+        tried.clear()
+        with pytest.raises(DecompressedTooLarge):
+            decompress(codec, packed, limit_bytes, briefly=True)
+        assert sum(tried) < 2 * limit_bytes
+        assert runs in (None, tried)
 
 
 def most_allocated_bytes_while_refusing(codec: int, packed: bytes, limit_bytes: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -36,7 +37,19 @@ def readings(loops: ModuleType, data: Any, start: int = 0, end: int = 1 << 62) -
             data, known, now_ms=1_700_000_000_170, delete_retention_ms=100, mapped_end=noted, keep_last=True
         )
 
+    def checked() -> Any:
+        known = loops.KeyMap(1000)
+        noted = known.add(data, start_offset=start, end_offset=end)
+        times = {"now_ms": 1_700_000_000_170, "mapped_end": noted}
+        left, _ = loops.compact(data, known, delete_retention_ms=100, **times)
+        found = known.newest_offsets()
+        return [
+            outcome(partial(loops.check_compacted, data, made, known, found, 0, mapped_start=start, **times))
+            for made in (left, bytes(left).replace(b"v", b"w"))
+        ]
+
     return {
+        "check_compacted": checked,
         "walk": lambda: loops.walk(data),
         "walk in order": lambda: loops.walk(data, expected_offset=start, gaps_below=start + 50, before_offset=end),
         "validate": lambda: loops.validate(data, **LIMITS),

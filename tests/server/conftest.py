@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from foldlog.broker.broker import Broker
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 from server.raw_client import RawClient
 
 Serve = Callable[..., Server]

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from foldlog.broker.broker import Broker
 from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
-from foldlog.server.authorizer import ANONYMOUS, Authorizer, Operation, ResourceType
-from foldlog.server.buffers import FrameBuffer, ReadBuffers
+from foldlog.server.authorizer import ANONYMOUS, AclOperation, Authorizer, ResourceType
 from foldlog.server.call import Call, Caller, Endpoint, Later
-from foldlog.server.metrics import Metrics
-from foldlog.server.node import Node
-from foldlog.server.settings import ServerSettings
+from foldlog.server.config.settings import ServerSettings
+from foldlog.server.metrics.metrics import Metrics
+from foldlog.server.net.memory import FrameBuffer, ReadBuffers
+from foldlog.server.node import BrokerNode
 from foldlog.testing.sim_clock import SimClock
 from foldlog.wire.codec import decode, encode
 from foldlog.wire.messages import APIS
@@ -33,10 +33,10 @@ Result = TypeVar("Result")
 class Denies:
     """Allows everything but some operations on some kinds of things."""
 
-    def __init__(self, *denied: tuple[Operation, ResourceType]) -> None:
+    def __init__(self, *denied: tuple[AclOperation, ResourceType]) -> None:
         self._denied = frozenset(denied)
 
-    def allows(self, principal: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+    def allows(self, principal: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
         return (operation, kind) not in self._denied
 
 
@@ -60,7 +60,7 @@ class SmallNode:
             background=False,
             topic_defaults=parsed.topic_defaults,
         )
-        self.node = Node(self.broker, parsed, Metrics(), self.loop, authorizer)
+        self.node = BrokerNode(self.broker, parsed, Metrics(), self.loop, authorizer)
 
     def close(self) -> None:
         self.stop_serving()

@@ -31,7 +31,7 @@ from kafka.errors import (
 
 from broker.small_broker import write
 from foldlog.broker.broker import Broker
-from foldlog.server.config_resources import ConfigSource
+from foldlog.server.config.resources import ConfigSource
 from foldlog.server.server import Server
 from foldlog.wire.error_codes import ErrorCode
 
@@ -118,7 +118,7 @@ def test_confluent_shows_and_changes_settings(librdkafka: confluent.AdminClient,
         return outcomes(librdkafka.incremental_alter_configs([wanted]))[wanted]
 
     assert change(("cleanup.policy", "compact", operation.APPEND), ("retention.ms", "5", operation.SET)) is None
-    assert settings_of(broker, "orders") == {"cleanup.policy": "compact,delete", "retention.ms": "5"}
+    assert settings_of(broker, "orders") == {"cleanup.policy": "delete,compact", "retention.ms": "5"}
     assert change(("retention.ms", "soon", operation.SET)) == ErrorCode.INVALID_CONFIG
     assert change(("cleanup.policy", "compact", operation.SUBTRACT), ("retention.ms", None, operation.DELETE)) is None
     assert settings_of(broker, "orders") == {"cleanup.policy": "delete"}
@@ -203,9 +203,9 @@ def test_kafka_python_shows_and_changes_settings(kafka_python: python.KafkaAdmin
     kafka_python.alter_configs(
         [resource("topic", "orders", {"cleanup.policy": ("APPEND", "compact"), "flush.ms": "7"})]
     )
-    assert settings_of(broker, "orders") == {"cleanup.policy": "compact,delete", "flush.ms": "7"}
+    assert settings_of(broker, "orders") == {"cleanup.policy": "delete,compact", "flush.ms": "7"}
     kafka_python.alter_configs([resource("topic", "orders", {"flush.ms": "8"})], incremental=False)
-    assert settings_of(broker, "orders") == {"cleanup.policy": "compact,delete", "flush.ms": "8"}
+    assert settings_of(broker, "orders") == {"cleanup.policy": "delete,compact", "flush.ms": "8"}
     modified = kafka_python.describe_configs([resource("topic", "orders")])["topic"]["orders"]
     assert {name: row["value"] for name, row in modified.items()} == settings_of(broker, "orders")
     kafka_python.reset_configs([resource("topic", "orders", ["flush.ms"])])

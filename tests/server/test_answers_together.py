@@ -13,8 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from foldlog.server.connection import Connection
-from foldlog.server.once import OnceATurn
+from foldlog.server.net.connection import ClientConnection, CoalescedCall
 from foldlog.wire.frames import encode_request
 from foldlog.wire.messages.produce import ProduceRequest
 from server.raw_client import batch, produce
@@ -66,13 +65,13 @@ def small() -> Iterator[SmallNode]:
     small.close()
 
 
-def connected(small: SmallNode) -> tuple[Connection, NotedTransport]:
-    connection, transport = Connection(small.node, ENDPOINT), NotedTransport()
+def connected(small: SmallNode) -> tuple[ClientConnection, NotedTransport]:
+    connection, transport = ClientConnection(small.node, ENDPOINT), NotedTransport()
     connection.connection_made(cast(asyncio.BaseTransport, transport))
     return connection, transport
 
 
-def send(small: SmallNode, connection: Connection, *requests: tuple[int, ProduceRequest]) -> None:
+def send(small: SmallNode, connection: ClientConnection, *requests: tuple[int, ProduceRequest]) -> None:
     """All of them in one receive."""
     data = b"".join(b"".join(encode_request(request, VERSION, number, "test")) for number, request in requests)
     connection.get_buffer(-1)[: len(data)] = data
@@ -99,7 +98,7 @@ def test_what_one_sync_acknowledges_is_one_write(small: SmallNode) -> None:
 
 def test_it_acts_once_for_all_who_ask_in_one_turn_and_again_in_the_next(small: SmallNode) -> None:
     acts: list[str] = []
-    soon = OnceATurn(small.loop, lambda: acts.append("first"), lambda: acts.append("second"))
+    soon = CoalescedCall(small.loop, lambda: acts.append("first"), lambda: acts.append("second"))
     soon()
     soon()
     assert acts == []

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from foldlog.server.append_lanes import Appenders
-from foldlog.server.buffers import FrameBuffer
+from foldlog.server.net.append_lanes import Appenders
+from foldlog.server.net.memory import FrameBuffer
 
 MIB = 1 << 20
+
+
+def _wait_for(event: threading.Event) -> None:
+    assert event.wait(30)
 
 
 @pytest.fixture
@@ -24,9 +30,9 @@ def test_jobs_of_a_lane_run_in_order(appenders: Appenders) -> None:
     lane = appenders.lane(FrameBuffer())
     seen: list[int] = []
     for number in range(100):
-        lane.submit(lambda number=number: seen.append(number), 1)  # type: ignore[misc]
+        lane.submit(lambda number=number: seen.append(number))  # type: ignore[misc]
     done = threading.Event()
-    lane.submit(done.set, 1)
+    lane.submit(done.set)
     assert done.wait(10)
     assert seen == list(range(100))
 
@@ -54,10 +60,10 @@ def test_a_frame_that_stands_alone_is_handed_over_and_not_copied(appenders: Appe
 def test_a_lane_is_full_by_jobs_or_by_bytes_until_they_are_done(appenders: Appenders) -> None:
     lane = appenders.lane(FrameBuffer())
     views = lane.own([memoryview(bytearray(5 * MIB))])
-    assert (lane.is_busy, lane.is_full) == (False, False)
-    lane.submit(lambda: None, 5 * MIB)
+    assert (lane.is_busy, lane.is_full) == (True, True), "before it is submitted, too"
+    lane.submit(lambda: None)
     assert (lane.is_busy, lane.is_full) == (True, True)
-    lane.done(views, 5 * MIB)
+    lane.done(views)
     assert (lane.is_busy, lane.is_full) == (False, False)
 
 
@@ -65,17 +71,110 @@ def test_memory_is_used_again_and_its_sum_is_bounded(appenders: Appenders) -> No
     lane = appenders.lane(FrameBuffer())
     for _ in range(20):
         views = lane.own([memoryview(bytearray(MIB))])
-        lane.submit(lambda: None, MIB)
-        lane.done(views, MIB)
-        assert lane.own([memoryview(bytearray(10))])[0].obj is views[0].obj
-        lane.done(views, 0)
+        lane.submit(lambda: None)
+        lane.done(views)
+        small = lane.own([memoryview(bytearray(10))])
+        assert small[0].obj is views[0].obj
+        lane.submit(lambda: None)
+        lane.done(small)
     assert lane.capacity_bytes <= 6 * MIB
 
 
 def test_nothing_is_kept_for_a_connection_that_is_gone(appenders: Appenders) -> None:
     lane = appenders.lane(FrameBuffer())
     views = lane.own([memoryview(bytearray(MIB)), memoryview(bytearray(MIB))])
-    lane.submit(lambda: None, 2 * MIB)
-    lane.close()
-    lane.done(views, 2 * MIB)
-    assert lane.capacity_bytes == 0
+    lane.submit(lambda: None)
+    empty: list[int] = []
+    lane.close(lambda: empty.append(lane.capacity_bytes))
+    assert (lane.capacity_bytes, empty) == (2 * MIB, []), "what is on its way still counts"
+    lane.done(views)
+    assert (lane.capacity_bytes, empty) == (0, [0])
+
+
+def test_a_thread_that_waits_keeps_nothing_of_its_last_job(appenders: Appenders) -> None:
+    class Records:
+        """What a job has in its hands."""
+
+    def run(records: Records, ended: threading.Event) -> None:
+        ended.set()
+
+    ended, gone = threading.Event(), threading.Event()
+    records = Records()
+    weakref.finalize(records, gone.set)
+    appenders.lane(FrameBuffer()).submit(partial(run, records, ended))
+    assert ended.wait(30)
+    del records
+    assert gone.wait(30)
+
+
+def test_connections_take_turns_a_job_each(appenders: Appenders) -> None:
+    """However much one connection has waiting, another's job comes after one more of it, not after all."""
+    seen: list[str] = []
+    may_go, done = threading.Event(), threading.Event()
+    busy = [appenders.lane(FrameBuffer()) for _ in range(20)]
+    for lane in busy:  # every thread that may open batches has one
+        lane.submit(partial(_wait_for, may_go), MIB)
+    for number, lane in enumerate(busy):
+        for _ in range(10):
+            lane.submit(lambda number=number: seen.append(f"greedy {number}"), MIB)  # type: ignore[misc]
+    modest = appenders.lane(FrameBuffer())
+    modest.submit(lambda: seen.append("modest"), MIB)
+    modest.submit(done.set, MIB)
+    may_go.set()
+    assert done.wait(30)
+    # One job of each of the others may go before it, and what ran at the same time.
+    assert seen.index("modest") <= 2 * len(busy)
+
+
+def test_usual_batches_take_turns_with_all_that_expand_steeply_together(appenders: Appenders) -> None:
+    """However many connections send what expands steeply, a usual batch comes after one more of them."""
+    seen: list[str] = []
+    may_go, done = threading.Event(), threading.Event()
+    for _ in range(20):
+        appenders.lane(FrameBuffer()).submit(partial(_wait_for, may_go), MIB)
+    for _ in range(100):
+        steep = appenders.lane(FrameBuffer())
+        steep.is_steep = True
+        steep.submit(lambda: seen.append("steep"), MIB)
+    for _ in range(3):
+        appenders.lane(FrameBuffer()).submit(lambda: seen.append("usual"), MIB)
+    last = appenders.lane(FrameBuffer())
+    last.submit(lambda: seen.append("last"), MIB)
+    last.submit(done.set, MIB)
+    may_go.set()
+    assert done.wait(30)
+    # Each of the twenty, the three and the last one has let one go before it, and what ran at the same time.
+    before = seen[: seen.index("last")]
+    assert before.count("usual") == 3
+    assert before.count("steep") <= 24 + 4
+
+
+def test_a_lane_expands_steeply_until_it_is_empty(appenders: Appenders) -> None:
+    lane = appenders.lane(FrameBuffer())
+    lane.is_steep = True
+    first, second = lane.own([memoryview(bytearray(10))]), lane.own([memoryview(bytearray(10))])
+    lane.submit(lambda: None)
+    lane.submit(lambda: None)
+    lane.done(first)
+    assert lane.is_steep
+    lane.done(second)
+    assert not lane.is_steep
+
+
+def test_what_only_waits_for_the_disk_does_not_wait_for_those_who_open_batches(appenders: Appenders) -> None:
+    may_go, done = threading.Event(), threading.Event()
+    for _ in range(20):
+        appenders.lane(FrameBuffer()).submit(partial(_wait_for, may_go), MIB)
+    appenders.lane(FrameBuffer()).submit(done.set)
+    assert done.wait(30)
+    may_go.set()
+
+
+def test_what_is_expanded_counts_while_it_is_there() -> None:
+    held: list[int] = []
+    appenders = Appenders(held.append)
+    inside: list[int] = []
+    appenders.lane(FrameBuffer()).submit(lambda: inside.append(sum(held)), 5 * MIB)
+    appenders.lane(FrameBuffer()).submit(lambda: None)
+    appenders.close()
+    assert (inside, sum(held)) == ([5 * MIB], 0)

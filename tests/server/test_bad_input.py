@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foldlog.broker.broker import Broker
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import request_class
 from foldlog.wire.messages import APIS

@@ -15,8 +15,8 @@ import pytest
 
 from foldlog.broker.broker import Broker
 from foldlog.files.posix import PosixFiles
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind, Operation
 from foldlog.wire.messages.api_versions import ApiVersionsRequest
 from foldlog.wire.messages.fetch import FetchResponse

@@ -20,7 +20,7 @@ CHILD = """
 import json, logging, resource, sys, urllib.request
 from foldlog.broker.broker import Broker
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
+from foldlog.server.config.settings import ServerSettings
 from foldlog.wire.messages.api_versions import ApiVersionsRequest
 from server.raw_client import RawClient, batch, fetch, produce, produced
 

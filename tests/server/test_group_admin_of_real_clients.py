@@ -22,8 +22,8 @@ from kafka.admin import OffsetSpec as PythonSpec
 from kafka.structs import OffsetAndMetadata as PythonOffset
 from kafka.structs import TopicPartition as PythonPartition
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
+from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.server.server import Server
 from server.group_readers import BOUND_S, GROUP, TOPIC, Reader, append, running_readers, wait_until
 

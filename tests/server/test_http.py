@@ -22,15 +22,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
+from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.errors import AddressUnavailable, InvalidConfig, UnknownTopic
-from foldlog.server.exposition import CONTENT_TYPE
-from foldlog.server.http import HttpLimits, HttpServer, start_http
-from foldlog.server.http_routes import Request, Response, Route, Routes
-from foldlog.server.metrics import Metrics
-from foldlog.server.node import Node
-from foldlog.server.settings import ServerSettings
+from foldlog.server.config.settings import ServerSettings
+from foldlog.server.http.http import HttpLimits, HttpServer, start_http
+from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute, HttpRoutes
+from foldlog.server.metrics.exposition import CONTENT_TYPE
+from foldlog.server.metrics.metrics import Metrics
+from foldlog.server.node import BrokerNode
 from foldlog.testing.sim_clock import SimClock
 
 Result = TypeVar("Result")
@@ -52,7 +52,7 @@ def run(scenario: Callable[[], Awaitable[Result]]) -> Result:
 class Site:
     """A server that runs, and what a client sees of it."""
 
-    node: Node
+    node: BrokerNode
     server: HttpServer
 
     async def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, dict[str, str], bytes]:
@@ -78,10 +78,10 @@ def ask(port: int, method: str, path: str, body: bytes | None = None) -> tuple[i
 
 @asynccontextmanager
 async def serving(
-    routes: Sequence[Route] = (), limits: HttpLimits | None = None, properties: Mapping[str, object] | None = None
+    routes: Sequence[HttpRoute] = (), limits: HttpLimits | None = None, properties: Mapping[str, object] | None = None
 ) -> AsyncIterator[Site]:
     with Broker.open(":memory:", background=False, clock=SimClock()) as broker:
-        node = Node(broker, ServerSettings.parse(properties or {}), Metrics(), asyncio.get_running_loop())
+        node = BrokerNode(broker, ServerSettings.parse(properties or {}), Metrics(), asyncio.get_running_loop())
         server = await start_http(node, "127.0.0.1", 0, routes=routes, limits=limits)
         try:
             yield Site(node, server)
@@ -171,7 +171,7 @@ def test_the_first_page_names_the_others() -> None:
 def test_head_tells_the_length_and_sends_no_body() -> None:
     async def scenario() -> bytes:
         async with serving() as site:
-            return await site.send(b"HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            return await site.send(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 
     head, _, body = run(scenario).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -187,7 +187,8 @@ def test_head_tells_the_length_and_sends_no_body() -> None:
         ("POST", "/metrics", 405, "GET, HEAD"),
         ("DELETE", "/", 405, "GET, HEAD"),
         ("OPTIONS", "*", 404, None),
-        ("GET", "http://elsewhere/healthz", 200, None),
+        ("GET", "http://localhost/healthz", 200, None),
+        ("GET", "http://elsewhere/healthz", 403, None),
     ],
 )
 def test_other_pages_and_methods_are_refused_by_name(method: str, path: str, status: int, allowed: str | None) -> None:
@@ -225,7 +226,7 @@ def test_a_connection_serves_one_request_after_the_other() -> None:
 def test_requests_sent_ahead_are_answered_in_order() -> None:
     async def scenario() -> bytes:
         async with serving() as site:
-            request = b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n"
+            request = b"GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
             return await site.send(
                 request % (b"/healthz", b"") + request % (b"/no", b"") + request % (b"/", b"Connection: close\r\n")
             )
@@ -239,7 +240,7 @@ def test_a_request_may_come_a_byte_at_a_time() -> None:
         async with serving() as site:
             reader, writer = await site.connect()
             with closing(writer):
-                for byte in b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n":
+                for byte in b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n":
                     writer.write(bytes([byte]))
                     await writer.drain()
                 return await reader.read()
@@ -251,7 +252,7 @@ def test_one_too_many_is_told_so_and_the_others_go_on() -> None:
     async def scenario() -> tuple[bytes, bytes]:
         async with serving(limits=HttpLimits(connections_max=1)) as site:
             reader, writer = await site.connect()
-            request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+            request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
             with closing(writer):
                 writer.write(request)
                 await reader.readuntil(b"ok\n")
@@ -296,7 +297,7 @@ def test_closing_cuts_off_who_is_connected_and_frees_the_port() -> None:
         async with serving() as site:
             port = site.server.port
             reader, writer = await site.connect()
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await reader.readuntil(b"ok\n")
             await site.server.close()
             with closing(writer):
@@ -311,9 +312,9 @@ def test_closing_cuts_off_who_is_connected_and_frees_the_port() -> None:
 
 
 def test_a_route_gets_path_query_headers_and_body() -> None:
-    async def echo(request: Request) -> Response:
+    async def echo(request: HttpRequest) -> HttpResponse:
         await asyncio.get_running_loop().run_in_executor(None, lambda: None)
-        return Response.json(
+        return HttpResponse.json(
             {
                 "path": request.path,
                 "query": dict(request.query),
@@ -323,7 +324,7 @@ def test_a_route_gets_path_query_headers_and_body() -> None:
         )
 
     async def scenario() -> tuple[int, bytes]:
-        async with serving([Route("POST", "/api/*", echo)]) as site:
+        async with serving([HttpRoute("POST", "/api/*", echo)]) as site:
             status, _, body = await site.ask("POST", "/api/topics/a%20b?tail=1&empty=", b"x" * 200_000)
             return status, body.replace(str(site.server.port).encode(), b"PORT")
 
@@ -334,17 +335,17 @@ def test_a_route_gets_path_query_headers_and_body() -> None:
 
 
 def test_the_nearest_route_answers() -> None:
-    def named(name: str) -> Callable[[Request], Response]:
-        return lambda _: Response.text(name)
+    def named(name: str) -> Callable[[HttpRequest], HttpResponse]:
+        return lambda _: HttpResponse.text(name)
 
     paths = ("/", "/*", "/api/*", "/api/topics/*", "/api/topics/one")
-    routes = Routes([Route("GET", path, named(path)) for path in paths])
+    routes = HttpRoutes([HttpRoute("GET", path, named(path)) for path in paths])
 
     def found(path: str) -> bytes:
-        handler = routes.find(Request("GET", path))
-        assert not isinstance(handler, Response)
-        answer = handler(Request("GET", path))
-        assert isinstance(answer, Response)
+        handler = routes.find(HttpRequest("GET", path))
+        assert not isinstance(handler, HttpResponse)
+        answer = handler(HttpRequest("GET", path))
+        assert isinstance(answer, HttpResponse)
         assert isinstance(answer.body, bytes)
         return answer.body.strip()
 
@@ -363,10 +364,12 @@ def test_a_stream_is_sent_as_it_comes_and_ended_when_it_ends() -> None:
             await more.wait()
             yield b"second"
 
-        async with serving([Route("GET", "/events", lambda _: Response(body=pieces()))]) as site:
+        async with serving([HttpRoute("GET", "/events", lambda _: HttpResponse(body=pieces()))]) as site:
             reader, writer = await site.connect()
             with closing(writer):
-                writer.write(b"GET /events HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                writer.write(
+                    b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                )
                 head = await reader.readuntil(b"first")
                 more.set()
                 return [head[:15], await reader.readuntil(b"0\r\n\r\n")], await reader.readuntil(b"ok\n")
@@ -388,9 +391,9 @@ def test_a_stream_is_closed_when_nobody_reads_it() -> None:
             finally:
                 closed.set()
 
-        async with serving([Route("GET", "/events", lambda _: Response(body=endless()))]) as site:
+        async with serving([HttpRoute("GET", "/events", lambda _: HttpResponse(body=endless()))]) as site:
             reader, writer = await site.connect()
-            writer.write(b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n")
             writer.transport.abort()
             await closed.wait()
@@ -406,8 +409,8 @@ def test_the_head_of_a_stream_is_only_its_head() -> None:
         yield b"x"
 
     async def scenario() -> bytes:
-        async with serving([Route("GET", "/events", lambda _: Response(body=pieces()))]) as site:
-            request = b"HEAD /events HTTP/1.1\r\nHost: x\r\n%s\r\n"
+        async with serving([HttpRoute("GET", "/events", lambda _: HttpResponse(body=pieces()))]) as site:
+            request = b"HEAD /events HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
             return await site.send(request % b"" + request % b"Connection: close\r\n")
 
     answers = run(scenario).split(b"HTTP/1.1 ")[1:]
@@ -416,14 +419,14 @@ def test_the_head_of_a_stream_is_only_its_head() -> None:
 
 
 def test_a_handler_that_fails_costs_its_answer_and_not_the_connection(caplog: pytest.LogCaptureFixture) -> None:
-    def fail(_: Request) -> Response:
+    def fail(_: HttpRequest) -> HttpResponse:
         raise ZeroDivisionError("secret")
 
-    def refuse(_: Request) -> Response:
+    def refuse(_: HttpRequest) -> HttpResponse:
         raise UnknownTopic("orders")
 
     async def scenario() -> list[tuple[int, bytes]]:
-        async with serving([Route("GET", "/fail", fail), Route("GET", "/refuse", refuse)]) as site:
+        async with serving([HttpRoute("GET", "/fail", fail), HttpRoute("GET", "/refuse", refuse)]) as site:
             answers = [await site.ask("GET", path) for path in ("/fail", "/refuse", "/healthz")]
             return [(status, body) for status, _, body in answers]
 
@@ -438,18 +441,47 @@ def test_a_handler_that_fails_costs_its_answer_and_not_the_connection(caplog: py
 
 KAFKA_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
+POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+HIDDEN = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+"""What a client hides behind a request, for whoever reads its length differently than the proxy in front."""
+
 BAD = {
     "a Kafka client": (KAFKA_API_VERSIONS, 400),
     "a TLS client": (bytes.fromhex("16030100c8010000c40303"), 400),
     "no HTTP": (b"hello there\r\n\r\n", 400),
     "no host": (b"GET / HTTP/1.1\r\n\r\n", 400),
-    "a header without a colon": (b"GET / HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n", 400),
-    "two lengths": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
-    "a negative length": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
-    "a bad address": (b"GET http://[::1/x HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-    "headers without end": (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: " + b"a" * 100_000, 431),
+    "a header without a colon": (b"GET / HTTP/1.1\r\nHost: localhost\r\nnonsense\r\n\r\n", 400),
+    "two lengths": (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+    "a negative length": (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
+    "one length twice": (POST + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\na", 400),
+    "one length twice in a line": (POST + b"Content-Length: 1, 1\r\n\r\na", 400),
+    "a length and chunks": (POST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + HIDDEN, 400),
+    "chunks and a length": (POST + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n" + HIDDEN, 400),
+    "chunks": (POST + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"x" * 9000 + b"\r\na\r\n0\r\n\r\n" + HIDDEN, 411),
+    "chunks in HTTP/1.0": (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + HIDDEN, 411),
+    "an unknown encoding": (POST + b"Transfer-Encoding: xchunked\r\n\r\n", 411),
+    "a length with a sign": (POST + b"Content-Length: +1\r\n\r\na", 400),
+    "a length in another base": (POST + b"Content-Length: 0x1\r\n\r\na", 400),
+    "a space before the colon": (POST + b"Content-Length : 1\r\n\r\na", 400),
+    "a folded header": (POST + b"X-One: a\r\n b\r\n\r\n", 400),
+    "a header folded with a tab": (POST + b"X-One: a\r\n\tContent-Length: 9\r\n\r\n", 400),
+    "lines that end with LF alone": (b"GET / HTTP/1.1\nHost: localhost\n\n", 400),
+    "one line that ends with LF alone": (POST + b"X-One: a\nContent-Length: 9\r\n\r\n", 400),
+    "an end of headers without CR": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\n", 400),
+    "a CR in a header": (POST + b"X-One: a\rContent-Length: 9\r\n\r\n", 400),
+    "two hosts": (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: x\r\n\r\n", 400),
+    "a bad address": (b"GET http://[::1/x HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    "another host in the target": (b"GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    "another port in the target": (b"GET http://localhost:1/ HTTP/1.1\r\nHost: localhost:2\r\n\r\n", 400),
+    "HTTP/1.2": (b"GET /healthz HTTP/1.2\r\nHost: localhost\r\n\r\n", 505),
+    "HTTP/2.0": (b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n", 505),
+    "the first words of HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    "headers without end": (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"A: " + b"a" * 100_000, 431),
     "a target without end": (b"GET /" + b"a" * 100_000, 431),
-    "a body too large": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n" + bytes(2_000_000), 413),
+    "a body too large": (
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000000\r\n\r\n" + bytes(2_000_000),
+        413,
+    ),
 }
 
 
@@ -472,12 +504,47 @@ def test_bad_input_is_refused_with_one_debug_line_and_the_others_go_on(
     assert [record.levelname for record in lines] == ["DEBUG"]
 
 
+def test_the_second_request_of_a_connection_is_looked_at_as_the_first_is() -> None:
+    async def scenario() -> bytes:
+        async with serving() as site:
+            return await site.send(
+                HIDDEN + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-One: a\r\n b\r\n\r\n" + HIDDEN
+            )
+
+    answer = run(scenario)
+    assert [answer.count(b"HTTP/1.1 %d" % status) for status in (200, 400)] == [1, 1]
+
+
+def test_a_target_that_names_the_same_host_is_served() -> None:
+    async def scenario() -> bytes:
+        async with serving() as site:
+            return await site.send(
+                b"GET http://LocalHost/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            )
+
+    assert run(scenario).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/metrics", "/no/such/page"])
+def test_a_name_that_somebody_else_made_to_point_here_is_refused(path: str) -> None:
+    async def scenario(host: bytes) -> bytes:
+        async with serving(properties={"advertised.listeners": "broker.example:9092"}) as site:
+            request = b"GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n"
+            return await site.send(request % (path.encode(), host))
+
+    refused = run(lambda: scenario(b"rebound.example:8080"))
+    assert refused.startswith(b"HTTP/1.1 403")
+    assert b"'rebound.example' is no name of this broker" in refused
+    for host in (b"localhost:8080", b"127.0.0.1", b"[::1]:8080", b"LocalHost.", b"broker.example:9092"):
+        assert not run(lambda host=host: scenario(host)).startswith(b"HTTP/1.1 403")  # type: ignore[misc]
+
+
 def test_a_client_that_leaves_in_the_middle_of_a_request_is_forgotten() -> None:
     async def scenario() -> bytes:
         async with serving() as site:
             reader, writer = await site.connect()
             with closing(writer):
-                writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
+                writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
                 writer.write_eof()
                 return await reader.read()
 
@@ -513,10 +580,10 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
             finally:
                 closed.set()
 
-        routes = [Route("GET", "/large", lambda _: Response(body=large()))]
+        routes = [HttpRoute("GET", "/large", lambda _: HttpResponse(body=large()))]
         async with serving(routes, limits=HttpLimits(stall_ms=50)) as site:
             with closing(socket.create_connection(("127.0.0.1", site.server.port))) as connection:
-                connection.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+                connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 await closed.wait()
 
     run(scenario)
@@ -524,11 +591,13 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
 
 def test_a_client_that_waits_to_be_asked_for_its_body_is_asked() -> None:
     async def scenario() -> tuple[bytes, bytes]:
-        routes = [Route("POST", "/size", lambda request: Response.text(str(len(request.body))))]
+        routes = [HttpRoute("POST", "/size", lambda request: HttpResponse.text(str(len(request.body))))]
         async with serving(routes) as site:
             reader, writer = await site.connect()
             with closing(writer):
-                writer.write(b"POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+                writer.write(
+                    b"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+                )
                 asked = await reader.readuntil(b"\r\n\r\n")
                 writer.write(b"abcde")
                 return asked, await reader.readuntil(b"\r\n\r\n5\n")

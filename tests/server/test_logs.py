@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.server import logs
+from foldlog.server import process_log as logs
 
 
 class Terminal(io.StringIO):

@@ -13,7 +13,7 @@ import pytest
 
 from foldlog.broker.broker import Broker
 from foldlog.limits import CONNECTION_STALL_MS, MEMORY_TURN_STALL_MS, MEMORY_TURN_SWEEPS
-from foldlog.server.memory import HeldMemory, MemoryBudget
+from foldlog.server.net.memory import HeldMemory, MemoryBudget
 from foldlog.wire.messages.produce import ProduceResponse
 from server.conftest import Serve
 from server.raw_client import TIMEOUT_S, RawClient, batch, produce, produced
@@ -22,12 +22,20 @@ VERSION = 9
 
 
 class Frames:
-    """Connections a, b, c, … with a budget of 100 bytes; `log` tells who was woken."""
+    """Connections a, b, c, … with a budget of 100 bytes, and requests of 60 at most; `log` tells who was woken, and
+    `closed` who had to go."""
 
     def __init__(self, names: str) -> None:
-        self.budget = MemoryBudget(100)
+        self.budget = MemoryBudget(100, 60)
         self.log: list[str] = []
-        self.of = {name: HeldMemory(self.budget, partial(self.log.append, name)) for name in names}
+        self.closed: list[str] = []
+        self.of = {
+            name: HeldMemory(self.budget, partial(self.log.append, name), partial(self.close, name)) for name in names
+        }
+
+    def close(self, name: str) -> None:
+        self.closed.append(name)
+        self.of[name].close()
 
     def waits(self, name: str, held_bytes: int) -> bool:
         """Its frame has got to that size and has to grow."""
@@ -76,6 +84,28 @@ def test_all_go_on_when_there_is_enough_again(short: Frames) -> None:
     assert not short.budget.is_waited_for
 
 
+def test_those_who_wait_go_on_one_by_one_as_far_as_there_is_room_for_what_each_takes() -> None:
+    budget = MemoryBudget(100, 60)
+    woken: list[HeldMemory] = []
+
+    def go_on(number: int) -> None:
+        held = waiting[number]
+        woken.append(held)
+        held.account(held.held_bytes + held.wanted_bytes, is_idle=False)
+
+    first = HeldMemory(budget, lambda: None, lambda: None)
+    waiting = [HeldMemory(budget, partial(go_on, number), lambda: None) for number in range(6)]
+    first.account(90, is_idle=False)
+    for held in waiting:
+        held.account(5, is_idle=False)
+    assert not first.must_wait(60), "its turn"
+    assert all(held.must_wait(30) for held in waiting)
+    first.received()
+    first.account(0, is_idle=True)
+    assert woken == waiting[:3], "two for whom there is room, and one whose turn it is"
+    assert budget.used_bytes == 6 * 5 + 3 * 30
+
+
 def test_turns_go_in_order_of_waiting_while_it_is_not_enough(short: Frames) -> None:
     short.of["b"].account(70, is_idle=False)
     short.of["c"].account(80, is_idle=False)
@@ -116,6 +146,50 @@ def test_a_turn_that_takes_long_is_the_next_ones(short: Frames) -> None:
     short.budget.sweep()
     assert (short.log, short.in_turn()) == (["b"], "b")
     assert short.of["a"].must_wait()
+
+
+def sweep_past_a_turn(frames: Frames) -> None:
+    for _ in range(MEMORY_TURN_SWEEPS + 1):
+        frames.budget.sweep()
+
+
+def test_frames_that_come_slowly_hold_one_request_more_than_there_is_and_not_one_each() -> None:
+    """Each has its turn, takes a request's size but for a byte, and is never idle for long enough to be closed."""
+    frames = Frames("abcdefgh")
+    most = 0
+    for held in frames.of.values():
+        held.account(12, is_idle=False)
+    slow = {name: frames.of[name].must_wait(48) for name in frames.of}
+    assert [name for name, waits in slow.items() if not waits] == ["a"]
+    for _ in range(20):
+        name = frames.in_turn()
+        if name is not None and frames.of[name].held_bytes < 59:
+            frames.of[name].account(59, is_idle=False)
+        most = max(most, frames.budget.used_bytes)
+        sweep_past_a_turn(frames)
+        for name in frames.of:
+            if frames.of[name].held_bytes:
+                frames.of[name].must_wait(1)
+    assert most <= 100 + 2 * 60
+    assert frames.closed, "of those that had a turn"
+
+
+def test_a_slow_frame_that_leaves_room_for_a_request_is_kept(short: Frames) -> None:
+    sweep_past_a_turn(short)
+    assert (short.budget.used_bytes, short.closed) == (140, [])
+    assert short.of["a"].must_wait()
+    short.complete("b")
+    short.complete("c")
+    assert short.log == ["b", "c", "a"]
+
+
+def test_of_slow_frames_the_largest_goes(short: Frames) -> None:
+    short.of["a"].account(70, is_idle=False)
+    sweep_past_a_turn(short)
+    assert short.in_turn() == "b"
+    short.of["b"].account(55, is_idle=False)
+    sweep_past_a_turn(short)
+    assert short.closed == ["a"]
 
 
 def test_only_who_could_go_on_and_does_not_is_in_the_way(short: Frames) -> None:

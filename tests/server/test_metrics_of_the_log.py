@@ -11,17 +11,20 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
+import foldlog
 from foldlog.broker.broker import Broker
-from foldlog.broker.group_messages import JoinRequest
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.messages import JoinRequest
+from foldlog.client.backends.directory import broker_of
+from foldlog.client.groups import CHECK_GROUP, COPY_GROUP
 from foldlog.errors import CorruptLog, PartitionPoisoned
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import BatchBuilder
-from foldlog.server.exposition import render
-from foldlog.server.health import problem_of
-from foldlog.server.log_metrics import log_families
-from foldlog.server.process_metrics import build_family, process_families
+from foldlog.server.console.groups import bounds_in, group_overviews
+from foldlog.server.http.status_pages import problem_of
+from foldlog.server.metrics.collectors import build_family, log_families, process_families
+from foldlog.server.metrics.exposition import render
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
 
 Series = dict[tuple[str, ...], float]
@@ -44,6 +47,30 @@ def append(broker: Broker, topic: str, number: int, count: int) -> None:
     partition = broker.partition(topic, number)
     assert isinstance(partition, Partition)
     partition.wait_acknowledged(partition.append(builder.build()).next_offset)
+
+
+def test_what_a_member_has_and_nobody_committed_counts_from_the_logs_start() -> None:
+    """In a scrape, and in the console, which both count as everybody does."""
+    with foldlog.open(":memory:") as log:
+        log.create_topic("orders", 3)
+        for number in range(3):
+            append(broker_of(log), "orders", number, 10 * (number + 1))
+        log.delete_records("orders", {2: 4})
+        with log.consumer(["orders"], group="fraud", auto_commit=False, auto_offset_reset="earliest") as member:
+            member.poll(timeout_ms=20_000)
+            member.commit({foldlog.TopicPartition("orders", 0): 7})
+            found = scrape(broker_of(log))
+            (group,) = group_overviews(broker_of(log), bounds_in(broker_of(log)))
+    assert found["foldlog_group_lag"] == {("fraud", "orders"): 3 + 20 + 26}
+    assert found["foldlog_group_uncommitted_partitions"] == {("fraud", "orders"): 2}
+    assert found["foldlog_group_partition_committed_offset"] == {("fraud", "orders", "0"): 7}
+    lags = {("fraud", "orders", "0"): 3, ("fraud", "orders", "1"): 20, ("fraud", "orders", "2"): 26}
+    assert found["foldlog_group_partition_lag"] == lags
+    assert [(one["offset"], one["lag"], one["is_committed"]) for one in group["cursors"]] == [
+        (7, 3, True),
+        (0, 20, False),
+        (4, 26, False),
+    ]
 
 
 def test_partitions_are_told_with_their_offsets_and_sizes() -> None:
@@ -80,6 +107,15 @@ def test_lag_counts_from_the_commit_to_the_high_watermark() -> None:
         assert found["foldlog_group_lag"] == {("fraud", "orders"): 3}
         assert found["foldlog_group_state"] == {("fraud", "Empty"): 1}
         assert found["foldlog_group_members"] == {("fraud",): 0}
+
+
+def test_the_notes_of_a_copy_are_no_groups_lag() -> None:
+    with Broker.open(":memory:", background=False) as broker:
+        broker.create_topic("orders", 1)
+        append(broker, "orders", 0, 5)
+        for group in (COPY_GROUP, CHECK_GROUP, "fraud"):
+            broker.commit_offsets(group, {("orders", 0): OffsetAndMetadata(2)})
+        assert scrape(broker)["foldlog_group_lag"] == {("fraud", "orders"): 3}
 
 
 def test_a_commit_beyond_the_end_is_no_negative_lag() -> None:

@@ -75,4 +75,8 @@ def test_no_thread_outlives_the_server(serve: Serve, broker: Broker) -> None:
     client.close()
     server.stop()
     left = [thread.name for thread in threading.enumerate() if thread.ident not in before]
-    assert [name for name in left if not name.startswith(("foldlog-sync", "foldlog-timers", "foldlog-cleaning"))] == []
+    assert [
+        name
+        for name in left
+        if not name.startswith(("foldlog-sync", "foldlog-timers", "foldlog-retention", "foldlog-compaction"))
+    ] == []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from foldlog.server.repeated_lines import RepeatedLines
+from foldlog.server.process_log import RepeatedLines
 from foldlog.testing.sim_clock import SimClock
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from foldlog.broker.topic_config import TOPIC_SETTINGS, TopicConfig
+from foldlog.broker.topics.config import TOPIC_SETTINGS, TopicConfig
 from foldlog.errors import InvalidConfig
-from foldlog.server.broker_settings import ALIASES, ATTRIBUTES, BROKER_SETTINGS, SYNONYMS, text_of
-from foldlog.server.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect
-from foldlog.server.settings import ServerSettings
+from foldlog.server.config.broker_settings import ALIASES, ATTRIBUTES, BROKER_SETTINGS, SYNONYMS, text_of
+from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect
+from foldlog.server.config.settings import ServerSettings
 
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -185,7 +185,7 @@ def test_every_default_of_a_topic_setting_is_one_that_topics_take() -> None:
 def test_kafkas_own_server_properties_can_be_brought_along() -> None:
     settings = ServerSettings.parse(SERVER_PROPERTIES)
     assert [listener.address for listener in settings.listeners] == ["127.0.0.1:9092"]
-    assert [listener.address for listener in settings.advertised_listeners] == ["127.0.0.1:9092"]
+    assert [listener.address for listener in settings.advertised_listeners] == ["localhost:9092"]
     assert settings.node_id == 0
     assert settings.topic_defaults["flush.messages"] == "10000"
     assert {"zookeeper.connect", "num.io.threads", "log.dirs", "process.roles"} <= set(settings.without_effect)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from foldlog.errors import InvalidConfig
-from foldlog.server.listeners import Listener, is_loopback, parse_listener
-from foldlog.server.settings import ServerSettings
+from foldlog.server.config.settings import ServerSettings
+from foldlog.server.net.listeners import Listener, is_loopback, parse_listener
 
 
 def refusal(**properties: object) -> str:
@@ -155,3 +155,9 @@ def test_an_advertised_address_needs_its_listener() -> None:
 )
 def test_processes_of_the_machine_have_an_address_too(host: str, local: str) -> None:
     assert Listener("PLAINTEXT", host, 1).local_host == local
+
+
+def test_an_advertised_name_is_told_as_it_was_given() -> None:
+    settings = ServerSettings.parse({"listeners": "localhost:9092", "advertised.listeners": "localhost:9092"})
+    assert [one.host for one in settings.listeners] == ["127.0.0.1"]
+    assert [one.host for one in settings.advertised_listeners] == ["localhost"]

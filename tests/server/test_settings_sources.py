@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidConfig
-from foldlog.server.broker_settings import BROKER_SETTINGS
-from foldlog.server.configuration import (
+from foldlog.server.config.broker_settings import BROKER_SETTINGS
+from foldlog.server.config.configuration import (
     Given,
     environment_variable,
     gather,
@@ -22,8 +22,8 @@ from foldlog.server.configuration import (
     read_environment,
     read_file,
 )
-from foldlog.server.properties_file import parse_properties
-from foldlog.server.settings import ServerSettings
+from foldlog.server.config.properties_file import parse_properties
+from foldlog.server.config.settings import ServerSettings
 
 
 def settings_of(

@@ -12,8 +12,7 @@ from typing import Any, cast
 import pytest
 
 from foldlog.errors import FoldlogError
-from foldlog.server.arrivals import Arrivals
-from foldlog.server.syncs import Syncs
+from foldlog.server.net.purgatory import FetchPurgatory, Syncs
 
 
 class Loop:
@@ -51,6 +50,8 @@ class NotedPartition:
         self.wanted: list[int] = []
         self._waiting: list[tuple[int, Callable[[FoldlogError | None], None]]] = []
 
+    def acknowledged_early(self, next_offset: int) -> None: ...
+
     def on_acknowledged(
         self, next_offset: int, callback: Callable[[FoldlogError | None], None], *, is_quick: bool
     ) -> None:
@@ -64,7 +65,7 @@ class NotedPartition:
 class Bench:
     def __init__(self) -> None:
         self.loop = Loop()
-        self.syncs = Syncs(cast(Any, self.loop), self.soon, Arrivals(self.soon))
+        self.syncs = Syncs(cast(Any, self.loop), self.soon, FetchPurgatory(self.soon))
 
     def soon(self, callback: Callable[..., None], *arguments: Any) -> None:
         self.loop.call_soon(lambda: callback(*arguments))

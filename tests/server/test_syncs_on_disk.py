@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from foldlog.broker.broker import Broker
-from foldlog.log.syncer import Syncer
+from foldlog.log.durability import Syncer
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 from foldlog.wire.messages.produce import ProduceResponse
 from server.raw_client import RawClient, batch, fetch, fetched, produce, produced
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import foldlog
-from foldlog.client.numbered import TopicLimits
+from foldlog.client.backends.served.resumable import TopicLimits
 from foldlog.clock import SystemClock
 from foldlog.errors import UnfinishedCommit
 from foldlog.files.base import Files

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.json as pj
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -331,6 +332,78 @@ def test_a_row_does_not_depend_on_its_neighbours(values: Batch, size: int) -> No
         patch.setattr(decode_json, "JSON_EXACT_ROWS", size)
         patch.setattr(decode_json, "JSON_CHUNK_BYTES", 40 * size)
         assert rows_of(decoder, values) == whole
+
+
+def searched(schema: pa.Schema, values: Batch) -> tuple[list[Any], list[str | None]]:
+    """What is found without the screen, by cutting around what does not parse; with the reasons."""
+    decoder = JsonDecoder(schema)
+    decoder._screen = None
+    return decoded(decoder, values)
+
+
+def decoded(decoder: JsonDecoder, values: Batch) -> tuple[list[Any], list[str | None]]:
+    columns, reasons = decoder.decode(pa.array(values, pa.binary()))
+    return [column.to_pylist() for column in columns], [] if reasons is None else reasons.to_pylist()
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, REQUIRED], ids=["all types", "not null"])
+@given(values=batches, is_wary=st.booleans(), chunk_bytes=st.integers(20, 400))
+def test_the_screen_changes_nothing_but_the_time_it_takes(
+    schema: pa.Schema, values: Batch, is_wary: bool, chunk_bytes: int
+) -> None:
+    oracle = searched(schema, values)
+    decoder = JsonDecoder(schema)
+    decoder._wary_chunks = 3 if is_wary else 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode_json, "JSON_CHUNK_BYTES", chunk_bytes)
+        assert decoded(decoder, values) == oracle
+
+
+POISON = {
+    "not JSON": b'{"big": oops}',
+    "cut off": b'{"big": 1, "text": "a',
+    "another kind": b'{"big": "1"}',
+    "a fraction": b'{"big": 1.5}',
+    "out of range": b'{"small": 300}',
+    "too many digits": b'{"money": "12345678.90"}',
+    "no date": b'{"day": "yesterday"}',
+    "no such day": b'{"at": "2023-02-29T00:00:00Z"}',
+    "not base64": b'{"bytes": "?"}',
+    "twice": b'{"big": 1, "big": 2}',
+    "deep inside": b'{"many": [{"at": "2024-01-01"}, {"at": 5}]}',
+    "not UTF-8": b'{"text": "\xff"}',
+    "half a surrogate pair": b'{"text": "\\ud800"}',
+    "a newline in a text": b'{"text": "a\nb"}',
+    "an array": b"[1]",
+    "empty": b"",
+}
+
+
+@pytest.mark.skipif(JsonDecoder(SCHEMA)._screen is None, reason="the screen was not compiled")
+@pytest.mark.parametrize("poison", POISON.values(), ids=POISON)
+def test_good_records_around_bad_ones_are_read_by_one_call_a_chunk(
+    poison: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One bad record in a hundred, and Arrow's reader is asked once for each chunk, and once more to notice."""
+    values: Batch = [
+        f'{{"big": {number}, "text": "t", "at": "2024-02-29T12:00:00Z"}}'.encode() for number in range(4000)
+    ]
+    values[50::100] = [poison] * 40
+    asked: list[int] = []
+    read_json = pj.read_json
+
+    def counted(*args: Any) -> Any:
+        asked.append(1)
+        return read_json(*args)
+
+    monkeypatch.setattr(pj, "read_json", counted)
+    monkeypatch.setattr(decode_json, "JSON_CHUNK_BYTES", 60_000)
+    _, reasons = JsonDecoder(SCHEMA).decode(pa.array(values, pa.binary()))
+    assert reasons is not None
+    assert [row for row, reason in enumerate(reasons.to_pylist()) if reason] == list(range(50, 4000, 100))
+    chunks = len(decode_json._chunks(pa.array(values, pa.binary())))
+    assert 3 <= chunks <= 5
+    assert len(asked) <= chunks + 1
 
 
 GOOD = b'{"big": 1}'

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Delta, Shape
-from foldlog.views.lake import lake
+from foldlog.views.lake.lake import lake
 
 
 def at(offset: int) -> Bookmark:

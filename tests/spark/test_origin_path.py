@@ -16,7 +16,7 @@ import foldlog
 from foldlog.errors import DirectoryElsewhere, LogNotFound, RecordsMissing, UnknownTopic
 from foldlog.records.arrow import schema
 from foldlog.spark.origins.by_path import PathOrigin
-from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, OriginSpec, open_origin
+from foldlog.spark.origins.origin import Bounds, OffsetRange, OriginSpec, TopicGrowth, open_origin
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_it_tells_what_a_topic_is_and_how_it_grew(log: foldlog.Log, origin: Path
     facts = origin.topic("prices")
     assert facts.topic_id == log.topic("prices").topic_id
     assert (facts.partition_count, facts.is_compacted) == (3, True)
-    assert facts.growths == (Growth(3, (2,)),)
+    assert facts.growths == (TopicGrowth(3, (2,)),)
 
 
 def test_times_are_looked_up_for_each_partition(log: foldlog.Log, origin: PathOrigin) -> None:

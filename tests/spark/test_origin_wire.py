@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from client.simulated_cluster import SimulatedCluster, SimulatedPartition
-from foldlog.client.cluster import Cluster
-from foldlog.client.partitioners import partition_for_key
+from foldlog.client.fold_bulletin import FOLDS_CONFIG
+from foldlog.client.outgoing import partition_for_key
+from foldlog.client.wire.cluster import Cluster
 from foldlog.errors import (
     BrokerUnreachable,
     GroupNotEmpty,
@@ -27,9 +28,8 @@ from foldlog.errors import (
 from foldlog.records.arrow import COLUMNS, schema
 from foldlog.records.loops import pack
 from foldlog.spark.origins.by_wire import WireOrigin
-from foldlog.spark.origins.ledger import Entry, open_ledger
-from foldlog.spark.origins.ledger_by_wire import WireLedger
-from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, Origin, OriginSpec, open_origin
+from foldlog.spark.origins.ledger import LedgerEntry, WireLedger, open_ledger
+from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, OriginSpec, TopicGrowth, open_origin
 from foldlog.testing import KafkaBroker
 from foldlog.testing.plugin import KafkaBrokerFactory
 from foldlog.wire.error_codes import ErrorCode
@@ -123,7 +123,7 @@ def test_a_topic_is_told_as_the_directory_tells_it_growths_included(
     for name in ("prices", "orders"):
         assert wire.topic(name) == path.topic(name)
         assert wire.bounds(name) == path.bounds(name)
-    assert wire.topic("prices").growths == (Growth(3, (2,)),)
+    assert wire.topic("prices").growths == (TopicGrowth(3, (2,)),)
     assert wire.topics() == path.topics() == ["orders", "prices"]
     assert wire.offsets_at("orders", {0: 1500}) == path.offsets_at("orders", {0: 1500}) == {0: 2}
     assert wire.offsets_at("prices", {2: 0}) == path.offsets_at("prices", {2: 0}) == {2: None}
@@ -133,7 +133,7 @@ def test_topics_that_are_kept_for_the_log_itself_are_not_listed(
     broker: KafkaBroker, wire: WireOrigin, ledger: WireLedger
 ) -> None:
     fill(broker, "orders", 1)
-    ledger.ensure_topic("__folds", 1, {"cleanup.policy": "compact"})
+    ledger.ensure_topic("__folds", 1, FOLDS_CONFIG)
     ledger.commit("folds", "orders", {0: 1})
     assert wire.topics() == ["orders"]
     assert wire.topic("__folds").is_compacted
@@ -330,7 +330,7 @@ def test_entries_are_appended_in_order_where_java_clients_would_put_them(
     ledger.ensure_topic("dead", 3, {"cleanup.policy": "compact"})
     ledger.ensure_topic("dead", 5)
     entries = [
-        Entry(b"k%d" % (number % 7), None if number % 5 == 0 else b"%d" % number, (("reason", b"r%d" % number),))
+        LedgerEntry(b"k%d" % (number % 7), None if number % 5 == 0 else b"%d" % number, (("reason", b"r%d" % number),))
         for number in range(50)
     ]
     ledger.append("dead", entries[:30])
@@ -344,8 +344,8 @@ def test_entries_are_appended_in_order_where_java_clients_would_put_them(
 
 def test_many_large_entries_go_in_several_batches(broker: KafkaBroker, ledger: WireLedger) -> None:
     broker.create_topic("dead")
-    ledger.append("dead", (Entry(b"k", b"%03d" % number * 30_000) for number in range(40)))
-    ledger.append("dead", [Entry(b"k", b"x" * 900_000)])
+    ledger.append("dead", (LedgerEntry(b"k", b"%03d" % number * 30_000) for number in range(40)))
+    ledger.append("dead", [LedgerEntry(b"k", b"x" * 900_000)])
     values = [record.value[:3] for record in broker.log.read("dead", 0)]
     assert values == [*(b"%03d" % number for number in range(40)), b"xxx"]
 
@@ -353,10 +353,10 @@ def test_many_large_entries_go_in_several_batches(broker: KafkaBroker, ledger: W
 def test_a_ledger_goes_on_after_an_error(broker: KafkaBroker, ledger: WireLedger) -> None:
     broker.create_topic("dead", 1, {"max.message.bytes": 1000})
     with pytest.raises(ValueError, match=r"max\.message\.bytes"):
-        ledger.append("dead", [Entry(b"k", b"x" * 5000)])
+        ledger.append("dead", [LedgerEntry(b"k", b"x" * 5000)])
     with pytest.raises(UnknownTopic):
-        ledger.append("nowhere", [Entry(b"k", b"v")])
-    ledger.append("dead", [Entry(b"k", b"v")])
+        ledger.append("nowhere", [LedgerEntry(b"k", b"v")])
+    ledger.append("dead", [LedgerEntry(b"k", b"v")])
     assert [record.value for record in broker.log.read("dead", 0)] == [b"v"]
 
 

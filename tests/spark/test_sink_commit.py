@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import foldlog
-from foldlog.client.numbered import NumberedLog, Progress
+from foldlog.client.backends.served.resumable import NumberedLog, Progress
 from foldlog.clock import SystemClock
 from foldlog.errors import InvalidArgument, RecordTooLarge, UnfinishedCommit, UnknownTopic
 from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
-from foldlog.log.producer_state import EXPIRATION_MS
+from foldlog.log.producers import EXPIRATION_MS
 from foldlog.spark.sink.by_path import StagedRows, job_of_query
 from foldlog.spark.sink.commits import load
 from foldlog.spark.sink.committing import PathCommitter

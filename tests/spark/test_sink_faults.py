@@ -18,7 +18,7 @@ import pytest
 
 import foldlog
 from faults.processes import child, last_lines, next_line
-from foldlog.client.numbered import NumberedLog
+from foldlog.client.backends.served.resumable import NumberedLog
 from foldlog.errors import DirectoryLocked, FoldlogError, UnfinishedCommit
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
@@ -149,6 +149,7 @@ for batch in range(int(sys.argv[2]), 1000):
 KILLS = 6
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("is_served", [True, False])
 def test_kill_nine_of_the_driver_at_any_moment_leaves_every_batch_once(tmp_path: Path, is_served: bool) -> None:
     """A driver commits batch after batch and is killed; the next one begins with the batch that it was at, as Spark

@@ -70,6 +70,18 @@ def test_a_task_that_fails_leaves_nothing(path: Path) -> None:
     assert not (path / ".staged").exists() or list((path / ".staged").rglob("*.batches")) == []
 
 
+def test_a_new_path_becomes_a_log_where_topics_may_be_made(tmp_path: Path) -> None:
+    told = plan(options(tmp_path / "new", partitions=3))
+    PathCommitter(str(tmp_path / "new")).commit("job", [stage(told, "job", 0, rows("a"))])
+    with foldlog.open(tmp_path / "new", "r") as log:
+        assert log.read_arrow(TOPIC, columns=["value"]).column("value").to_pylist() == [b"a"]
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "notes.txt").write_text("mine")
+    with pytest.raises(LogNotFound, match="there is no log in"):
+        plan(options(tmp_path / "taken", partitions=3))
+    assert [file.name for file in (tmp_path / "taken").iterdir()] == ["notes.txt"]
+
+
 def test_no_log_no_topic_and_a_writer_that_does_not_listen_are_told_before_a_row_is_packed(path: Path) -> None:
     with pytest.raises(LogNotFound, match="there is no log in"):
         plan(options(path / "elsewhere"))

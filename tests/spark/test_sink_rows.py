@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foldlog
-from foldlog.client.numbered import TopicLimits
-from foldlog.client.partitioners import partition_for_key
+from foldlog.client.backends.directory import broker_of
+from foldlog.client.backends.served.resumable import TopicLimits
+from foldlog.client.outgoing import partition_for_key
 from foldlog.errors import InvalidArgument, RecordTooLarge, SerializationError, UnknownPartition, UnknownTopic
 from foldlog.limits import STAGED_BATCH_BYTES, STAGED_PACK_BYTES
 from foldlog.records.arrow import to_arrow
@@ -233,6 +234,6 @@ def test_the_log_takes_what_was_packed() -> None:
         log.create_topic("orders", partitions=3)
         known = TopicLimits.of(log.topic("orders"))
         for one in packer(known).pack([table([{"key": bytes([n]), "value": b"v"} for n in range(50)])]):
-            partition = log.broker.writable_partition("orders", one.partition)
+            partition = broker_of(log).writable_partition("orders", one.partition)
             partition.wait_acknowledged(partition.append(one.buffer, foreign=True).next_offset)
         assert sum(end for _, end in log.offsets("orders").values()) == 50

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.processes import child, finish, next_line, tell
-from foldlog.client.numbered import EPOCH_MAX, Numbers
-from foldlog.errors import CorruptLog, StorageError
+from foldlog.client.backends.served.resumable import EPOCH_MAX, Numbers
+from foldlog.errors import CorruptLog, NewerVersion, StorageError
 from foldlog.files.base import Files
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
 from foldlog.limits import STAGED_LEFTOVER_MS, STAGED_SENDERS_MAX, STAGED_WRITE_BYTES
 from foldlog.spark.sink import commits as book
 from foldlog.spark.sink import staging
-from foldlog.spark.sink.commits import Commit, Commits, Target
+from foldlog.spark.sink.commits import Commit, Commits, SinkTarget
 from foldlog.spark.sink.staging import Frame, StagedFile, StagingArea
 
 DIRECTORY = "data"
@@ -165,7 +165,9 @@ commit_strategy = st.builds(
     Commit,
     job=st.text(min_size=1),
     files=st.lists(st.builds(StagedFile, st.text(), st.integers(0, 1 << 40))).map(tuple),
-    targets=st.dictionaries(st.text(), st.builds(Target, st.text(), per_partition_strategy, per_partition_strategy)),
+    targets=st.dictionaries(
+        st.text(), st.builds(SinkTarget, st.text(), per_partition_strategy, per_partition_strategy)
+    ),
     numbers=numbers_strategy,
     decided_ms=st.integers(0, 1 << 50),
     sender=st.none() | st.text(),
@@ -201,7 +203,7 @@ def test_every_flipped_byte_of_the_book_is_found() -> None:
 def test_a_book_of_another_version_is_not_guessed_at() -> None:
     body = b'{"version":2'
     data = body + f',\n"crc32c":"{crc32c(body):08x}"}}\n'.encode()
-    with pytest.raises(CorruptLog, match="its version is 2; nothing was changed; use the foldlog that wrote it"):
+    with pytest.raises(NewerVersion, match="it has version 2"):
         book.decode(data, "commits.json")
 
 

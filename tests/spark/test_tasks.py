@@ -18,7 +18,7 @@ from foldlog.spark.origins.by_path import PathOrigin
 from foldlog.spark.origins.origin import OriginSpec
 from foldlog.spark.source.offsets import plan_batch
 from foldlog.spark.source.options import batch_options
-from foldlog.spark.source.tasks import RangeReader, RangeTask
+from foldlog.spark.source.tasks import RangeTask, SourceReader
 
 OFFSETS = StructType([StructField("offset", LongType())])
 FROM_ZERO = {"startingOffsets": '{"orders": {"0": 0}}'}
@@ -37,20 +37,20 @@ def fill(log: foldlog.Log) -> None:
         log.append("orders", str(number), key=str(number % 4))
 
 
-def planned(log: foldlog.Log, **given: str) -> tuple[RangeReader, RangeTask]:
+def planned(log: foldlog.Log, **given: str) -> tuple[SourceReader, RangeTask]:
     """A reader and its task, as an executor gets them: through pickle."""
     options = batch_options({"path": log.path, "subscribe": "orders", **given})
     origin = PathOrigin.open(options.origin)
     (one,) = plan_batch(origin, options)
     origin.close()
-    sent = pickle.dumps((RangeReader.of(options, OFFSETS), RangeTask(origin.spec, one)))
+    sent = pickle.dumps((SourceReader.of(options, OFFSETS), RangeTask(origin.spec, one)))
     reader, task = pickle.loads(sent)
-    assert isinstance(reader, RangeReader)
+    assert isinstance(reader, SourceReader)
     assert isinstance(task, RangeTask)
     return reader, task
 
 
-def offsets(reader: RangeReader, task: RangeTask) -> list[int]:
+def offsets(reader: SourceReader, task: RangeTask) -> list[int]:
     return [offset for batch in reader.read(task) for offset in batch.column("offset").to_pylist()]
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from foldlog.views.contract import View
-from foldlog.views.counters import counters
-from foldlog.views.search import search
+from foldlog.views.counters.counters import counters
+from foldlog.views.search.search import search
 from views.counters_model import MEASURES, CountersCase
 from views.view_contract import START, ViewCase, at, some_events
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Delta, Shape, View
-from foldlog.views.table import table
+from foldlog.views.table.table import table
 
 COLUMNS = pa.schema([("tx_id", pa.string()), ("amount", pa.int64()), ("note", pa.string())])
 SHAPE = Shape(COLUMNS, "tx_id")

@@ -18,7 +18,7 @@ import pytest
 
 from foldlog.errors import SchemaChanged
 from foldlog.views.contract import Shape, View
-from foldlog.views.lake import Format, Mode, lake
+from foldlog.views.lake.lake import Format, Mode, lake
 from views.view_contract import COLUMNS, START, Event, ViewCase, at, delta_of, held, in_order, opened, some_events
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

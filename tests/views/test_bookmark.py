@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.views import delta_bookmark
 from foldlog.views.bookmark import Bookmark, Position
-from foldlog.views.delta_bookmark import Layout
+from foldlog.views.lake import delta_bookmark
+from foldlog.views.lake.delta_bookmark import Layout
 
 offsets = st.dictionaries(st.integers(0, 4), st.integers(0, 1000), min_size=1)
 steps = st.lists(st.tuples(st.booleans(), offsets), max_size=8)

@@ -20,10 +20,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, ViewUnavailable
-from foldlog.views import lake_delta_modes
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Shape
-from foldlog.views.lake import lake
+from foldlog.views.lake import delta_modes as lake_delta_modes
+from foldlog.views.lake.lake import lake
 from views.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
 from views.view_contract import (
     COLUMNS,

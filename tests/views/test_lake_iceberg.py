@@ -19,9 +19,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from foldlog.errors import InvalidArgument, ViewUnavailable
-from foldlog.views import lake_iceberg
 from foldlog.views.contract import Shape
-from foldlog.views.lake import lake
+from foldlog.views.lake import iceberg as lake_iceberg
+from foldlog.views.lake.lake import lake
 from views.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
 from views.view_contract import START, ViewCase, ViewContract, at, delta_of, held, in_order, opened, play, some_events
 

@@ -24,11 +24,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from foldlog.errors import InvalidArgument, ViewUnavailable
-from foldlog.views import lake_parquet
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Delta, Shape
-from foldlog.views.lake import lake
-from foldlog.views.lake_parquet import ParquetHistory, file_name
+from foldlog.views.lake import parquet as lake_parquet
+from foldlog.views.lake.lake import lake
+from foldlog.views.lake.parquet import ParquetHistory, file_name
 from views.lake_cases import HistoryCase, apply_in_turns, check_growth, check_kills
 from views.view_contract import COLUMNS, START, ViewCase, ViewContract, at, held, in_order, opened, play, some_events
 

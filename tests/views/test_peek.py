@@ -23,13 +23,13 @@ import pytest
 from file_view import FileView
 from foldlog.errors import InvalidArgument, ViewUnavailable
 from foldlog.limits import PEEK_ROWS_MAX
-from foldlog.views import measures as fl
 from foldlog.views.contract import Delta, Shape, View
-from foldlog.views.counters import check_aggregation, counters
-from foldlog.views.lake import lake
-from foldlog.views.peek import Page, Peek, open_peek
-from foldlog.views.search import search
-from foldlog.views.table import table
+from foldlog.views.counters import measures as fl
+from foldlog.views.counters.counters import check_aggregation, counters
+from foldlog.views.lake.lake import lake
+from foldlog.views.peek.peek import Page, Peek, open_peek
+from foldlog.views.search.search import search
+from foldlog.views.table.table import table
 from postgres_server import PostgresServer
 from views.view_contract import START, Event, ViewCase, at, delta_of
 
@@ -283,7 +283,7 @@ def test_counters_with_a_window_and_no_rows_have_an_empty_chart(place: Callable[
 def test_a_duckdb_file_that_its_writer_holds_is_named_with_who_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foldlog.views.peek_sources.PEEK_MS", 100)
+    monkeypatch.setattr("foldlog.views.peek.sources.PEEK_MS", 100)
     made = counters(tmp_path / "live.duckdb", measures={"payments": fl.count()})
     made.prepare(Shape(check_aggregation(made.aggregation, ROWS)), START)
     held = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
@@ -325,8 +325,8 @@ def test_a_sqlite_file_that_is_looked_into_stays_as_it_is(tmp_path: Path) -> Non
 
 
 def test_a_look_that_takes_too_long_ends_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foldlog.views.peek_sources.PEEK_MS", -1)
-    monkeypatch.setattr("foldlog.views.peek_sources._STEPS", 10)
+    monkeypatch.setattr("foldlog.views.peek.sources.PEEK_MS", -1)
+    monkeypatch.setattr("foldlog.views.peek.sources._STEPS", 10)
     made = ENGINES["sqlite"](tmp_path)
     fill(made, CHAI, 0, 20)
     with closing(made), peek_of(made) as peek, pytest.raises(ViewUnavailable, match="took longer than"):

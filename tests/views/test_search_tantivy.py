@@ -19,7 +19,7 @@ import tantivy
 from foldlog.errors import InvalidArgument, MissingDependency, ViewUnavailable
 from foldlog.views.contract import Shape, View
 from foldlog.views.generations import CURRENT, Generations
-from foldlog.views.search_tantivy import TantivySearch
+from foldlog.views.search.tantivy import TantivySearch
 from views.view_contract import COLUMNS, START, ViewCase, at, held, in_order, play, some_events
 
 EVENTS = some_events(40, seed=5)
@@ -186,7 +186,7 @@ def test_a_failed_range_leaves_neither_rows_nor_a_lock(
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(
-            "foldlog.views.tantivy_index.Committed.to_bytes", lambda _: (_ for _ in ()).throw(OSError("disk"))
+            "foldlog.views.search.tantivy_index.Committed.to_bytes", lambda _: (_ for _ in ()).throw(OSError("disk"))
         )
         with pytest.raises(ViewUnavailable, match="disk"):
             view.apply(case.delta(EVENTS, 10, 40), at(10), at(40))

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from foldlog.errors import InvalidArgument, SchemaChanged, StaleBookmark, ViewUnavailable
 from foldlog.views.contract import Shape
-from foldlog.views.search import search
-from foldlog.views.search_fts import FtsSearch
-from foldlog.views.search_tantivy import TantivySearch
+from foldlog.views.search.fts import FtsSearch
+from foldlog.views.search.search import search
+from foldlog.views.search.tantivy import TantivySearch
 from views.view_contract import COLUMNS, START, ViewCase, ViewContract, at, delta_of, held
 
 SearchView = TantivySearch | FtsSearch
@@ -215,8 +215,8 @@ def test_the_bookmark_is_neither_found_nor_counted(view: SearchView) -> None:
 
 
 def test_more_rows_than_a_batch_are_read_in_several(view: SearchView, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("tantivy_index", "search_fts"):
-        monkeypatch.setattr(f"foldlog.views.{module}.VIEW_SCAN_ROWS", 7)
+    for module in ("tantivy_index", "fts"):
+        monkeypatch.setattr(f"foldlog.views.search.{module}.VIEW_SCAN_ROWS", 7)
     view.prepare(SHAPE, START)
     fill(view, [{"tx_id": str(number % 60), "note": "x"} for number in range(100)])
     sizes = [batch.num_rows for batch in view.scan().batches]
@@ -308,7 +308,7 @@ def test_searched_columns_are_named_once() -> None:
 
 def test_without_a_word_about_it_tantivy_is_taken_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(search("views/search", "note"), TantivySearch)
-    monkeypatch.setattr("foldlog.views.search.find_spec", lambda _: None)
+    monkeypatch.setattr("foldlog.views.search.search.find_spec", lambda _: None)
     assert isinstance(search("views/search", "note"), FtsSearch)
     with pytest.raises(InvalidArgument, match="tantivy and fts5"):
         search("views/search", "note", engine="lucene")

@@ -18,7 +18,7 @@ import pytest
 
 from foldlog.errors import ViewUnavailable
 from foldlog.views.contract import View
-from foldlog.views.table import table
+from foldlog.views.table.table import table
 from postgres_server import running_server, start_server
 from views.killed_writer import KEYS, SHAPE, at, content, one_range
 

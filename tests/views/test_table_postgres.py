@@ -13,10 +13,11 @@ import psycopg
 import pytest
 
 from foldlog.errors import FoldlogError, InvalidArgument, SchemaChanged, ViewUnavailable
+from foldlog.limits import VIEW_APPLY_LOCK_WAIT_MS
 from foldlog.views.contract import View
-from foldlog.views.sql_names import TableName
-from foldlog.views.table import table
-from foldlog.views.table_postgres import PostgresTable
+from foldlog.views.sql.names import TableName
+from foldlog.views.table.postgres import PostgresTable
+from foldlog.views.table.table import table
 from postgres_server import PostgresServer
 from views.table_cases import ExplodedCase, ValueKeyCase
 from views.view_contract import START, ViewCase, ViewContract, at, held, in_order, play, some_events
@@ -86,6 +87,18 @@ def test_who_holds_a_lock_for_too_long_is_named_and_nothing_is_lost(
     assert view.bookmark() == at(30)
     view.apply(case.delta(EVENTS, 30, 40), at(30), at(40))
     assert held(view) == in_order(case.content(EVENTS, 40))
+
+
+def test_a_locked_table_holds_up_a_runner_for_a_second_and_no_longer(
+    case: ViewCase, view: View, user: psycopg.Connection[Any], postgres_url: str
+) -> None:
+    """Other folds wait for the same runner; the fold itself is tried again."""
+    with closing(table(postgres_url, "payments")) as patient, user.transaction():
+        user.execute("LOCK TABLE payments")
+        with pytest.raises(ViewUnavailable, match=f"waited {VIEW_APPLY_LOCK_WAIT_MS} ms for a lock"):
+            patient.apply(case.delta(EVENTS, 30, 40), at(30), at(40))
+    assert VIEW_APPLY_LOCK_WAIT_MS <= 1000
+    view.apply(case.delta(EVENTS, 30, 40), at(30), at(40))
 
 
 def test_readers_are_not_waited_for(case: ViewCase, view: View, user: psycopg.Connection[Any]) -> None:

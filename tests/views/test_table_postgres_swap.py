@@ -14,9 +14,9 @@ import pytest
 
 from foldlog.errors import InvalidArgument, ViewInUse, ViewUnavailable
 from foldlog.views.contract import Shape, View
-from foldlog.views.sql_names import TableName
-from foldlog.views.table import table
-from foldlog.views.table_postgres import PostgresTable
+from foldlog.views.sql.names import TableName
+from foldlog.views.table.postgres import PostgresTable
+from foldlog.views.table.table import table
 from views.view_contract import START, ViewCase, at, held, in_order, play, some_events
 
 EVENTS = some_events(40)
@@ -123,6 +123,68 @@ def test_owner_grants_comments_and_storage_parameters_are_kept(
     assert rights(user) == before
 
 
+def test_row_level_security_replica_identity_and_settings_of_columns_are_kept(
+    case: ViewCase, view: View, user: Connection, role: str
+) -> None:
+    for statement in (
+        "CREATE UNIQUE INDEX whole ON payments (tx_id)",
+        "ALTER TABLE payments REPLICA IDENTITY USING INDEX whole",
+        "ALTER TABLE payments CLUSTER ON whole",
+        f"CREATE POLICY mine ON payments AS RESTRICTIVE FOR SELECT TO {role}, PUBLIC USING (merchant <> 'it''s')",
+        "CREATE POLICY few ON payments FOR INSERT WITH CHECK (amount < 10)",
+        "COMMENT ON POLICY mine ON payments IS 'not for everybody'",
+        "ALTER TABLE payments ENABLE ROW LEVEL SECURITY",
+        "ALTER TABLE payments FORCE ROW LEVEL SECURITY",
+        "ALTER TABLE payments ALTER COLUMN amount SET STATISTICS 500",
+        "ALTER TABLE payments ALTER COLUMN amount SET (n_distinct = 100)",
+        "ALTER TABLE payments ALTER COLUMN amount SET DEFAULT 7",
+        "ALTER TABLE payments ALTER COLUMN merchant SET STORAGE EXTERNAL",
+    ):
+        user.execute(statement.encode())
+    before = protection(user)
+    assert before["table"] == [(True, True, "i", 2)]
+    view.check_swap()
+    swapped(view, case)
+    assert protection(user) == before
+    user.execute("ALTER TABLE payments REPLICA IDENTITY FULL")
+    before = protection(user)
+    swapped(view, case, epoch=2)
+    assert protection(user) == before
+
+
+def protection(user: Connection) -> dict[str, list[Any]]:
+    """Who sees which rows, by what a row is known, and what was set of columns."""
+    questions = {
+        "table": "SELECT relrowsecurity, relforcerowsecurity, relreplident::text, (SELECT count(*) FROM pg_policy WHERE"
+        " polrelid = pg_class.oid) FROM pg_class WHERE oid = 'payments'::regclass",
+        "policies": "SELECT policyname, permissive, roles, cmd, qual, with_check FROM pg_policies"
+        " WHERE tablename = 'payments' ORDER BY 1",
+        "comments": "SELECT obj_description(oid, 'pg_policy') FROM pg_policy WHERE polrelid = 'payments'::regclass"
+        " ORDER BY 1",
+        "indexes": "SELECT relname, indisreplident, indisclustered FROM pg_index JOIN pg_class ON pg_class.oid ="
+        " indexrelid WHERE indrelid = 'payments'::regclass ORDER BY 1",
+        "columns": "SELECT attname, attnotnull, attstattarget, attoptions, attstorage::text,"
+        " pg_get_expr(adbin, adrelid) FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum"
+        " WHERE attrelid = 'payments'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY 1",
+    }
+    return {about: user.execute(question.encode()).fetchall() for about, question in questions.items()}
+
+
+def test_a_rebuild_that_lacks_rights_is_refused_beforehand(
+    case: ViewCase, view: View, user: Connection, role: str, postgres_url: str
+) -> None:
+    user.execute(f"ALTER ROLE {role} LOGIN".encode())
+    user.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}".encode())
+    scheme, _, rest = postgres_url.partition("://")
+    other = table(f"{scheme}://{role}@{rest.rpartition('@')[2]}", "payments")
+    with closing(other), pytest.raises(ViewUnavailable, match=f"only its owner can replace it; {role} is another"):
+        other.check_swap()
+    user.execute(f"ALTER TABLE payments OWNER TO {role}".encode())
+    user.execute(b"REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    with closing(other), pytest.raises(ViewUnavailable, match="GRANT CREATE ON SCHEMA"):
+        other.check_swap()
+
+
 def test_default_privileges_give_a_rebuilt_table_no_more_than_it_had(
     case: ViewCase, view: View, user: Connection, role: str
 ) -> None:
@@ -155,7 +217,12 @@ def test_default_privileges_give_a_rebuilt_table_no_more_than_it_had(
             "DROP TRIGGER watch ON payments",
         ),
         ("CREATE RULE quiet AS ON DELETE TO payments DO ALSO NOTHING", "rule quiet", "DROP RULE quiet ON payments"),
-        ("CREATE POLICY mine ON payments USING (true)", "policy mine", "DROP POLICY mine ON payments"),
+        (
+            "CREATE POLICY mine ON payments USING (amount = (SELECT 1))",
+            "policy mine",
+            "DROP POLICY mine ON payments",
+        ),
+        ("ALTER TABLE payments SET UNLOGGED", "being unlogged", "ALTER TABLE payments SET LOGGED"),
         (
             "ALTER TABLE payments ADD CONSTRAINT sane CHECK (amount < 1000000)",
             "constraint sane",
@@ -168,6 +235,7 @@ def test_default_privileges_give_a_rebuilt_table_no_more_than_it_had(
         ),
         ("CREATE STATISTICS pair ON merchant, amount FROM payments", "statistics pair", "DROP STATISTICS pair"),
         ("CREATE PUBLICATION outwards FOR TABLE payments", "publication outwards", "DROP PUBLICATION outwards"),
+        ("CREATE PUBLICATION everything FOR ALL TABLES", "publication everything", "DROP PUBLICATION everything"),
         ("CREATE TABLE heir () INHERITS (payments)", "table heir", "DROP TABLE heir"),
     ],
 )
@@ -176,6 +244,9 @@ def test_what_would_be_left_behind_refuses_the_swap_by_its_name(
 ) -> None:
     user.execute("CREATE FUNCTION pg_temp.nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
     user.execute(statement.encode())
+    with pytest.raises(ViewInUse) as foreseen:
+        view.check_swap()
+    assert any(dependent.startswith(name) for dependent in foreseen.value.dependents), foreseen.value.dependents
     with closing(rebuilt(view, case)) as shadow:
         with pytest.raises(ViewInUse) as refused:
             view.swap(shadow)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from foldlog.errors import FoldError, SchemaChanged
 from foldlog.views.contract import Shape
-from foldlog.views.table_rows import Change, decide_change
-from foldlog.views.table_shape import decide_shape
+from foldlog.views.table.rows import Change, decide_change
+from foldlog.views.table.shape import decide_shape
 from views.view_contract import delta_of
 
 COLUMNS = pa.schema([("id", pa.string()), ("line", pa.int32()), ("value", pa.int64())])

@@ -12,9 +12,9 @@ import pytest
 
 from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable
 from foldlog.views.contract import Shape
-from foldlog.views.sql_postgres import public_url
-from foldlog.views.table import table
-from foldlog.views.table_shape import TableShape, decide_shape, reconcile
+from foldlog.views.sql.postgres import public_url
+from foldlog.views.table.shape import TableShape, decide_shape, reconcile
+from foldlog.views.table.table import table
 
 COLUMNS = pa.schema(
     [("id", pa.string()), ("line", pa.int32()), ("share", pa.float64()), ("tags", pa.list_(pa.string()))]
@@ -160,7 +160,7 @@ def test_places_do_not_show_passwords(url: str, shown: str) -> None:
 
 def test_making_a_view_imports_no_driver_and_no_arrow() -> None:
     program = (
-        "import sys; from foldlog.views.table import table;"
+        "import sys; from foldlog.views.table.table import table;"
         "table('postgresql://u:p@db/x', 'payments').shadow('verify'); table('live.db', 'payments');"
         "print(sorted({'psycopg', 'pyarrow', 'pyspark', 'numpy'} & set(sys.modules)))"
     )

@@ -9,15 +9,18 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from foldlog.errors import InvalidArgument, SchemaChanged, StaleBookmark, ViewInUse, ViewUnavailable
+from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Shape, View
-from foldlog.views.sql_names import TableName
-from foldlog.views.table import table
-from foldlog.views.table_sqlite import SqliteTable
+from foldlog.views.sql.names import BOOKMARKS, TableName
+from foldlog.views.table.sqlite import SqliteTable
+from foldlog.views.table.table import table
+from views import killed_writer
 from views.table_cases import ExplodedCase, ValueKeyCase
 from views.view_contract import (
     COLUMNS,
@@ -313,3 +316,35 @@ def test_a_first_rebuild_needs_no_table_before_it(case: ViewCase, path: Path) ->
         view.swap(shadow)
         assert held(view) == in_order(case.content(EVENTS, 40))
         assert not view.drop_old()
+
+
+def rows_and_bookmark_agree(place: Path, stop: int) -> None:
+    """Apply one range, and look at the file as another process sees it before each statement of it and after the last:
+    what a kill there would leave."""
+    seen: list[tuple[int, list[dict[str, object]]]] = []
+    connect = sqlite3.connect
+
+    def look(_: str) -> None:
+        with closing(connect(place)) as other:
+            ((bookmark,),) = other.execute(f"SELECT bookmark FROM {BOOKMARKS}").fetchall()
+            rows = other.execute("SELECT tx_id, amount, note FROM payments ORDER BY tx_id").fetchall()
+        found: list[dict[str, object]] = [{"tx_id": key, "amount": amount, "note": note} for key, amount, note in rows]
+        seen.append((Bookmark.from_json(bookmark).offset(0) or 0, found))
+
+    def watched(*arguments: Any, **settings: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*arguments, **settings)
+        connection.set_trace_callback(look)
+        return connection
+
+    with closing(table(str(place), "payments")) as view:
+        view.prepare(killed_writer.SHAPE, killed_writer.at(0))
+    with pytest.MonkeyPatch.context() as patch, closing(table(str(place), "payments")) as view:
+        patch.setattr(sqlite3, "connect", watched)
+        view.apply(killed_writer.delta(0, stop), killed_writer.at(0), killed_writer.at(stop))
+    look("afterwards")
+    assert [found for _, found in seen] == [killed_writer.content(offset) for offset, _ in seen]
+    assert (seen[0][0], seen[-1][0], len(seen) > 4) == (0, stop, True)
+
+
+def test_rows_and_bookmark_change_in_one_transaction_at_every_statement(tmp_path: Path) -> None:
+    rows_and_bookmark_agree(tmp_path / "views.db", 250)

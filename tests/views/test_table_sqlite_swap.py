@@ -15,7 +15,7 @@ import pytest
 
 from foldlog.errors import ViewInUse
 from foldlog.views.contract import View
-from foldlog.views.table import table
+from foldlog.views.table.table import table
 from views.view_contract import START, ViewCase, held, in_order, play, some_events
 
 EVENTS = some_events(20)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from foldlog.errors import FoldError
 from foldlog.views.contract import Shape, View
-from foldlog.views.table import table
+from foldlog.views.table.table import table
 from views.view_contract import START, at, delta_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)

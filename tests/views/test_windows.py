@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidArgument
-from foldlog.views.measures import Window
-from foldlog.views.windows import parse_width_ms, parse_window, window_start_us
+from foldlog.views.counters.measures import Window
+from foldlog.views.counters.windows import parse_width_ms, parse_window, window_start_us
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from foldlog.wire.layout import Layout, layout_of
+from foldlog.wire.layout import MessageLayout, layout_of
 from foldlog.wire.schema import ApiMessage, Field, Message
 
 AnyMessage = TypeVar("AnyMessage", bound=ApiMessage)
@@ -31,7 +31,7 @@ def filled(cls: type[AnyMessage], version: int) -> AnyMessage:
     return message
 
 
-def _filled(cls: type[Message], layout: Layout, *, item_count: int) -> Message:
+def _filled(cls: type[Message], layout: MessageLayout, *, item_count: int) -> Message:
     message = cls()
     for field in (*layout.fields(cls), *(field for _, field in layout.tagged(cls))):
         value = _value(field, layout)
@@ -39,5 +39,5 @@ def _filled(cls: type[Message], layout: Layout, *, item_count: int) -> Message:
     return message
 
 
-def _value(field: Field, layout: Layout) -> Any:
+def _value(field: Field, layout: MessageLayout) -> Any:
     return VALUES[field.kind] if field.item is None else _filled(field.item, layout, item_count=1)

@@ -1,36 +1,50 @@
 """A data directory with its topics, partitions and groups: what the library's client and the server drive.
 
 Reading path of a produce: `Broker.partition`, then `log.partition.Partition.append` and `wait_acknowledged`.
-Of a commit: `group_calls`, then `group_store`. Of a new topic: `create_topic`, then `topic_changes`. Of what
-happens by itself: `upkeep`, then `maintenance`.
+Of a commit: `commit_offsets`, then `groups/store.py`. Of a new topic: `create_topic`, then `topics/changes.py`. Of what
+happens by itself: `upkeep.py`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from foldlog import limits
-from foldlog.broker.bookmarks import CommittedOffsets, TopicPartition
-from foldlog.broker.catalog import Catalog, Topic
 from foldlog.broker.data_directory import address_text, cannot_open, check_path
-from foldlog.broker.group_calls import GroupCalls
-from foldlog.broker.group_messages import GroupSettings
-from foldlog.broker.group_store import GroupStore
-from foldlog.broker.kafka_directory import find_kafka
-from foldlog.broker.kafka_storage import READ_UNCOMMITTED, KafkaStorage, check_isolation_level
-from foldlog.broker.maintenance import Job, plan_compaction, plan_retention
-from foldlog.broker.open_partitions import AnyPartition
-from foldlog.broker.overview import PartitionOverview, overview
-from foldlog.broker.storage import FollowedStorage, Storage, WrittenStorage
-from foldlog.broker.topic_changes import keys_of
-from foldlog.broker.topic_config import DEFAULT_CONFIG, TopicConfig
-from foldlog.broker.topic_names import OwnTopicChange, check_user_topic_name, is_internal, refuse_own_topic
-from foldlog.broker.upkeep import Upkeep
+from foldlog.broker.groups.committed import CommittedOffsets, OffsetAndMetadata, TopicPartition, check_offsets
+from foldlog.broker.groups.coordinator import GroupCoordinator
+from foldlog.broker.groups.messages import (
+    GroupDescription,
+    GroupListing,
+    GroupSettings,
+    MemberDescription,
+    MemberIdentity,
+)
+from foldlog.broker.groups.offsets_format import CommittedOffset
+from foldlog.broker.groups.store import Acknowledged, GroupStore
+from foldlog.broker.kafka_files.directory import KafkaDirectory, find_kafka
+from foldlog.broker.storage import (
+    READ_UNCOMMITTED,
+    AnyPartition,
+    FollowedStorage,
+    PartitionOverview,
+    Storage,
+    WrittenStorage,
+    check_isolation_level,
+    overview,
+)
+from foldlog.broker.topics.catalog import Catalog, Topic
+from foldlog.broker.topics.changes import keys_of
+from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
+from foldlog.broker.topics.names import OwnTopicChange, check_user_topic_name, is_internal, refuse_own_topic
+from foldlog.broker.upkeep import Job, Upkeep, plan_compaction, plan_retention
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import (
+    FoldlogError,
     InvalidArgument,
     LogClosed,
     ReadOnly,
@@ -40,12 +54,12 @@ from foldlog.errors import (
     brief_repr,
 )
 from foldlog.files.base import Files, storage_error
-from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
 from foldlog.log.compaction import CompactionReport
+from foldlog.log.doctor.recompression import RecompressionReport
+from foldlog.log.durability import DescriptorThreads, OnSynced
+from foldlog.log.follower import Hurry
 from foldlog.log.partition import Partition
-from foldlog.log.recompression import RecompressionReport
-from foldlog.log.syncer import DescriptorThreads, OnSynced
 from foldlog.records.batch import Compression
 
 MEMORY_PATH: Final = ":memory:"
@@ -53,7 +67,7 @@ MEMORY_PATH: Final = ":memory:"
 Done = TypeVar("Done")
 
 
-class Broker(GroupCalls):
+class Broker:
     """One data directory, open. Any thread may call it.
 
     With mode "w" this process is the directory's one writer; with "r" it takes no lock, changes nothing and follows
@@ -77,6 +91,8 @@ class Broker(GroupCalls):
         self._storage = storage
         self._partitions = storage.partitions
         self._by_id: tuple[Catalog | None, dict[str, Topic]] = (None, {})
+        self.members_begin: Callable[[str], Mapping[TopicPartition, int]] = lambda group: {}
+        """Where members of a group begin that read from the end on, of those in this process; who drives them knows."""
         self._closed = False
         self._closing = threading.Lock()
         self._written = storage if isinstance(storage, WrittenStorage) else None
@@ -103,10 +119,12 @@ class Broker(GroupCalls):
         offsets_retention_ms: int = limits.OFFSETS_RETENTION_MS,
         offset_metadata_bytes_max: int = limits.OFFSET_METADATA_BYTES_MAX,
         isolation_level: str = READ_UNCOMMITTED,
+        init: bool = False,
     ) -> Broker:
         """Open the data directory at `path`, or one in memory for ":memory:".
 
-        With mode "w" it is made if it is not there; DirectoryLocked names the pid of another writer. `background`
+        With mode "w" it is made if it is not there; DirectoryLocked names the pid of another writer. A directory that
+        holds something else is refused with DirectoryNotEmpty, unless `init` asks for a log there. `background`
         false: retention, compaction and the like run only on request and by `run_due`. `topic_defaults` are topic
         settings for topics that do not set them; they are not stored, so the next writer brings its own.
         `isolation_level` is Kafka's, and matters in a directory that Kafka wrote: only there are transactions.
@@ -117,8 +135,9 @@ class Broker(GroupCalls):
             )
         check_path(path)
         check_isolation_level(isolation_level)
-        if type(background) is not bool:
-            raise InvalidArgument(f"background={brief_repr(background)} is neither True nor False")
+        for name, flag in (("background", background), ("init", init)):
+            if type(flag) is not bool:
+                raise InvalidArgument(f"{name}={brief_repr(flag)} is neither True nor False")
         if clock is not None and not (hasattr(clock, "now_ms") and hasattr(clock, "monotonic_ms")):
             raise InvalidArgument(f"clock={brief_repr(clock)} is not a Clock: it has no now_ms() and monotonic_ms()")
         for name, value in (
@@ -129,20 +148,22 @@ class Broker(GroupCalls):
                 raise InvalidArgument(f"{name}={brief_repr(value)} is not allowed; it is an integer from 0 on")
         defaults = TopicConfig.parse({} if topic_defaults is None else topic_defaults).settings
         if files is None:
-            files = MemoryFiles() if path == MEMORY_PATH else PosixFiles()
+            files = _memory_files() if path == MEMORY_PATH else PosixFiles()
         clock = clock or SystemClock()
         # The root directory keeps its name.
         path = path.rstrip("/") or "/"
         storage: Storage
         try:
+            if isinstance(files, PosixFiles):
+                path = files.from_root(path)
             if mode == "w":
-                storage = WrittenStorage(files, path, clock, defaults)
+                storage = WrittenStorage(files, path, clock, defaults, init=init)
             else:
                 kafka = find_kafka(files, path)
                 storage = (
                     FollowedStorage(files, path, clock)
                     if kafka is None
-                    else KafkaStorage(files, kafka, clock, isolation_level)
+                    else _kafka_storage(files, kafka, clock, isolation_level)
                 )
         except OSError as error:
             raise cannot_open(path, mode, error) from error
@@ -153,16 +174,21 @@ class Broker(GroupCalls):
     def read_only(self) -> bool:
         return self._written is None
 
+    def hurry_with(self, hurry: Hurry) -> None:
+        """A log that is only read asks its writer this way to sync, before it says where a partition ends."""
+        if isinstance(self._storage, FollowedStorage):
+            self._storage.hurry = hurry
+
     def publish_address(self, host: str, port: int) -> None:
         """Tell other processes on this machine where they reach this writer: see `data_directory.writer_of`.
 
         `host` as they reach it, so never 0.0.0.0. It stands until it is withdrawn, or this process ends.
         """
-        self._writable().publish_address(address_text(host, port))
+        self._opened_for_writing().publish_address(address_text(host, port))
 
     def withdraw_address(self) -> None:
         """Nobody listens any more. Closing says so too."""
-        self._writable().publish_address(None)
+        self._opened_for_writing().publish_address(None)
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
@@ -215,7 +241,7 @@ class Broker(GroupCalls):
         return self.configure_topic(name, lambda config: config.with_changes(changes))
 
     def configure_topic(self, name: str, decide: Callable[[TopicConfig], TopicConfig]) -> Topic:
-        """The same where what to change depends on what is set: no other change comes between the two."""
+        """As `alter_topic`, where what to change depends on what is set: no other change comes between the two."""
         storage = self._writable()
         refuse_own_topic(name, OwnTopicChange.ALTER)
         topic = storage.changes.configure(name, decide, storage.partitions)
@@ -308,6 +334,139 @@ class Broker(GroupCalls):
             # Groups are refused as long as their own topic is; topics need not be.
             self._storage.report(f"deleting what was committed in topic {topic!r}", error)
 
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The coordinator as it is, for who holds `group_lock`: `coordinator()` does, and stores what it decides."""
+        self._writable()
+        return self._groups.loaded_coordinator()
+
+    @property
+    def group_lock(self) -> threading.RLock:
+        return self._groups.lock
+
+    @contextmanager
+    def coordinator(self) -> Iterator[GroupCoordinator]:
+        """The group coordinator, locked and up to date with the clock; what the block decides is stored at its end."""
+        self._writable()
+        with self._groups.coordinator() as coordinator:
+            yield coordinator
+
+    def commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> None:
+        """Durable on return; all of them or none. A member of the group gives its id and generation: what an older
+        generation held is refused with a GroupError, as is a commit from outside while the group has members.
+        """
+        self._writable()
+        check_offsets(offsets)
+        self._groups.commit(group, offsets, member_id=member_id, generation=generation, instance_id=instance_id)
+
+    def begin_commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        acknowledged: Acknowledged,
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> None:
+        """As `commit_offsets`, without waiting: `acknowledged` is called once, from any thread, with what went wrong or
+        None.
+
+        It is called while the partition is busy: it must be quick, and must not call the log again.
+        """
+        self._writable()
+        self._groups.begin_commit(
+            group, offsets, acknowledged, member_id=member_id, generation=generation, instance_id=instance_id
+        )
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, with_negative: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group committed, for `partitions` or for all; a partition without a commit is left out.
+
+        So is a negative offset, which some clients commit to say that there is none, unless it is asked for.
+        """
+        self._refuse_unusable()
+        return self._groups.committed(group, partitions, with_negative=with_negative)
+
+    def commits(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """What the group committed, as it is kept: with the time of each commit, negative offsets too."""
+        self._refuse_unusable()
+        return self._groups.commits(group)
+
+    def group_names(self) -> list[str]:
+        """Every group that has members, a generation or committed offsets, in order."""
+        return [listing.group for listing in self.list_groups()]
+
+    def list_groups(self) -> list[GroupListing]:
+        """Those of `group_names`, with state and protocol type; both of the last look of a process that only reads."""
+        self._refuse_unusable()
+        return self._groups.list_groups()
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """State, protocol and members. A group of which nothing is known is Dead."""
+        self._refuse_unusable()
+        return self._groups.describe_group(group)
+
+    def evict_members(self, group: str) -> tuple[MemberDescription, ...]:
+        """Have everybody leave who is in the group now, as Kafka's admin client removes members. They may come back."""
+        with self.coordinator() as coordinator:
+            members = coordinator.describe(group).members
+            if members:
+                coordinator.leave(group, [MemberIdentity(one.member_id, one.group_instance_id) for one in members])
+        return members
+
+    def move_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        evict: bool = False,
+        on_evicted: Callable[[tuple[MemberDescription, ...]], None] = lambda members: None,
+    ) -> None:
+        """Commit as nobody's member; with `evict`, members are sent away first, and none comes back in between.
+
+        Durable on return. A GroupError where the group has members, or with `evict` waits for some: those who were sent
+        away are gone all the same, and `on_evicted` has heard of them.
+        """
+        self._writable()
+        check_offsets(offsets)
+        done = threading.Event()
+        failures: list[FoldlogError] = []
+
+        def acknowledged(error: FoldlogError | None) -> None:
+            if error is not None:
+                failures.append(error)
+            done.set()
+
+        with self.group_lock:
+            if evict:
+                on_evicted(self.evict_members(group))
+            self.begin_commit_offsets(group, offsets, acknowledged)
+        done.wait()  # not under the lock: a sync takes long, and others commit meanwhile
+        if failures:
+            raise failures[0].with_traceback(None)
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group without members, and its offsets. Durable on return; UnknownGroup, GroupNotEmpty."""
+        self._writable()
+        self._groups.delete_group(group)
+
+    def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group committed in these partitions. Durable on return; GroupNotEmpty while it reads them."""
+        self._writable()
+        self._groups.delete_offsets(group, partitions)
+
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
     def enforce_retention(self, topic: str | None = None) -> int:
@@ -331,7 +490,9 @@ class Broker(GroupCalls):
             keys = keys_of(storage.topic(topic))
         else:
             keys = plan_compaction(storage.catalog().topics.values())
-        return _for_each(keys, lambda key: storage.writable_partition(key).compact(force=force))
+        return _for_each(
+            keys, lambda key: self._clean(key, lambda: storage.writable_partition(key).compact(force=force))
+        )
 
     def recompress(self, topic: str, codec: str) -> dict[TopicPartition, RecompressionReport]:
         """The records of a topic in another codec, now. InvalidArgument if there is none of that name.
@@ -339,7 +500,15 @@ class Broker(GroupCalls):
         A damaged partition does not keep the others from it: what it raises is raised once they are done.
         """
         storage, wanted = self._writable(), Compression.named(codec)
-        return _for_each(keys_of(storage.topic(topic)), lambda key: storage.writable_partition(key).recompress(wanted))
+        keys = keys_of(storage.topic(topic))
+        return _for_each(keys, lambda key: self._clean(key, lambda: storage.writable_partition(key).recompress(wanted)))
+
+    def _clean(self, key: TopicPartition, act: Callable[[], Done]) -> Done:
+        try:
+            return act()
+        finally:
+            if self._upkeep is not None:
+                self._upkeep.cleaned(key)
 
     def check_open(self) -> None:
         """LogClosed once it is closed."""
@@ -355,17 +524,19 @@ class Broker(GroupCalls):
         failed in the background. Oldest first, each once."""
         refused = [str(error) for error in self._partitions.refusals()]
         known = self._storage.warnings.texts()
+        if self._written is not None and self._written.checkpoint.lost_lock is not None:
+            known.append(str(self._written.checkpoint.lost_lock))
         return known + [text for text in refused if text not in known]
 
     def watch_syncs(self, callback: OnSynced | None) -> None:
         """Tell `callback` of every sync of a partition from now on, on the thread that ran it; None to tell nobody.
         It must be quick, and must not call the log."""
-        self._writable().syncer.on_synced = callback
+        self._opened_for_writing().syncer.on_synced = callback
 
     def lend_sync_threads(self, threads: DescriptorThreads) -> Callable[[], None] | None:
         """Sync with these from now on, until they are returned: call what this gives when they are through with one.
         None, and nothing lent, where others are lent already."""
-        syncer = self._writable().syncer
+        syncer = self._opened_for_writing().syncer
         return syncer.settle if syncer.lend(threads) else None
 
     def return_sync_threads(self) -> None:
@@ -401,6 +572,12 @@ class Broker(GroupCalls):
         self.close()
 
     def _writable(self) -> WrittenStorage:
+        """To change something; LockLost where another process may be the writer by now."""
+        storage = self._opened_for_writing()
+        storage.checkpoint.refuse_if_lost()
+        return storage
+
+    def _opened_for_writing(self) -> WrittenStorage:
         self._refuse_unusable()
         if self._written is None:
             raise ReadOnly(f"the log in {self.path} cannot be changed: {self._storage.how_to_write}")
@@ -429,3 +606,18 @@ def _for_each(keys: Iterable[TopicPartition], act: Callable[[TopicPartition], Do
     if first is not None:
         raise first
     return done
+
+
+# What most brokers never need is loaded by who does: a start compiles every module it loads where no bytecode is kept.
+
+
+def _memory_files() -> Files:
+    from foldlog.files.memory import MemoryFiles
+
+    return MemoryFiles()
+
+
+def _kafka_storage(files: Files, kafka: KafkaDirectory, clock: Clock, isolation_level: str) -> Storage:
+    from foldlog.broker.kafka_files.storage import KafkaStorage
+
+    return KafkaStorage(files, kafka, clock, isolation_level)

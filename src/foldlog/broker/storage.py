@@ -1,36 +1,58 @@
-"""Topics and their partitions in one data directory: as its writer has them, and as a reading process sees them."""
+"""Topics and their partitions in one data directory: as its writer has them, and as a reading process sees them.
+
+`WrittenStorage` and `FollowedStorage` are the two kinds (a third, of Kafka's own files, is in `kafka_files`); what both
+have: the partitions in use (`OpenPartitions`), what the owner should know (`WarningList`), and how each partition
+stands (`overview`).
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import ClassVar, Final, NamedTuple
 
-from foldlog.broker.catalog import Catalog, Topic
-from foldlog.broker.catalog_follower import CatalogFollower
-from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_writing
-from foldlog.broker.open_partitions import AnyPartition, Key, OpenPartitions
+from foldlog import limits
+from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_reading, open_for_writing
 from foldlog.broker.producer_ids import FOREIGN_ID_MAX, ProducerIds
-from foldlog.broker.topic_changes import TopicChanges, keys_of
-from foldlog.broker.topic_config import TopicConfig
-from foldlog.broker.topic_directories import Settlement
-from foldlog.broker.topic_names import OFFSETS_TOPIC, is_internal, partition_directory, require_text
-from foldlog.broker.warning_list import WarningList
+from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, Topic, decode
+from foldlog.broker.topics.changes import TopicChanges, keys_of
+from foldlog.broker.topics.config import TopicConfig
+from foldlog.broker.topics.directories import Settlement
+from foldlog.broker.topics.names import OFFSETS_TOPIC, is_internal, partition_directory, require_text
 from foldlog.clock import Clock
 from foldlog.errors import (
     CorruptLog,
+    FoldlogError,
+    InvalidArgument,
     LogClosed,
     LogNotFound,
     StorageError,
     UnknownPartition,
     UnknownTopic,
     WrongProcess,
+    brief_repr,
 )
-from foldlog.files.base import Files, storage_error
+from foldlog.files.base import Files, read_file, storage_error
 from foldlog.log.checkpoint import Checkpoint, SlotState
-from foldlog.log.follower import PartitionReader
+from foldlog.log.durability import Syncer
+from foldlog.log.follower import FollowedPartition, Hurry
 from foldlog.log.partition import Partition
-from foldlog.log.syncer import Syncer
+from foldlog.log.producers import AllProducers
+from foldlog.log.retention import outlived_text
+
+logger = logging.getLogger("foldlog.broker")
+
+AnyPartition = Partition | FollowedPartition
+Key = tuple[str, int]
+"""Topic and partition number."""
+
+READ_UNCOMMITTED: Final = "read_uncommitted"
+READ_COMMITTED: Final = "read_committed"
+ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
+"""Whether what is not committed is read: matters in a directory that Kafka wrote, as only there are transactions."""
 
 OFFSETS_TOPIC_SETTINGS: Final[Mapping[str, object]] = {
     "cleanup.policy": "compact",
@@ -69,8 +91,12 @@ class Storage(ABC):
         """Idempotent."""
 
     def topic(self, name: str) -> Topic:
-        topic = self.catalog().topics.get(require_text(name))
+        try:
+            topic = self.catalog().topics.get(name)
+        except TypeError:  # a list, say: it cannot be looked up
+            topic = None
         if topic is None:
+            require_text(name)
             raise UnknownTopic(name, [known for known in self.catalog().topics if not is_internal(known)])
         return topic
 
@@ -113,20 +139,25 @@ class Storage(ABC):
 class WrittenStorage(Storage):
     """The directory's one writer."""
 
-    def __init__(self, files: Files, path: str, clock: Clock, topic_defaults: Mapping[str, str]) -> None:
+    def __init__(
+        self, files: Files, path: str, clock: Clock, topic_defaults: Mapping[str, str], *, init: bool = False
+    ) -> None:
         super().__init__(files, path)
         self._clock = clock
         self.on_open: Callable[[Key, Partition], None] = lambda key, partition: None
         self.on_topics_changed: Callable[[], None] = lambda: None
-        opened = open_for_writing(files, path)
+        opened = open_for_writing(files, path, init=init)
         self._lock = opened.lock
         try:
-            self.checkpoint = Checkpoint.open(files, f"{path}/{CHECKPOINT_NAME}", write=True)
+            self.checkpoint = Checkpoint.open(
+                files, f"{path}/{CHECKPOINT_NAME}", write=True, directory_lock=opened.lock
+            )
             self.changes = TopicChanges(files, path, opened.catalog, self.checkpoint, self.report, topic_defaults)
         except BaseException:
             opened.lock.release()
             raise
         self.syncer = Syncer()
+        self._producers = AllProducers()
         self.producer_ids = ProducerIds(files, path, self.largest_producer_id)
         self._warn_of(opened.settlement)
 
@@ -166,6 +197,7 @@ class WrittenStorage(Storage):
         return largest
 
     def create_offsets_topic(self) -> None:
+        self.checkpoint.refuse_if_lost()
         config = TopicConfig.parse(OFFSETS_TOPIC_SETTINGS)
         self.changes.create(OFFSETS_TOPIC, OFFSETS_TOPIC_PARTITIONS, config)
         self.on_topics_changed()
@@ -183,11 +215,17 @@ class WrittenStorage(Storage):
                 clock=self._clock,
                 syncer=self.syncer,
                 label=(topic, number),
+                producers=self._producers,
             )
         except FileNotFoundError as error:
             raise CorruptLog(path, 0, f"it is in the catalog, but not all there ({error})") from error
+        partition.on_outlived = lambda: self._warn_of_outlived(topic, partition)
         self.on_open((topic, number), partition)
         return partition
+
+    def _warn_of_outlived(self, topic: str, partition: Partition) -> None:
+        # The text is the same for all partitions of a topic, so that it is told once.
+        self.warnings.add(outlived_text(topic, partition.config.retention_ms))
 
     def _warn_of(self, settlement: Settlement) -> None:
         for name in settlement.unknown:
@@ -222,6 +260,7 @@ class FollowedStorage(Storage):
 
     def __init__(self, files: Files, path: str, clock: Clock) -> None:
         super().__init__(files, path)
+        self.hurry: Hurry | None = None
         self._follower = CatalogFollower(files, path, clock, self._changed)
         try:
             self._checkpoint = Checkpoint.open(files, f"{path}/{CHECKPOINT_NAME}", write=False)
@@ -254,18 +293,24 @@ class FollowedStorage(Storage):
             self._follower.refresh()  # it may just have been added
             return super().check_partition(name, number)
 
-    def _open(self, topic: str, number: int) -> PartitionReader:
+    def _open(self, topic: str, number: int) -> FollowedPartition:
         # Without a look at the file: what notices a change closes partitions, and waits for this one to be open.
         found = self._follower.known.topics.get(topic)
         if found is None or number >= found.partition_count:
             raise UnknownTopic(topic)
         path = self._directory_of(topic, number)
         try:
-            return PartitionReader.open(
-                self.files, path, self._checkpoint.slot(found.slots[number]), label=(topic, number)
+            reader = FollowedPartition.open(
+                self.files,
+                path,
+                self._checkpoint.slot(found.slots[number]),
+                label=(topic, number),
+                hurry=self.hurry,
             )
         except FileNotFoundError as error:
             raise CorruptLog(path, 0, f"it is in the catalog, but not all there ({error})") from error
+        reader.decompressed_limit = found.config.log.read_decompressed_limit
+        return reader
 
     def _changed(self, older: Catalog, newer: Catalog) -> None:
         """Let go of partitions of topics that were deleted, also where one of the same name came after."""
@@ -274,10 +319,257 @@ class FollowedStorage(Storage):
             if now is None or now.topic_id != topic.topic_id:
                 with self.partitions.closed(keys_of(topic)):
                     pass
+            elif now.config != topic.config:
+                for number in range(topic.partition_count):
+                    reader = self.partitions.get((topic.name, number))
+                    if isinstance(reader, FollowedPartition):
+                        reader.decompressed_limit = now.config.log.read_decompressed_limit
 
     def close(self) -> None:
         if self.files.forked:
             self.partitions.abandon()
             return
+        if self.hurry is not None:
+            self.hurry.close()
         self.partitions.close()
         self._checkpoint.close()
+
+
+class OpenPartitions:
+    """Open partitions by topic and number. Any thread.
+
+    Opening holds a lock of that partition only: the recovery of one never keeps another waiting. One that
+    refuses with CorruptLog stays refused until the log is reopened; it is not scanned again at each call.
+    """
+
+    def __init__(self, open_one: Callable[[str, int], AnyPartition]) -> None:
+        self._open_one = open_one
+        self._partitions: dict[Key, AnyPartition] = {}
+        self.get = self._partitions.get
+        """The partition if it is open, else None. Takes no lock: this is what every append and read goes through."""
+        self._refused: dict[Key, CorruptLog] = {}
+        self._key_locks: dict[Key, threading.Lock] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def open(self, key: Key) -> AnyPartition:
+        """The partition, opened now if it is not yet. Raises what opening it raises."""
+        with self._key_lock(key):
+            partition = self._partitions.get(key)
+            if partition is not None:
+                return partition
+            if self._closed:
+                raise LogClosed("the log is closed; open it again")
+            refused = self._refused.get(key)
+            if refused is not None:
+                raise CorruptLog(refused.path, refused.position, refused.reason)
+            try:
+                partition = self._open_one(*key)
+            except CorruptLog as error:
+                self._refused[key] = error
+                raise
+            self._partitions[key] = partition
+            return partition
+
+    def each_open(self, keys: Iterable[Key]) -> Iterator[AnyPartition]:
+        """Those of `keys` that are open, each while nobody is just opening it."""
+        for key in keys:
+            with self._key_lock(key):
+                partition = self._partitions.get(key)
+                if partition is not None:
+                    yield partition
+
+    def open_count(self) -> int:
+        return len(self._partitions)
+
+    def opened(self) -> list[AnyPartition]:
+        """All that are open now. Takes no lock."""
+        return list(self._partitions.values())
+
+    def refusal_of(self, key: Key) -> CorruptLog | None:
+        return self._refused.get(key)
+
+    def refusals(self) -> list[CorruptLog]:
+        return list(self._refused.values())
+
+    @contextmanager
+    def closed(self, keys: Iterable[Key]) -> Iterator[None]:
+        """Close these partitions and keep anybody from opening them inside the block."""
+        keys = list(keys)
+        with ExitStack() as stack:
+            for key in keys:
+                stack.enter_context(self._key_lock(key))
+            for key in keys:
+                partition = self._partitions.get(key)
+                if partition is not None:
+                    partition.close()
+                    del self._partitions[key]
+                self._refused.pop(key, None)
+            yield
+
+    def close(self) -> list[Exception]:
+        """Close all, for good. Returns what went wrong; a fault of one does not keep another from closing."""
+        with self._lock:
+            self._closed = True
+            keys = list(self._key_locks)
+        faults: list[Exception] = []
+        for key in keys:
+            with self._key_lock(key):
+                partition = self._partitions.pop(key, None)
+                if partition is not None:
+                    try:
+                        partition.close()
+                    except Exception as error:  # noqa: BLE001  reported by the caller once all are closed
+                        faults.append(error)
+        return faults
+
+    def abandon(self) -> None:
+        """In a forked child: forget all without touching them or waiting for a lock that another thread held."""
+        self._closed = True
+        self._partitions.clear()
+
+    def _key_lock(self, key: Key) -> threading.Lock:
+        with self._lock:
+            lock = self._key_locks.get(key)
+            if lock is None:
+                lock = self._key_locks[key] = threading.Lock()
+            return lock
+
+
+class CatalogFollower:
+    """The catalog in a process that only reads: as the writer last left it, looked at again every now and then.
+
+    Any thread. What `catalog` answers is at most limits.READER_POLL_MAX_MS old.
+
+    `on_change` is called with the older and the newer catalog, by whoever noticed the change.
+    """
+
+    def __init__(self, files: Files, path: str, clock: Clock, on_change: Callable[[Catalog, Catalog], None]) -> None:
+        self._files = files
+        self._path = f"{path}/{CATALOG_NAME}"
+        self._clock = clock
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._catalog = open_for_reading(files, path)
+        self._data = b""
+        self._looked_ms = float("-inf")
+
+    @property
+    def known(self) -> Catalog:
+        """As of the last look."""
+        return self._catalog
+
+    @property
+    def catalog(self) -> Catalog:
+        if self._clock.monotonic_ms() - self._looked_ms >= limits.READER_POLL_MAX_MS:
+            self.refresh()
+        return self._catalog
+
+    def refresh(self) -> Catalog:
+        """Look now. The writer replaces the file whole, so there is always one to be found, unless somebody removed it:
+        StorageError then."""
+        with self._lock:
+            self._looked_ms = self._clock.monotonic_ms()
+            try:
+                data = read_file(self._files, self._path)
+            except OSError as error:
+                raise storage_error(f"{self._path} cannot be read; restore it, then open again", error) from error
+            if data != self._data:
+                older, self._catalog = self._catalog, decode(data, self._path)
+                self._data = data
+                self._on_change(older, self._catalog)
+            return self._catalog
+
+
+class WarningList:
+    """What the owner of a log should know and nobody asked for.
+
+    The newest limits.WARNINGS_MAX different warnings, oldest first. Any thread. Each is logged when it is new."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._texts: dict[str, None] = {}
+
+    def add(self, text: str) -> None:
+        with self._lock:
+            if text in self._texts:
+                return
+            self._texts[text] = None
+            if len(self._texts) > limits.WARNINGS_MAX:
+                del self._texts[next(iter(self._texts))]
+        logger.warning("%s", text)
+
+    def report(self, doing: str, error: Exception) -> None:
+        """Something failed that nobody waits for."""
+        what = str(error) or type(error).__name__
+        self.add(f"{doing} failed: {what}" if doing else what)
+
+    def texts(self) -> list[str]:
+        with self._lock:
+            return list(self._texts)
+
+
+class PartitionOverview(NamedTuple):
+    """A partition. One that is not open has what the checkpoint says of it, and no size: that is in its directory."""
+
+    topic: str
+    number: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    size_bytes: int | None = None
+    segment_count: int | None = None
+    is_poisoned: bool = False
+    refusal: CorruptLog | None = None
+    cleaning_fault: FoldlogError | None = None  # why it is not compacted any more
+
+    @property
+    def is_open(self) -> bool:
+        return self.size_bytes is not None
+
+
+def overview(storage: Storage) -> Iterator[PartitionOverview]:
+    """All partitions in order of topic and number; those deleted meanwhile are left out. For who watches a log:
+    metrics, health, a console. Looking opens nothing."""
+    for _, topic in sorted(storage.catalog().topics.items()):
+        for number, slot in enumerate(topic.slots):
+            key = (topic.name, number)
+            partition = storage.partitions.get(key)
+            found = None if partition is None else _open_one(*key, partition)
+            found = found or _resting_one(*key, slot, storage)
+            refusal = storage.partitions.refusal_of(key)
+            yield found if refusal is None else found._replace(refusal=refusal)
+
+
+def _resting_one(topic: str, number: int, slot: int, storage: Storage) -> PartitionOverview:
+    try:
+        state = storage.resting_state(slot) or SlotState()
+    except CorruptLog as error:
+        return PartitionOverview(topic, number, 0, 0, 0, refusal=error)
+    # The log ends where reading does, as far as is known: what is above is for the recovery to judge.
+    return PartitionOverview(topic, number, state.log_start_offset, state.high_watermark, state.high_watermark)
+
+
+def _open_one(topic: str, number: int, partition: AnyPartition) -> PartitionOverview | None:
+    try:
+        return PartitionOverview(
+            topic,
+            number,
+            partition.log_start_offset,
+            partition.log_end_offset,
+            partition.high_watermark,
+            partition.size_bytes,
+            partition.segment_count,
+            isinstance(partition, Partition) and partition.is_poisoned,
+            cleaning_fault=partition.cleaning_fault if isinstance(partition, Partition) else None,
+        )
+    except (StorageError, LogClosed):
+        return None  # a reading process finds its files gone or damaged: what is left to say is in the checkpoint
+
+
+def check_isolation_level(level: object) -> str:
+    """InvalidArgument if Kafka has no isolation level of that name."""
+    if level not in ISOLATION_LEVELS:
+        known = " or ".join(map(repr, ISOLATION_LEVELS))
+        raise InvalidArgument(f"isolation_level={brief_repr(level)} is not allowed; it is {known}")
+    return str(level)

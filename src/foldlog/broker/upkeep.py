@@ -1,23 +1,204 @@
-"""The jobs that `maintenance` runs for a broker that writes: what each does, and when it is first asked for."""
+"""What a log does by itself: retention, compaction, late syncs, group deadlines.
+
+Deciding is pure (`plan_…`), waiting is in `JobScheduler`, doing is in `Upkeep`. A fault is reported and the job tried
+again later: the thread does not die of it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
 from functools import partial
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from foldlog import limits
-from foldlog.broker.catalog import Catalog
-from foldlog.broker.group_store import GroupStore
-from foldlog.broker.maintenance import Job, Maintenance, plan_compaction, plan_flushes, plan_retention
-from foldlog.broker.open_partitions import Key
-from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.broker.groups.store import GroupStore
+from foldlog.broker.storage import Key
+from foldlog.broker.topics.catalog import Catalog, Topic
+from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.clock import Clock
-from foldlog.errors import CorruptLog, UnknownPartition, UnknownTopic
+from foldlog.errors import CorruptLog, DecompressedTooLarge, LogClosed, UnknownPartition, UnknownTopic
 from foldlog.log.checkpoint import Checkpoint
 from foldlog.log.partition import Partition
 from foldlog.records.batch import MAX_INT64
+
+WAIT_MAX_MS: Final = 3_600_000.0
+"""Look at the clock at least hourly: a deadline years away would overflow what a lock can wait for."""
+
+
+class Job(IntEnum):
+    """In the order in which they run when several are due: what others wait for first.
+
+    GROUPS, FLUSH and CHECKPOINT take milliseconds and are promised in time; RETENTION and OFFSET_EXPIRY take seconds,
+    and a full disk waits for them; COMPACTION may take hours. So a broker gives each kind a thread of its own.
+    """
+
+    GROUPS = 1
+    FLUSH = 2
+    CHECKPOINT = 3
+    RETENTION = 4
+    OFFSET_EXPIRY = 5
+    COMPACTION = 6
+
+
+RETRY_MS: Final[Mapping[Job, int]] = {
+    Job.GROUPS: 1000,
+    Job.FLUSH: 1000,
+    Job.CHECKPOINT: limits.CHECKPOINT_SYNC_MS,
+    Job.RETENTION: limits.RETENTION_CHECK_MS,
+    Job.OFFSET_EXPIRY: limits.OFFSETS_EXPIRY_CHECK_MS,
+    Job.COMPACTION: limits.COMPACTION_BACKOFF_MS,
+}
+"""When to try a job again that failed."""
+
+Work = Callable[[], float | None]
+"""Does one job; returns in how many milliseconds it wants to run again, None if only when asked."""
+
+
+class Due(NamedTuple):
+    """`jobs` whose time has come, and how long to wait for the next one if there are none (None: until asked)."""
+
+    jobs: list[Job]
+    wait_ms: float | None
+
+
+def plan_due(deadlines: Mapping[Job, float], now_ms: float) -> Due:
+    """Which jobs run now, and when to look again."""
+    jobs = sorted(job for job, deadline_ms in deadlines.items() if deadline_ms <= now_ms)
+    later = [deadline_ms for deadline_ms in deadlines.values() if deadline_ms > now_ms]
+    return Due(jobs, min(min(later) - now_ms, WAIT_MAX_MS) if later else None)
+
+
+def plan_retention(topics: Iterable[Topic]) -> list[tuple[str, int]]:
+    """The partitions that may hold expired segments."""
+    return [
+        (topic.name, number)
+        for topic in topics
+        if topic.config.log.delete and max(topic.config.log.retention_ms, topic.config.log.retention_bytes) >= 0
+        for number in range(topic.partition_count)
+    ]
+
+
+def plan_compaction(topics: Iterable[Topic]) -> list[tuple[str, int]]:
+    """The partitions that may hold superseded records."""
+    return [
+        (topic.name, number) for topic in topics if topic.config.log.compact for number in range(topic.partition_count)
+    ]
+
+
+class Flushes(NamedTuple):
+    """Partitions whose oldest unsynced record has waited flush.ms, and when the next will have (None: never)."""
+
+    due: list[tuple[str, int]]
+    wait_ms: float | None
+
+
+def plan_flushes(unsynced: Mapping[tuple[str, int], float], now_ms: float) -> Flushes:
+    """`unsynced` holds, for each partition with unsynced records, when flush.ms runs out."""
+    due = [key for key, deadline_ms in unsynced.items() if deadline_ms <= now_ms]
+    later = [deadline_ms for deadline_ms in unsynced.values() if deadline_ms > now_ms]
+    return Flushes(due, min(later) - now_ms if later else None)
+
+
+class JobScheduler:
+    """Runs jobs when they are due. `schedule` from any thread; the work runs on one daemon thread, started with the
+    first thing to wait for, or on the caller of `run_due`, one job at a time. It sleeps without a timer while
+    nothing is scheduled.
+
+    Without a `thread_name` there is no thread, and nothing runs but by `run_due`: for tests that own the clock.
+    """
+
+    def __init__(
+        self, clock: Clock, work: Mapping[Job, Work], report: Callable[[str, Exception], None], thread_name: str | None
+    ) -> None:
+        self._clock = clock
+        self._work = work
+        self._report = report
+        self._thread_name = thread_name
+        self._condition = threading.Condition(threading.Lock())
+        self._running = threading.Lock()
+        self._deadlines: dict[Job, float] = {}
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    @property
+    def is_stopping(self) -> bool:
+        """A long job looks at this between two partitions."""
+        return self._stopping
+
+    def is_scheduled(self, job: Job) -> bool:
+        """Without a lock: for those who would otherwise schedule the same job with every record."""
+        return job in self._deadlines
+
+    def schedule(self, job: Job, in_ms: float) -> None:
+        """Run `job` in `in_ms` milliseconds, or earlier if it was scheduled earlier."""
+        deadline_ms = self._clock.monotonic_ms() + in_ms
+        with self._condition:
+            if self._stopping or self._deadlines.get(job, deadline_ms + 1) <= deadline_ms:
+                return
+            is_next = not self._deadlines or deadline_ms < min(self._deadlines.values())
+            self._deadlines[job] = deadline_ms
+            if self._thread_name is None:
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
+                self._thread.start()
+            elif is_next:
+                self._condition.notify_all()
+
+    def run_due(self) -> list[Job]:
+        """Run what is due now, on this thread. Returns what ran."""
+        with self._condition:
+            jobs = plan_due(self._deadlines, self._clock.monotonic_ms()).jobs
+            for job in jobs:
+                # Taken off before it runs: what is asked for meanwhile asks for another run.
+                del self._deadlines[job]
+        for job in jobs:
+            if not self._stopping:
+                self._run_one(job)
+        return jobs
+
+    def _run_one(self, job: Job) -> None:
+        with self._running:
+            try:
+                again_ms = self._work[job]()
+            except Exception as error:  # noqa: BLE001  the job is tried again, and the fault is told to the owner
+                again_ms = RETRY_MS[job]
+                if not self._stopping:
+                    self._report(job.name.lower().replace("_", " "), error)
+        if again_ms is not None:
+            self.schedule(job, again_ms)
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                if self._stopping:
+                    return
+                due = plan_due(self._deadlines, self._clock.monotonic_ms())
+                if not due.jobs:
+                    self._condition.wait(None if due.wait_ms is None else due.wait_ms / 1000.0)
+                    continue
+            self.run_due()
+
+    def request_stop(self) -> None:
+        """No job begins from now on; one that runs sees it in `is_stopping`."""
+        with self._condition:
+            self._stopping = True
+            self._deadlines.clear()
+            self._condition.notify_all()
+
+    def stop(self) -> None:
+        """Returns once no job runs and none will."""
+        self.request_stop()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            # Ctrl-C in the middle of its start leaves a thread that cannot be joined; it begins no job any more.
+            with contextlib.suppress(RuntimeError):
+                thread.join()
+            with self._running:
+                return  # a caller of run_due has finished too
 
 
 class Kept(Protocol):
@@ -31,8 +212,10 @@ class Kept(Protocol):
 
 
 class Upkeep:
-    """Two threads at most: "timers" for what takes milliseconds and is promised in time, "cleaning" for what may
-    take minutes. Each starts with the first thing to wait for and sleeps without a timer when there is none.
+    """Three threads at most: "timers" for what takes milliseconds and is promised in time, "retention" for what gives
+    space back, "compaction" for what may take hours. Each starts with the first thing to wait for and sleeps without a
+    timer when there is none. None waits for another: retention passes over a partition that is being compacted, and
+    whoever compacts it sees to it afterwards.
     """
 
     def __init__(
@@ -44,18 +227,28 @@ class Upkeep:
         self._groups = groups
         self._flush_lock = threading.Lock()
         self._flush_at_ms: dict[Key, float] = {}
-        self._timers = Maintenance(
+        self._timers = JobScheduler(
             clock,
             {Job.GROUPS: groups.tick, Job.FLUSH: self._flush, Job.CHECKPOINT: self._sync_checkpoint},
             kept.report,
             "foldlog-timers" if background else None,
         )
-        self._cleaning = Maintenance(
+        self._retention = JobScheduler(
             clock,
-            {Job.RETENTION: self._retain, Job.COMPACTION: self._compact, Job.OFFSET_EXPIRY: self._expire_offsets},
+            {Job.RETENTION: self._retain, Job.OFFSET_EXPIRY: self._expire_offsets},
             kept.report,
-            "foldlog-cleaning" if background else None,
+            "foldlog-retention" if background else None,
         )
+        self._compaction = JobScheduler(
+            clock,
+            {Job.COMPACTION: self._compact},
+            kept.report,
+            "foldlog-compaction" if background else None,
+        )
+        self._under_way_lock = threading.Lock()
+        self._under_way: set[Partition] = set()
+        self._passed_over: set[Key] = set()  # by retention, since they were being compacted
+        self._failures: dict[Key, _Failure] = {}
 
     # --- when -----------------------------------------------------------------------------------------------------
 
@@ -64,11 +257,11 @@ class Upkeep:
         catalog = self._kept.catalog()
         topics = catalog.topics.values()
         if plan_retention(topics):
-            self._cleaning.schedule(Job.RETENTION, limits.RETENTION_FIRST_CHECK_MS)
+            self._retention.schedule(Job.RETENTION, limits.RETENTION_FIRST_CHECK_MS)
         if plan_compaction(topics):
-            self._cleaning.schedule(Job.COMPACTION, limits.COMPACTION_BACKOFF_MS)
+            self._compaction.schedule(Job.COMPACTION, limits.COMPACTION_BACKOFF_MS)
         if OFFSETS_TOPIC in catalog.topics:
-            self._cleaning.schedule(Job.OFFSET_EXPIRY, limits.OFFSETS_EXPIRY_CHECK_MS)
+            self._retention.schedule(Job.OFFSET_EXPIRY, limits.OFFSETS_EXPIRY_CHECK_MS)
 
     def watch(self, key: Key, partition: Partition) -> None:
         """Follow what is stored in the checkpoint and what waits for flush.ms."""
@@ -96,12 +289,18 @@ class Upkeep:
 
     def run_due(self) -> list[Job]:
         """Run what is due now, on this thread: for a broker without a background, in tests that own the clock."""
-        return self._timers.run_due() + self._cleaning.run_due()
+        return self._timers.run_due() + self._retention.run_due() + self._compaction.run_due()
 
     def stop(self) -> None:
-        """Returns once no job runs and none will."""
-        self._timers.stop()
-        self._cleaning.stop()
+        """Returns once no job runs and none will. A compaction that runs is ended, and leaves the log as it was."""
+        kinds = (self._timers, self._retention, self._compaction)
+        for kind in kinds:
+            kind.request_stop()
+        with self._under_way_lock:
+            for partition in self._under_way:
+                partition.interrupt()
+        for kind in kinds:
+            kind.stop()
 
     # --- what -----------------------------------------------------------------------------------------------------
 
@@ -120,13 +319,49 @@ class Upkeep:
 
     def _retain(self) -> float | None:
         keys = plan_retention(self._kept.catalog().topics.values())
-        self._each(keys, Partition.enforce_retention, "enforcing retention of")
+        self._each(keys, self._retain_one, "enforcing retention of")
         return limits.RETENTION_CHECK_MS if keys else None
+
+    def _retain_one(self, partition: Partition) -> None:
+        self._passed_over.add(partition.label)  # before it is tried: who compacts it looks once it is done
+        if partition.try_retention() is not None:
+            self._passed_over.discard(partition.label)
 
     def _compact(self) -> float | None:
         keys = plan_compaction(self._kept.catalog().topics.values())
-        self._each(keys, Partition.compact, "compacting")
+        now_ms = self._clock.monotonic_ms()
+        self._failures = {key: failure for key, failure in self._failures.items() if key in keys}
+        due = [key for key in keys if key not in self._failures or self._failures[key].next_try_ms <= now_ms]
+        self._each(due, self._compact_one, "compacting")
         return limits.COMPACTION_BACKOFF_MS if keys else None
+
+    def _compact_one(self, partition: Partition) -> None:
+        key = partition.label
+        with self._under_way_lock:
+            self._under_way.add(partition)
+        try:
+            if self._compaction.is_stopping:  # after it was added: whoever stops interrupts those that were
+                return
+            partition.compact()
+            self._failures.pop(key, None)
+        except (CorruptLog, DecompressedTooLarge) as error:
+            doing = f"compacting {key[0]}-{key[1]} (its files are as they were; the others are compacted)"
+            self._kept.report(doing, error)
+        except LogClosed:
+            raise
+        except Exception:
+            self._failures[key] = _Failure.after(self._failures.get(key), self._clock.monotonic_ms())
+            raise
+        finally:
+            with self._under_way_lock:
+                self._under_way.discard(partition)
+            self.cleaned(key)
+
+    def cleaned(self, key: Key) -> None:
+        """A compaction or recompression is over, whoever asked for it. Retention that passed it over comes now."""
+        if key in self._passed_over:
+            self._passed_over.discard(key)
+            self._each([key], Partition.enforce_retention, "enforcing retention of")
 
     def _expire_offsets(self) -> float | None:
         self._groups.expire()
@@ -135,14 +370,28 @@ class Upkeep:
     def _each(self, keys: Iterable[Key], act: Callable[[Partition], object], doing: str) -> None:
         """One after the other; the fault of one does not keep the others waiting."""
         for key in keys:
-            if self._cleaning.is_stopping:
+            if self._compaction.is_stopping:
                 return
             try:
                 act(self._kept.writable_partition(key))
-            except (UnknownTopic, UnknownPartition):
+            except (UnknownTopic, UnknownPartition, LogClosed):
                 continue  # deleted since the plan was made
             except CorruptLog as error:
                 self._kept.report("", error)
             except Exception as error:  # noqa: BLE001  reported, and tried again the next time
-                if not self._cleaning.is_stopping:
+                if not self._compaction.is_stopping:
                     self._kept.report(f"{doing} {key[0]}-{key[1]}", error)
+
+
+class _Failure(NamedTuple):
+    """A compaction that a fault of the disk ended: each time it rests for twice as long, since it begins anew."""
+
+    rest_ms: float
+    next_try_ms: float
+
+    @classmethod
+    def after(cls, previous: _Failure | None, now_ms: float) -> _Failure:
+        rest_ms: float = limits.COMPACTION_BACKOFF_MS
+        if previous is not None:
+            rest_ms = min(2 * previous.rest_ms, limits.COMPACTION_RETRY_MAX_MS)
+        return cls(rest_ms, now_ms + rest_ms)

@@ -6,31 +6,36 @@ No error shows a value: it may be a password, or a part of one.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from foldlog.cli.parsing import Option, option
 from foldlog.errors import InvalidArgument, InvalidConfig
 
 _SAID_BY_B: Final = "bootstrap.servers"
 
 
-def add_property_options(parser: argparse._ActionsContainer, *, prefix: str = "", of: str = "") -> None:
+def property_options(*, prefix: str = "", of: str = "", is_hidden: bool = False) -> list[Option]:
     """-X and --command-config; with a prefix, for one of several logs, --from-property and --from-config."""
-    parser.add_argument(
-        *([f"--{prefix}-property"] if prefix else ["-X", "--property"]),
-        dest=f"{prefix}_properties" if prefix else "properties",
-        metavar="NAME=VALUE",
-        action="append",
-        help=f"a property of Kafka clients{of}, such as security.protocol=SSL; may be given again",
-    )
-    parser.add_argument(
-        f"--{prefix}-config" if prefix else "--command-config",
-        dest=f"{prefix}_config" if prefix else "command_config",
-        metavar="FILE",
-        help=f"a file with such properties{of}, as Kafka's tools take it: the place for a password",
-    )
+    only = "" if prefix else "; with -d only isolation.level, where Apache Kafka wrote it"
+    return [
+        option(
+            *([f"--{prefix}-property"] if prefix else ["-X", "--property"]),
+            dest=f"{prefix}_properties" if prefix else "properties",
+            metavar="NAME=VALUE",
+            told=f"a property of Kafka clients{of}, such as security.protocol=SSL; may be given again{only}",
+            is_repeated=True,
+            is_hidden=is_hidden,
+        ),
+        option(
+            f"--{prefix}-config" if prefix else "--command-config",
+            dest=f"{prefix}_config" if prefix else "command_config",
+            metavar="FILE",
+            told=f"a file with such properties{of}, as Kafka's tools take it: the place for a password",
+            is_hidden=is_hidden,
+        ),
+    ]
 
 
 def client_properties(assignments: Sequence[str] | None, file: str | None) -> dict[str, str]:
@@ -60,7 +65,7 @@ def refuse_properties(names: Iterable[str]) -> None:
 
 
 def _of_file(file: str) -> dict[str, str]:
-    from foldlog.server.properties_file import parse_properties
+    from foldlog.server.config.properties_file import parse_properties
 
     try:
         text = Path(file).read_text(encoding="utf-8")

@@ -2,46 +2,86 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import os
-import traceback
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import click
+
 from foldlog import __version__
 from foldlog.cli.exit_codes import FAILED, USAGE, code_of
-from foldlog.cli.output import OutputRefused, flush, remark
-from foldlog.cli.parsing import CommandParser, add_verbs, unknown_words_text
-from foldlog.cli.variables import Variables, all_parsers, is_switched_on, parsers_called
+from foldlog.cli.output import OutputRefused, flush, remark, say
+from foldlog.cli.parsing import DEBUG, LazyVerb, Noun, Option, is_switched_on, mistake_text
 from foldlog.cli.wording import error_text
 from foldlog.errors import FoldlogError
 
+NAME: Final = "foldlog"
+
 COMMANDS: Final = {
-    "topic": "make topics, look at them, write and read their records",
-    "group": "see how far groups have read, and move them",
-    "fold": "turn topics into views, and replay them",
-    "serve": "a log as a Kafka-compatible broker",
-    "node": "a partitioned log as JSON lines on standard input and output",
-    "check": "verify every byte of a log; set aside what is damaged",
-    "dump": "show the segments, batches and indexes of a log as they are on disk",
-    "copy": "copy topics between directories and brokers",
-    "bench": "measure what this machine can do",
-    "demo": "the whole of it at work, in a minute, with a checklist",
-    "version": "what is installed here, and which parts of it are compiled",
-    "completion": "the script that teaches your shell to complete foldlog's words",
+    "topic": LazyVerb("topic.topic:NOUN", "make topics, look at them, write and read their records"),
+    "group": LazyVerb("group.group:NOUN", "see how far groups have read, and move them"),
+    "fold": LazyVerb("fold.fold:NOUN", "turn topics into views, and replay them"),
+    "serve": LazyVerb("serve:run", "a log as a Kafka-compatible broker"),
+    "node": LazyVerb("node.node:run", "a partitioned log as JSON lines on standard input and output"),
+    "check": LazyVerb("files.check:run", "verify every byte of a log; set aside what is damaged"),
+    "dump": LazyVerb("files.dump:run", "show the segments, batches and indexes of a log as they are on disk"),
+    "copy": LazyVerb("copy.copy:run", "copy topics between directories and brokers"),
+    "bench": LazyVerb("bench.bench:run", "measure what this machine can do"),
+    "demo": LazyVerb("demo:run", "the whole of it at work, in a minute, with a checklist"),
+    "version": LazyVerb("version:run", "what is installed here, and which parts of it are compiled"),
+    "completion": LazyVerb("completion:run", "the script that teaches your shell to complete foldlog's words"),
 }
-"""The modules of this package that are commands, and what each is in a line."""
-
-OWN_VARIABLES: Final = frozenset({"serve"})
-"""A broker's settings have an order of their own: flags, variables, a file. It reads its variables itself."""
-
-DEBUG: Final = "--debug"
 
 EPILOG: Final = """\
 Every command explains itself: foldlog COMMAND --help
 
 Every option may come from the environment: --bootstrap-server from FOLDLOG_BOOTSTRAP_SERVER."""
+
+
+def root() -> Noun:
+    """The whole command line. A command is imported when it is called."""
+
+    def show(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+        if is_asked and not ctx.resilient_parsing:
+            say(f"{NAME} {__version__}")
+            ctx.exit()
+
+    version = Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="show it, and leave",
+        takes_value=False,
+    )
+    return Noun(
+        COMMANDS,
+        "One durable log; everything else is a fold over it.",
+        kind="command",
+        epilog=EPILOG,
+        params=[version],
+    )
+
+
+def root_context() -> click.Context:
+    """Of a line that says nothing: to walk through all commands from."""
+    noun = root()
+    return click.Context(noun, info_name=NAME, **noun.context_settings)
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Parse the line and do what it says; the exit code. click.UsageError if it is wrong.
+
+    click's own `main` is passed by: it has its own idea of an interrupt and of a closed pipe.
+    """
+    noun = root()
+    try:
+        with noun.make_context(NAME, list(arguments)) as ctx:
+            code: int = noun.invoke(ctx)
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    return code
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -57,9 +97,11 @@ def run_command(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     is_debugging = _is_debugging(arguments, os.environ)
     try:
-        parsed = parse(build_parser(arguments), arguments, os.environ)
-        code: int = parsed.run(parsed)
-    except SystemExit as leaving:  # argparse leaves this way, with its message printed; so does a command on SIGTERM
+        return call(arguments)
+    except click.UsageError as error:
+        remark(mistake_text(error))
+        return USAGE
+    except SystemExit as leaving:  # so leaves a command on SIGTERM
         return leaving.code if isinstance(leaving.code, int) else USAGE
     except (BrokenPipeError, OutputRefused):
         raise
@@ -67,7 +109,6 @@ def _run(arguments: Sequence[str]) -> int:
         if not isinstance(error, FoldlogError) and _is_of_interrupt(error):
             raise KeyboardInterrupt from error
         return _fail(error, is_debugging)
-    return code
 
 
 def _is_of_interrupt(error: BaseException | None) -> bool:
@@ -82,52 +123,14 @@ def _is_debugging(arguments: Sequence[str], environment: Mapping[str, str]) -> b
     try:
         return DEBUG in arguments or is_switched_on(environment.get("FOLDLOG_DEBUG") or "0")
     except ValueError:
-        return False  # the parser says what is wrong with it
-
-
-def build_parser(arguments: Sequence[str]) -> CommandParser:
-    """Only the command that is called is imported: a broker starts sooner without the others."""
-    called = next((word for word in arguments if not word.startswith("-")), None)
-    return parser_with([called] if called in COMMANDS else [])
-
-
-def parser_with(configured: Sequence[str]) -> CommandParser:
-    """The parser of the whole command line, where these commands know their arguments."""
-    parser = CommandParser(
-        prog="foldlog", description="One durable log; everything else is a fold over it.", epilog=EPILOG
-    )
-    parser.add_argument("--version", action="version", version=f"foldlog {__version__}", help="show it, and leave")
-    commands = add_verbs(parser, "command")
-    for name, summary in COMMANDS.items():
-        command = commands.add_parser(name, help=summary)
-        if name in configured:
-            importlib.import_module(f"foldlog.cli.{name}").configure(command)
-    for each in all_parsers(parser):
-        # Its default is left out, so that a verb's parser does not undo what stands before the verb.
-        each.add_argument(
-            DEBUG, action="store_true", default=argparse.SUPPRESS, help="show where in the code an error comes from"
-        )
-    return parser
-
-
-def parse(parser: CommandParser, arguments: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
-    """The line, and what variables say where it says nothing."""
-    called = next((word for word in arguments if not word.startswith("-")), None)
-    variables = Variables({} if called in OWN_VARIABLES else environment)
-    for each in all_parsers(parser):
-        variables.prepare(each)
-    parsed, too_much = parser.parse_known_args(arguments)
-    if too_much:
-        *_, called_last = parsers_called(parser, parsed)
-        called_last.error(unknown_words_text(called_last, too_much))
-    for each in parsers_called(parser, parsed):
-        variables.fill(each, parsed)
-    return parsed
+        return False  # the line's parser says what is wrong with it
 
 
 def _fail(error: Exception, is_debugging: bool) -> int:
     flush()
     if is_debugging:
+        import traceback
+
         traceback.print_exception(error)
     if isinstance(error, FoldlogError | OSError):
         remark(f"foldlog: {error_text(error)}")

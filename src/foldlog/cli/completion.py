@@ -1,18 +1,27 @@
 """`foldlog completion`: a script that teaches a shell to complete foldlog's words.
 
-Verbs, options and choices are written into the script, from the parsers themselves. Names of topics and groups are
-asked for when they are wanted, of the log that the line names or that FOLDLOG_DIR or FOLDLOG_BOOTSTRAP_SERVER does.
+The script asks foldlog itself at every tab: commands, options and choices are those of the commands as they are, names
+of topics and groups those of the log that the line names, or that FOLDLOG_DIR or FOLDLOG_BOOTSTRAP_SERVER does.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
+import shlex
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from foldlog.cli.completion_scripts import SCRIPTS
-from foldlog.cli.completion_words import places_in
-from foldlog.cli.exit_codes import DONE
+import click
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+
+from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.output import say
+from foldlog.cli.parsing import Argument, Arguments, Option, argument, command
+from foldlog.cli.places import open_place
+from foldlog.errors import FoldlogError
+
+VARIABLE: Final = "_FOLDLOG_COMPLETE"
+"""By this the scripts say what they want: the name of the shell and "_complete"."""
 
 DESCRIPTION: Final = """\
 Prints a script for your shell. To complete foldlog's commands, options, topics and groups with the tab key:
@@ -24,14 +33,100 @@ Prints a script for your shell. To complete foldlog's commands, options, topics 
 Write it again after an upgrade. To try it first: source <(foldlog completion bash)"""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = DESCRIPTION
-    parser.add_argument("shell", metavar="SHELL", choices=tuple(SCRIPTS), help="bash, zsh or fish")
-    parser.set_defaults(run=run)
+class _Bash(BashComplete):
+    """The line is given as it was typed: bash cuts its words at colons as well, and HOST:PORT has one."""
+
+    source_template = """\
+# bash completion of foldlog; written by: foldlog completion bash
+
+%(complete_func)s() {
+    local IFS=$'\\n' type value completion
+    COMPREPLY=()
+    for completion in $(env COMP_LINE="${COMP_LINE:0:COMP_POINT}" %(complete_var)s=bash_complete "$1" 2>/dev/null); do
+        IFS=',' read -r type value <<<"$completion"
+        case "$type" in
+            dir | file)
+                compopt -o filenames 2>/dev/null
+                COMPREPLY=($(compgen "-${type:0:1}" -- "$value")) ;;
+            plain) COMPREPLY+=("$value") ;;
+        esac
+    done
+}
+
+complete -o nosort -F %(complete_func)s %(prog_name)s 2>/dev/null || complete -F %(complete_func)s %(prog_name)s
+"""
+
+    def source(self) -> str:
+        return ShellComplete.source(self)  # bash need not be here to write a script for it
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        line = os.environ["COMP_LINE"]
+        words = _words(line)[1:]
+        return (words, "") if line[-1:].isspace() or not words else (words[:-1], words[-1])
 
 
-def run(arguments: argparse.Namespace) -> int:
-    from foldlog.cli.commands import COMMANDS, parser_with
+SHELLS: Final[dict[str, type[ShellComplete]]] = {"bash": _Bash, "zsh": ZshComplete, "fish": FishComplete}
 
-    say(SCRIPTS[arguments.shell](places_in(parser_with(list(COMMANDS)))).rstrip("\n"))
+
+@command(argument("shell", "SHELL", "bash, zsh or fish", choices=tuple(SHELLS)), description=DESCRIPTION)
+def run(arguments: Arguments) -> int:
+    from foldlog.cli.commands import NAME, root
+
+    say(SHELLS[arguments.shell](root(), {}, NAME, VARIABLE).source().rstrip("\n"))
     return DONE
+
+
+def complete(wanted: str) -> int:
+    """Answer a script: what can stand where the line ends; the exit code."""
+    from foldlog.cli.commands import NAME, root
+
+    shell = SHELLS.get(wanted.removesuffix("_complete"))
+    if shell is None:
+        return FAILED
+    offered = shell(root(), {}, NAME, VARIABLE).complete()
+    if offered:
+        say(offered)
+    return DONE
+
+
+def words_for(
+    ctx: click.Context, param: click.Parameter, choices: Sequence[str], incomplete: str
+) -> list[CompletionItem]:
+    """What can stand for a value: one of its choices, or else what the name says that its help has for it."""
+    if choices:
+        return _beginning(choices, incomplete)
+    name = param.metavar if isinstance(param, Option) else param.label if isinstance(param, Argument) else ""
+    noun = ctx.parent.info_name if ctx.parent is not None else None
+    if not name:
+        return []
+    if name.startswith("TOPIC") or (name == "PATTERN" and noun == "topic"):
+        return _beginning(_names(ctx, lambda log: log.topics()), incomplete)
+    if name.startswith("GROUP") or (name == "PATTERN" and noun == "group"):
+        return _beginning(_names(ctx, lambda log: log.groups()), incomplete)
+    if name.startswith("DIR") or name == "D":
+        return [CompletionItem(incomplete, type="dir")]
+    return [CompletionItem(incomplete, type="file")] if name.startswith("FILE") else []
+
+
+def _names(ctx: click.Context, asked: Callable[..., Sequence[str]]) -> Sequence[str]:
+    """Of the log that the line or the environment names; none where that cannot be opened."""
+    params = {"directory": None, "bootstrap": None, "properties": None, "command_config": None, **ctx.params}
+    try:
+        with open_place(Arguments(**params), write=False) as log:
+            return sorted(asked(log))
+    except (FoldlogError, OSError):
+        return ()
+
+
+def _beginning(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+def _words(line: str) -> list[str]:
+    """As a shell cuts them. A quote that is still open is closed at the end."""
+    for end in ("", "'", '"'):
+        try:
+            return shlex.split(line + end)
+        except ValueError:
+            continue
+    return line.split()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from foldlog.cli.output import remark
+from foldlog.cli.parsing import Arguments, Option, switch
 
 
-def add_yes_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask, also on a terminal")
+def yes_option() -> Option:
+    return switch("-y", "--yes", told="do not ask, also on a terminal")
 
 
-def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+def dry_run_option() -> Option:
+    return switch("--dry-run", told="only say what would be done")
 
 
 def is_attended() -> bool:
@@ -21,9 +21,9 @@ def is_attended() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
-def is_confirmed(arguments: argparse.Namespace, question: str) -> bool:
+def is_confirmed(arguments: Arguments, question: str) -> bool:
     """True where nobody is to be asked, or the answer is yes; otherwise it is remarked that nothing was done."""
-    return arguments.yes or not is_attended() or ask(question)
+    return bool(arguments.yes) or not is_attended() or ask(question)
 
 
 def ask(question: str) -> bool:

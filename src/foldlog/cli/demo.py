@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from typing import Final
 
 from foldlog.cli.exit_codes import DONE, FAILED
+from foldlog.cli.parsing import Arguments, command, option, switch, whole_number
 from foldlog.errors import InvalidArgument
 
 RATE_MAX: Final = 20_000
@@ -20,18 +20,18 @@ It needs Java 17 and foldlog's extras (pip install 'foldlog[spark,views,kafka]')
 installed. Everything is in a temporary directory, on free ports of 127.0.0.1, and gone at the end."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = DESCRIPTION
-    parser.add_argument(
-        "--once", action="store_true", help="end after the checklist, with 0 only if every line of it holds"
-    )
-    parser.add_argument(
-        "--rate", metavar="N", type=int, default=1000, help="payments to write each second (default: 1000)"
-    )
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
+@command(
+    switch("--once", told="end after the checklist, with 0 only if every line of it holds"),
+    option(
+        "--rate",
+        metavar="N",
+        read=whole_number,
+        default="1000",
+        told="payments to write each second (default: 1000)",
+    ),
+    description=DESCRIPTION,
+)
+def run(arguments: Arguments) -> int:
     from foldlog.demo.run import Options, run_demo
 
     if not 1 <= arguments.rate <= RATE_MAX:

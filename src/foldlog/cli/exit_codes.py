@@ -10,13 +10,18 @@ from foldlog.errors import (
     CoordinatorUnavailable,
     CopyConflict,
     DirectoryLocked,
+    DirectoryNotEmpty,
+    FoldRunning,
     GroupNotEmpty,
     LogNotFound,
+    MissingCatalog,
     ReadOnly,
     TopicExists,
+    UnknownFold,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
+    ViewInUse,
     WaitTimeout,
     WriterUnreachable,
 )
@@ -27,24 +32,28 @@ FAILED: Final = 1
 USAGE: Final = 2
 """The command line is wrong."""
 NOT_FOUND: Final = 3
-"""There is no such log, topic, partition or group."""
+"""There is no such log, topic, partition, group or fold."""
 UNREACHABLE: Final = 4
 """Nobody answers, or another process is in the way: the same command may work later."""
 IN_THE_WAY: Final = 5
-"""Not as things stand: the topic exists, the group has members."""
+"""Not as things stand: the topic exists, the group has members, the fold is running, the directory holds something
+else."""
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 """Nobody reads the output any more."""
 
 _CODES: Final[tuple[tuple[tuple[type[Exception], ...], int], ...]] = (
     ((CallerError,), USAGE),
-    ((LogNotFound, UnknownGroup, UnknownPartition, UnknownTopic), NOT_FOUND),
+    ((LogNotFound, UnknownFold, UnknownGroup, UnknownPartition, UnknownTopic), NOT_FOUND),
     (
         # ReadOnly is what the writer of a directory does not do for others.
         (BrokerUnreachable, CoordinatorUnavailable, DirectoryLocked, ReadOnly, WaitTimeout, WriterUnreachable),
         UNREACHABLE,
     ),
-    ((CopyConflict, GroupNotEmpty, TopicExists), IN_THE_WAY),
+    (
+        (CopyConflict, DirectoryNotEmpty, FoldRunning, GroupNotEmpty, MissingCatalog, TopicExists, ViewInUse),
+        IN_THE_WAY,
+    ),
 )
 
 

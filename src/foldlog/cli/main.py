@@ -7,11 +7,12 @@ Next to nothing is imported up here: an interrupt while a module is loaded shoul
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
 
-from foldlog.cli.exit_codes import INTERRUPTED, PIPE_CLOSED
+from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED, PIPE_CLOSED
 
 _STOPPED: Final = {"copy": "stopped; the same command goes on from here"}
 """What a command says when it is interrupted, at whatever moment: also before its module is there."""
@@ -24,9 +25,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from foldlog.cli.output import forget_output, occupy_standard_descriptors
 
         occupy_standard_descriptors()
-        from foldlog.cli.commands import run_command
-
+        asked_by_shell = os.environ.get("_FOLDLOG_COMPLETE")
         try:
+            if asked_by_shell:
+                from foldlog.cli.completion import complete
+
+                return complete(asked_by_shell)
+            if list(words) == ["--version"]:
+                return _tell_version()
+            from foldlog.cli.commands import run_command
+
             return run_command(words)
         except BrokenPipeError:
             forget_output()
@@ -36,6 +44,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if said is not None and sys.stderr is not None:
             print(said, file=sys.stderr, flush=True)
         return INTERRUPTED
+
+
+def _tell_version() -> int:
+    """Scripts ask for it all the time: it is told before anything else is loaded."""
+    from foldlog import __version__
+    from foldlog.cli.output import OutputRefused, remark, say
+
+    try:
+        say(f"foldlog {__version__}")
+    except OutputRefused as error:
+        remark(f"foldlog: {error}")
+        return FAILED
+    return DONE
 
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,6 +26,9 @@ def remark(line: str) -> None:
     A terminal gets it in lines that end between words; a file gets what it is, one line.
     """
     if sys.stderr is not None and sys.stderr.isatty():
+        import shutil
+        import textwrap
+
         columns, _ = shutil.get_terminal_size()
         line = "\n".join(
             textwrap.fill(one, columns, break_long_words=False, break_on_hyphens=False) for one in line.split("\n")

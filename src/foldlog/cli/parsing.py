@@ -1,123 +1,608 @@
-"""The parser of every command: mistakes are one sentence with the next step, and names are never guessed.
+"""The grammar of every command, on click: its options and arguments, its variables, its help, and its mistakes.
 
-Options are not abbreviated: `--part` would mean `--partition` today and nothing at all once there is `--partitions`.
+A mistake is one sentence with the next step, and names are never guessed: options are not abbreviated, since `--part`
+would mean `--partition` today and nothing at all once there is `--partitions`.
+
+Every option of every command may come from the environment: `--bootstrap-server` is FOLDLOG_BOOTSTRAP_SERVER. What the
+command line says goes before a variable, also where they are different options of which only one can be:
+`-b HOST:PORT` passes over FOLDLOG_DIR. An option that may be repeated takes several values, separated by spaces and
+quoted as in a shell; a switch takes 1, true, yes, on, or 0, false, no, off. A variable that is empty is not set.
+
+Only what click documents for others to use is called or overridden here. What only help and mistakes need is imported
+where it is needed: most lines are right.
 """
 
 from __future__ import annotations
 
-import argparse
-import difflib
+import importlib
+import itertools
+import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import click
+from click.core import ParameterSource
+from click.types import BoolParamType
 
 from foldlog.cli.exit_codes import USAGE
-from foldlog.cli.output import remark
+from foldlog.errors import CallerError, InvalidArgument
 
-Verbs: TypeAlias = "argparse._SubParsersAction[CommandParser]"
-"""What a module adds its verbs to."""
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
+PREFIX: Final = "FOLDLOG_"
+
+GENERAL: Final = frozenset(
+    PREFIX + name
+    for name in (
+        "BOOTSTRAP_SERVER",
+        "COMMAND_CONFIG",
+        "CONF",
+        "DEBUG",
+        "DIR",
+        "FOLDS",
+        "FOLDS_KEY",
+        "FORMAT",
+        "MASTER",
+        "PROPERTY",
+        "SOURCE",
+        "YES",
+    )
+)
+"""What people set once for all commands. A command that has no such option does not wonder about them."""
+
+DEBUG: Final = "--debug"
+
+_ON: Final = ("1", "true", "yes", "on")
+_OFF: Final = ("0", "false", "no", "off")
+_BEGINS_WITH_NUMBER: Final = re.compile(r"-\d")
 _NEAREST_CUTOFF: Final = 0.6
-_HELP_COLUMN: Final = 28
+_NAMES_WIDTH_MAX: Final = 24
+"""Options whose names and value are longer have their text on the next line of the help."""
+_WIDEST: Final = 1000
+"""A help text is as wide as the terminal."""
 
 
-class ParagraphFormatter(argparse.HelpFormatter):
-    """Wraps a description to the terminal, as argparse does, but keeps its paragraphs, and examples in them, apart."""
+class Arguments(SimpleNamespace):
+    """What the line and the variables say: an attribute for each option and argument of the command."""
 
-    def __init__(self, prog: str, **keywords: Any) -> None:
-        keywords.setdefault("max_help_position", _HELP_COLUMN)
-        super().__init__(prog, **keywords)
 
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if not action.option_strings or action.nargs == 0:
-            return super()._format_action_invocation(action)
-        # Its value once, behind all its names: "-d, --dir DIR".
-        value = self._format_args(action, self._get_default_metavar_for_optional(action))
-        return f"{', '.join(action.option_strings)} {value}"
+Run: TypeAlias = Callable[[Arguments], int]
+"""What a command does; the exit code."""
 
-    def _format_action(self, action: argparse.Action) -> str:
-        if not isinstance(action, argparse._SubParsersAction):
-            return super()._format_action(action)
-        # The verbs themselves, without a line above them that says VERB once more.
-        return "".join(super(ParagraphFormatter, self)._format_action(verb) for verb in action._get_subactions())
 
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        fill = super()._fill_text
-        return "\n\n".join(
-            # What is indented is an example, and stays as it is.
-            paragraph if paragraph.startswith("  ") else fill(paragraph, width, indent)
-            for paragraph in text.split("\n\n")
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+class ValueType(click.ParamType):  # type: ignore[type-arg]  # only its newest versions have any
+    """What stands behind an option, or for an argument. `read` makes something of the text, or raises CallerError,
+    whose sentence becomes the mistake's."""
+
+    name = "value"
+
+    def __init__(self, read: Callable[[str], object] | None, choices: Sequence[str]) -> None:
+        self.choices = choices
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if self.choices and value not in self.choices:
+            self.fail(f"not {value!r}; {_hint(value, self.choices)}", param, ctx)
+        if self._read is None:
+            return value
+        try:
+            return self._read(value)
+        except CallerError as error:
+            self.fail(str(error), param, ctx)
+
+    def split_envvar_value(self, rv: str) -> Sequence[str]:
+        import shlex
+
+        try:
+            return shlex.split(rv)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from foldlog.cli.completion import words_for
+
+        return words_for(ctx, param, self.choices, incomplete)
+
+
+class OnOrOff(BoolParamType):
+    """A switch, whose variable has words for both."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, bool):
+            return value
+        try:
+            return is_switched_on(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def is_switched_on(text: str) -> bool:
+    """ValueError if it is neither on nor off."""
+    word = text.strip().lower()
+    if word not in (*_ON, *_OFF):
+        raise ValueError(f"not {text!r}; it is {_ON[0]} or {_OFF[0]}")
+    return word in _ON
+
+
+def whole_number(text: str) -> int:
+    """For `read`."""
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidArgument(f"invalid int value: {text!r}") from None
+
+
+# --- options and arguments ------------------------------------------------------------------------------------------
+
+
+class Option(click.Option):
+    """`section` is where the help shows it; of its `rivals` at most one can be on a line; `is_needed` ones must be."""
+
+    def __init__(self, names: Sequence[str], *, is_needed: bool = False, takes_value: bool = True, **more: Any) -> None:
+        super().__init__(names, **more)
+        self.section = "options"
+        self.rivals: tuple[Option, ...] = ()
+        self.is_needed = is_needed
+        self.takes_value = takes_value
+        self.needs_value = takes_value and more.get("flag_value") is None
+
+    @property
+    def dest(self) -> str:
+        """The attribute of Arguments that it becomes."""
+        return self.name or ""
+
+    @property
+    def label(self) -> str:
+        """How a sentence names it."""
+        return "/".join(self.opts)
+
+    def shown(self, names: Sequence[str]) -> str:
+        """These names of it, and what stands behind them."""
+        value = f" {self.metavar}" if self.needs_value else f" [{self.metavar}]" if self.takes_value else ""
+        return ", ".join(names) + value
+
+
+class Argument(click.Argument):
+    """A word without a name; `is_many` ones take all there are."""
+
+    def __init__(self, name: str, metavar: str, told: str, kind: ValueType, *, is_many: bool, is_needed: bool) -> None:
+        # Whether it is there is checked once all are known: a line that lacks two is told of both.
+        super().__init__([name], metavar=metavar, type=kind, nargs=-1 if is_many else 1, required=False)
+        self.label = metavar
+        self.told = told
+        self.is_many = is_many
+        self.is_needed = is_needed
+
+    @property
+    def shown(self) -> str:
+        if self.is_many:
+            return f"{self.label} [{self.label} ...]" if self.is_needed else f"[{self.label} ...]"
+        return self.label if self.is_needed else f"[{self.label}]"
+
+
+def argument(
+    name: str,
+    metavar: str,
+    told: str,
+    *,
+    choices: Sequence[str] = (),
+    is_many: bool = False,
+    is_needed: bool = True,
+) -> Argument:
+    """A word of the line; `told` is its help."""
+    return Argument(name, metavar, told, ValueType(None, choices), is_many=is_many, is_needed=is_needed)
+
+
+def option(
+    *names: str,
+    metavar: str,
+    told: str,
+    dest: str | None = None,
+    read: Callable[[str], object] | None = None,
+    choices: Sequence[str] = (),
+    default: str | None = None,
+    bare: str | None = None,
+    is_repeated: bool = False,
+    is_needed: bool = False,
+    is_hidden: bool = False,
+) -> Option:
+    """An option with a value; `told` is its help, `bare` what it is where no value follows."""
+    more: dict[str, Any] = {} if bare is None else {"is_flag": False, "flag_value": bare}
+    return Option(
+        [*names, dest or _dest(names)],
+        metavar=metavar,
+        help=told,
+        type=ValueType(read, choices),
+        default=default,
+        multiple=is_repeated,
+        is_needed=is_needed,
+        hidden=is_hidden,
+        envvar=_variable(names),
+        **more,
+    )
+
+
+def switch(*names: str, told: str) -> Option:
+    """An option without a value; `told` is its help."""
+    dest = [*names, _dest(names)]
+    return Option(dest, is_flag=True, type=OnOrOff(), help=told, takes_value=False, envvar=_variable(names))
+
+
+def one_of(*options: Option) -> list[Option]:
+    """At most one of them can be on a line."""
+    for each in options:
+        each.rivals = options
+    return list(options)
+
+
+def in_section(title: str, *options: Option) -> list[Option]:
+    """The help shows them together, under the title."""
+    for each in options:
+        each.section = title
+    return list(options)
+
+
+def _dest(names: Sequence[str]) -> str:
+    return names[-1].lstrip("-").replace("-", "_")
+
+
+def _variable(names: Sequence[str]) -> str | None:
+    long = next((name for name in names if name.startswith("--")), None)
+    return None if long is None else PREFIX + long.removeprefix("--").replace("-", "_").upper()
+
+
+def _help_option() -> Option:
+    def show(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+        if is_asked and not ctx.resilient_parsing:
+            from foldlog.cli.output import say
+
+            say(ctx.get_help())
+            ctx.exit()
+
+    return Option(
+        ["-h", "--help"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="show this, and leave",
+        takes_value=False,
+    )
+
+
+def _debug_option() -> Option:
+    """On the line it is looked for before anything is parsed; here it only has to be taken."""
+    taken = switch(DEBUG, told="show where in the code an error comes from")
+    taken.expose_value = False
+    return taken
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+class Verb(click.Command):
+    """One command or verb. Its name and its line in the list are given to it by the noun that loads it."""
+
+    def __init__(self, run: Run, params: Sequence[click.Parameter], description: str, more: str) -> None:
+        super().__init__(
+            name=None,
+            params=[_help_option(), *params, _debug_option()],
+            add_help_option=False,
+            context_settings={"allow_extra_args": True, "max_content_width": _WIDEST},
         )
+        self.run = run
+        self._description = description
+        self._more = more
+
+    @property
+    def description(self) -> str:
+        if self._description:
+            return self._description
+        summary = self.short_help or ""
+        opening = f"{summary[:1].upper()}{summary[1:]}."
+        return f"{opening}\n\n{self._more}" if self._more else opening
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # for completion, of a line that is not yet whole
+            return super().parse_args(ctx, args)
+        _refuse_missing_values(ctx, self.params, args)
+        with _own_words(ctx, self.params, args):
+            rest = super().parse_args(ctx, list(args))
+        _settle_rivals(ctx, self.params)
+        _refuse_missing(ctx, self.params)
+        if rest:
+            raise click.UsageError(f"{rest[0]!r} is one word too many", ctx)
+        return rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return self.run(self.arguments(ctx))
+
+    def arguments(self, ctx: click.Context) -> Arguments:
+        """What was parsed. What may be given several times is a list, or None where an option was not given."""
+        found = Arguments(verb=ctx.info_name)
+        for param in self.params:
+            if param.expose_value and param.name is not None:
+                value = ctx.params.get(param.name)
+                if isinstance(param, Argument) and param.is_many:
+                    value = list(value or ())
+                elif param.multiple:
+                    value = list(value) if value else None
+                setattr(found, param.name, value)
+        return found
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_help(ctx, formatter, self.params, self.description)
 
 
-class CommandParser(argparse.ArgumentParser):
-    """A parser of one command or verb."""
+def command(
+    *params: click.Parameter, description: str = "", more: str = "", has_variables: bool = True
+) -> Callable[[Run], Verb]:
+    """Makes a command of the function. Without a description, its help opens with its line in the list of commands, and
+    `more` are the paragraphs that follow."""
+    if not has_variables:
+        for param in params:
+            param.envvar = None
+    return lambda run: Verb(run, params, description, more)
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        keywords.setdefault("formatter_class", ParagraphFormatter)
-        keywords.setdefault("allow_abbrev", False)
-        keywords["add_help"] = False
-        super().__init__(*arguments, **keywords)
-        self._positionals.title = "arguments"
-        self.add_argument("-h", "--help", action="help", help="show this, and leave")
 
-    def error(self, message: str) -> NoReturn:
-        """Leave with exit code 2. argparse would print the usage first, and bury the sentence below it."""
-        end = "" if message.endswith("?") else ";"
-        remark(f"foldlog: {message}{end} see: {self.prog} --help")
-        sys.exit(USAGE)
+class LazyVerb(NamedTuple):
+    """A command in a list of commands: where it is, below this package, and what it is, in a line."""
 
-    def _match_arguments_partial(self, actions: Sequence[argparse.Action], arg_strings_pattern: str) -> list[int]:
-        """Leave arguments that may be many for after the options: in `TOPIC -k KEY FILE`, argparse would take the files
-        to be none as soon as it has the topic, and wonder about FILE."""
-        counts: list[int] = super()._match_arguments_partial(actions, arg_strings_pattern)
-        if "O" in arg_strings_pattern:
-            while counts and counts[-1] == 0 and actions[len(counts) - 1].nargs == argparse.ZERO_OR_MORE:
-                counts.pop()
-        return counts
+    place: str
+    summary: str
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is None or value in action.choices:
+
+class Noun(click.Group):
+    """Commands below a word. Only the one that is called is imported: a broker starts sooner without the others.
+
+    The noun alone shows its help, as a mistake: on standard error, with exit code 2.
+    """
+
+    def __init__(
+        self,
+        verbs: Mapping[str, LazyVerb],
+        description: str,
+        *,
+        kind: str = "verb",
+        epilog: str = "",
+        params: Sequence[Option] = (),
+    ) -> None:
+        super().__init__(
+            name=None,
+            params=[_help_option(), *params, _debug_option()],
+            add_help_option=False,
+            invoke_without_command=True,
+            context_settings={"max_content_width": _WIDEST},
+        )
+        self.verbs = verbs
+        self.description = description
+        self.kind = kind
+        self.epilog = epilog
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.verbs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        listed = self.verbs.get(cmd_name)
+        if listed is None:
+            return None
+        module, _, name = listed.place.partition(":")
+        found: click.Command = getattr(importlib.import_module(f"foldlog.cli.{module}"), name)
+        found.name, found.short_help = cmd_name, listed.summary
+        return found
+
+    def below(self, ctx: click.Context) -> Iterator[click.Context]:
+        """Of each of its commands, as if it were called with nothing."""
+        for name in self.verbs:
+            inner = self.get_command(ctx, name)
+            if inner is not None:
+                yield click.Context(inner, ctx, name, **inner.context_settings)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.verbs and not ctx.resilient_parsing:
+            raise click.UsageError(f"no {self.kind} {args[0]!r}; {_hint(args[0], list(self.verbs))}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _own_words(ctx, self.params, args):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        result = super().invoke(ctx)
+        if ctx.invoked_subcommand is not None:
+            return result
+        print(ctx.get_help(), file=sys.stderr, flush=True)
+        return USAGE
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_help(ctx, formatter, self.params, self.description)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        offered = [
+            CompletionItem(name, help=verb.summary) for name, verb in self.verbs.items() if name.startswith(incomplete)
+        ]
+        return offered + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def all_contexts(ctx: click.Context) -> Iterator[click.Context]:
+    """That of a command, and those of everything below it."""
+    yield ctx
+    if isinstance(ctx.command, Noun):
+        for inner in ctx.command.below(ctx):
+            yield from all_contexts(inner)
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------------
+
+
+def mistake_text(error: click.UsageError) -> str:
+    """The sentence, and where to read on."""
+    message = error.message
+    if isinstance(error, click.BadParameter) and isinstance(error.param, Option | Argument) and error.ctx is not None:
+        source = error.ctx.get_parameter_source(error.param.name or "")
+        is_of_variable = source is not ParameterSource.COMMANDLINE and error.param.envvar
+        where = f"the environment variable {error.param.envvar}" if is_of_variable else f"argument {error.param.label}"
+        message = f"{where}: {message}"
+    end = "" if message.endswith("?") else ";"
+    return f"foldlog: {message}{end} see: {error.ctx.command_path if error.ctx else 'foldlog'} --help"
+
+
+@contextmanager
+def _own_words(ctx: click.Context, params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[None]:
+    """click's mistakes of a line, in our words."""
+    words = list(args)
+    try:
+        yield
+    except (click.NoSuchOption, click.BadOptionUsage) as error:
+        raise click.UsageError(_option_mistake(error, params, words), ctx) from None
+
+
+def _option_mistake(
+    error: click.NoSuchOption | click.BadOptionUsage, params: Sequence[click.Parameter], words: Sequence[str]
+) -> str:
+    word = next((word for word in words if word.startswith(error.option_name)), error.option_name)
+    options = {name: param for param in params if isinstance(param, Option) for name in param.opts}
+    if isinstance(error, click.NoSuchOption):
+        near = _nearest(word.partition("=")[0], list(options))
+        return f"there is no option {word!r}" + (f"; did you mean {near!r}?" if near else "")
+    found = options[error.option_name]
+    problem = "expected one argument" if found.takes_value else f"ignored explicit argument {word.partition('=')[2]!r}"
+    return f"argument {found.label}: {problem}"
+
+
+def _refuse_missing_values(ctx: click.Context, params: Sequence[click.Parameter], args: Sequence[str]) -> None:
+    """An option is not another one's value: in `--format --quiet` something is missing. click would take it."""
+    valued = {name: param for param in params if isinstance(param, Option) and param.needs_value for name in param.opts}
+    for word, after in itertools.pairwise(args):
+        if word == "--":
             return
-        names = [str(choice) for choice in action.choices]
-        near = _nearest(str(value), names)
-        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(names)}"
-        if isinstance(action, argparse._SubParsersAction):
-            raise argparse.ArgumentError(None, f"no {action.dest} {value!r}; {hint}")
-        raise argparse.ArgumentError(action, f"not {value!r}; {hint}")
+        is_option = len(after) > 1 and after[0] == "-" and " " not in after and not _BEGINS_WITH_NUMBER.match(after)
+        if word in valued and is_option:
+            raise click.UsageError(f"argument {valued[word].label}: expected one argument", ctx)
 
 
-def unknown_words_text(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
-    """What to say of words that no option and no argument takes."""
-    options = [name for action in parser._actions for name in action.option_strings]
-    first = words[0]
-    if not first.startswith("-"):
-        return f"{first!r} is one word too many"
-    near = _nearest(first.partition("=")[0], options)
-    return f"there is no option {first!r}" + (f"; did you mean {near!r}?" if near else "")
+def _refuse_missing(ctx: click.Context, params: Sequence[click.Parameter]) -> None:
+    missing = [
+        param.label
+        for param in params
+        if isinstance(param, Option | Argument) and param.is_needed and ctx.params.get(param.name or "") in (None, ())
+    ]
+    if missing:
+        raise click.UsageError(f"the following arguments are required: {', '.join(missing)}", ctx)
+
+
+def _settle_rivals(ctx: click.Context, params: Sequence[click.Parameter]) -> None:
+    """Where only one of several options can be: the line goes before variables, and neither may name two."""
+    for rivals in {param.rivals for param in params if isinstance(param, Option)}:
+        said = _coming_from(ctx, rivals, ParameterSource.COMMANDLINE)
+        if len(said) > 1:
+            raise click.UsageError(f"argument {said[1].label}: not allowed with argument {said[0].label}", ctx)
+        variables = _coming_from(ctx, rivals, ParameterSource.ENVIRONMENT)
+        if said:
+            ctx.params.update({rival.dest: None if rival.takes_value else False for rival in variables})
+        elif len(variables) > 1:
+            names = " and ".join(str(rival.envvar) for rival in variables)
+            flags = " or ".join(rival.opts[0] for rival in variables)
+            raise click.UsageError(f"{names} are set, and only one of them can be; unset one, or say {flags}", ctx)
+
+
+def _coming_from(ctx: click.Context, options: Sequence[Option], source: ParameterSource) -> list[Option]:
+    """Those whose value comes from there, in the order of the line: in that order click has them."""
+    by_dest = {option.dest: option for option in options}
+    return [by_dest[name] for name in ctx.params if name in by_dest and ctx.get_parameter_source(name) is source]
+
+
+def _hint(word: str, names: Sequence[str]) -> str:
+    near = _nearest(word, names)
+    return f"did you mean {near!r}?" if near else f"there are {', '.join(names)}"
 
 
 def _nearest(word: str, names: Sequence[str]) -> str | None:
+    import difflib
+
     near = difflib.get_close_matches(word, names, n=1, cutoff=_NEAREST_CUTOFF)
     return near[0] if near else None
 
 
-def add_verbs(parser: argparse.ArgumentParser, kind: str = "verb") -> Verbs:
-    """A noun's verbs. The noun alone shows its help, as a mistake: on standard error, with exit code 2."""
-
-    def show_help(arguments: argparse.Namespace) -> int:
-        parser.print_help(sys.stderr)
-        return USAGE
-
-    parser.set_defaults(run=show_help)
-    return parser.add_subparsers(title=f"{kind}s", dest=kind, metavar=kind.upper(), parser_class=CommandParser)
+# --- help -----------------------------------------------------------------------------------------------------------
 
 
-def add_verb(
-    verbs: Verbs, name: str, summary: str, run: Callable[[argparse.Namespace], int], more: str = ""
-) -> CommandParser:
-    """One verb: `summary` is its line in the list, `more` the paragraphs that follow it in its own help."""
-    opening = f"{summary[0].upper()}{summary[1:]}."
-    parser = verbs.add_parser(name, help=summary, description=f"{opening}\n\n{more}" if more else opening)
-    parser.set_defaults(run=run)
-    return parser
+def write_help(
+    ctx: click.Context, formatter: click.HelpFormatter, params: Sequence[click.Parameter], description: str
+) -> None:
+    """How it is called, what it is, and each argument, option and verb in a row of two columns."""
+    options = [param for param in params if isinstance(param, Option) and not param.hidden]
+    arguments = [param for param in params if isinstance(param, Argument)]
+    noun = ctx.command if isinstance(ctx.command, Noun) else None
+    words = [each.shown for each in arguments] + ([f"{noun.kind.upper()} ..."] if noun else [])
+    formatter.write(_usage(ctx.command_path, _option_words(options), words, formatter.width))
+    _write_paragraphs(formatter, description)
+    sections = _sections(arguments, options)
+    if noun is not None:
+        sections[f"{noun.kind}s"] = [(name, verb.summary) for name, verb in noun.verbs.items()]
+    width = min(_NAMES_WIDTH_MAX, max(len(names) for rows in sections.values() for names, _ in rows))
+    for title, rows in sections.items():
+        with formatter.section(title):
+            formatter.write_dl([(names.ljust(width), told) for names, told in rows], col_max=width)
+    if noun is not None and noun.epilog:
+        _write_paragraphs(formatter, noun.epilog)
+
+
+def _sections(arguments: Sequence[Argument], options: Sequence[Option]) -> dict[str, list[tuple[str, str]]]:
+    """The rows of the help by the title above them."""
+    sections = {"arguments": [(each.label, each.told) for each in arguments]} if arguments else {}
+    sections["options"] = []
+    for each in options:
+        sections.setdefault(each.section, []).append((each.shown(each.opts), each.help or ""))
+    return sections
+
+
+def _option_words(options: Sequence[Option]) -> list[str]:
+    """For the usage: an option a word, and those of which only one can be together."""
+    words: dict[int, str] = {}
+    for each in options:
+        rivals = [rival for rival in each.rivals if not rival.hidden] or [each]
+        shown = " | ".join(rival.shown(rival.opts[:1]) for rival in rivals)
+        words[id(rivals[0])] = shown if each.is_needed else f"[{shown}]"
+    return list(words.values())
+
+
+def _usage(name: str, options: Sequence[str], arguments: Sequence[str], width: int) -> str:
+    """On one line if it fits; else the options, then the arguments, each word whole."""
+    opening = f"usage: {name}"
+    line = " ".join([opening, *options, *arguments])
+    if len(line) <= width:
+        return f"{line}\n"
+    indent = " " * (len(opening) + 1)
+    lines = [indent + text for words in (options, arguments) for text in _filled(words, width - len(indent))]
+    return "\n".join([f"{opening} {lines[0].lstrip()}", *lines[1:], ""])
+
+
+def _filled(words: Sequence[str], width: int) -> Iterator[str]:
+    line = ""
+    for word in words:
+        if line and len(line) + 1 + len(word) > width:
+            yield line
+            line = ""
+        line = f"{line} {word}" if line else word
+    if line:
+        yield line
+
+
+def _write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
+    """Wrapped to the terminal, but for what is indented: an example, which stays as it is."""
+    for paragraph in text.split("\n\n"):
+        words = " ".join(paragraph.split())
+        whole = paragraph if paragraph.startswith("  ") else click.wrap_text(words, formatter.width)
+        formatter.write(f"\n{whole}\n")

@@ -7,43 +7,61 @@ Apache Kafka wrote is only read.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import foldlog
-from foldlog.cli.client_properties import add_property_options, client_properties, refuse_properties
+from foldlog.cli.client_properties import client_properties, property_options, refuse_properties
+from foldlog.cli.parsing import Arguments, Option, in_section, one_of, option, switch
 from foldlog.errors import InvalidArgument, LogNotFound
 
 if TYPE_CHECKING:
-    from foldlog.client.kafka.log import KafkaLog
     from foldlog.client.log import Log
 
-    AnyLog: TypeAlias = Log | KafkaLog
+    AnyLog: TypeAlias = Log
 
 SCHEME: Final = "kafka://"
 ISOLATION_LEVEL: Final = "isolation.level"
 READ_UNCOMMITTED: Final = "read_uncommitted"
 """Kafka's default, for a cluster and for a directory that Kafka wrote alike."""
 
+UNSERVED: Final = "that no broker serves"
+
 _NOWHERE: Final = "say where the log is: -d DIR or -b HOST:PORT, or set FOLDLOG_DIR or FOLDLOG_BOOTSTRAP_SERVER"
 
 
-def add_place_options(parser: argparse.ArgumentParser) -> None:
-    """-d, -b, -X and --command-config, in a group of their own in the help."""
-    group = parser.add_argument_group("where the log is")
-    place = group.add_mutually_exclusive_group()
-    place.add_argument("-d", "--dir", dest="directory", metavar="DIR", help="a data directory")
-    place.add_argument(
-        "-b", "--bootstrap-server", dest="bootstrap", metavar="HOST:PORT[,…]", help="a broker: foldlog's, or any Kafka"
+def place_options(*, is_for_brokers: bool = True) -> list[Option]:
+    """-d, -b, -X and --command-config, in a section of their own in the help.
+
+    A command that works on files alone does not show what is for brokers: it answers that with its own sentence.
+    """
+    about = "a data directory" if is_for_brokers else f"a data directory {UNSERVED}"
+    return in_section(
+        "where the log is",
+        *one_of(
+            option("-d", "--dir", dest="directory", metavar="DIR", told=about),
+            option(
+                "-b",
+                "--bootstrap-server",
+                dest="bootstrap",
+                metavar="HOST:PORT[,…]",
+                told="a broker: foldlog's, or any Kafka",
+                is_hidden=not is_for_brokers,
+            ),
+        ),
+        *property_options(is_hidden=not is_for_brokers),
     )
-    add_property_options(group)
+
+
+def init_option() -> Option:
+    """For the commands that make a log where there is none."""
+    return switch("--init", told="make the log also in a directory that holds something else")
 
 
 @contextmanager
-def open_place(arguments: argparse.Namespace, *, write: bool, make: bool = False) -> Iterator[AnyLog]:
+def open_place(arguments: Arguments, *, write: bool, make: bool = False) -> Iterator[AnyLog]:
     """The log that the options name, closed at the end of the block.
 
     With `write`, this process becomes the writer of a directory that nobody serves. A directory without a log is
@@ -52,7 +70,8 @@ def open_place(arguments: argparse.Namespace, *, write: bool, make: bool = False
     # A file of properties may be named once for all commands; a directory has no use for it.
     file = None if arguments.directory else arguments.command_config
     properties = client_properties(arguments.properties, file)
-    with open_named(arguments.directory, arguments.bootstrap, properties, write=write, make=make) as log:
+    init = make and arguments.init
+    with open_named(arguments.directory, arguments.bootstrap, properties, write=write, make=make, init=init) as log:
         yield log
 
 
@@ -64,10 +83,11 @@ def open_named(
     *,
     write: bool,
     make: bool = False,
+    init: bool = False,
 ) -> Iterator[AnyLog]:
     """The same for a place that is named otherwise: a directory or a broker, not both."""
     if directory:
-        log: AnyLog = _open_directory(directory, write, make, properties or {})
+        log: AnyLog = _open_directory(directory, write, make, properties or {}, init)
     elif bootstrap:
         log = foldlog.connect(broker_url(bootstrap), properties=properties)
     else:
@@ -94,16 +114,16 @@ def broker_url(bootstrap: str) -> str:
 
 def is_kafkas(path: str) -> bool:
     """Whether Apache Kafka wrote the directory."""
-    from foldlog.broker.kafka_directory import find_kafka
+    from foldlog.broker.kafka_files.directory import find_kafka
     from foldlog.files.posix import PosixFiles
 
     return find_kafka(PosixFiles(), path.rstrip("/") or "/") is not None
 
 
-def _open_directory(path: str, write: bool, make: bool, properties: Mapping[str, str]) -> Log:
-    from foldlog.broker.catalog import CATALOG_NAME
-    from foldlog.broker.data_directory import check_path, writer_of
-    from foldlog.broker.kafka_directory import find_kafka, refuse_kafka
+def _open_directory(path: str, write: bool, make: bool, properties: Mapping[str, str], init: bool) -> Log:
+    from foldlog.broker.data_directory import check_path, refuse_unmakable, writer_of
+    from foldlog.broker.kafka_files.directory import find_kafka, refuse_kafka
+    from foldlog.broker.topics.catalog import CATALOG_NAME
     from foldlog.files.posix import PosixFiles
 
     check_path(path)
@@ -115,13 +135,22 @@ def _open_directory(path: str, write: bool, make: bool, properties: Mapping[str,
             refuse_kafka(PosixFiles(), plain)
         return foldlog.open(plain, mode="r", isolation_level=properties.get(ISOLATION_LEVEL, READ_UNCOMMITTED))
     if not make and not os.path.exists(os.path.join(plain, CATALOG_NAME)):
+        refuse_unmakable(PosixFiles(), plain)
         raise LogNotFound(
             f"there is no log in {plain}; name the directory that holds its catalog.json, or make one there with"
-            " 'foldlog topic create'"
+            f" 'foldlog topic create{_init_word(plain)}'"
         )
     if not write:
         writer = writer_of(PosixFiles(), plain)
         if writer is None or writer.address is None:
             return foldlog.open(plain, mode="r")
     # Where a broker serves the directory, this reads its files and asks the broker for everything else.
-    return foldlog.open(plain)
+    return foldlog.open(plain, init=init)
+
+
+def _init_word(path: str) -> str:
+    """What a log in that directory takes to be made: nothing, where it is empty or not there yet."""
+    try:
+        return " --init" if os.listdir(path) else ""
+    except OSError:
+        return ""

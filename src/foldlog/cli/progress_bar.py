@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Callable
-from typing import Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from foldlog.cli.units import size_text
 from foldlog.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _REDRAW_MS: Final = 100
 _BAR_CELLS: Final = 24
@@ -21,6 +23,7 @@ class ProgressBar:
     """Told of bytes by any thread; whoever comes when it is time draws. It writes only to a terminal.
 
     What else it may be told of, `amount` has words for, with the `unit`; the bytes that go with it are told beside.
+    What takes less time than the first drawing waits for does not load what draws.
     """
 
     def __init__(
@@ -33,7 +36,7 @@ class ProgressBar:
         amount: Callable[[int], str] = size_text,
         unit: str = "",
     ) -> None:
-        self._stream = stream if stream is not None and _redraws(stream) else None
+        self._stream = stream if stream is not None and redraws(stream) else None
         self._doing = doing
         self._total_bytes = total_bytes
         self._amount = amount
@@ -43,7 +46,7 @@ class ProgressBar:
         self._lock = threading.Lock()
         self._done_bytes = 0
         self._began_ms = self._drawn_ms = self._clock.monotonic_ms()
-        self._is_drawn = False
+        self._drawn: Progress | None = None
 
     def advance(self, count_bytes: int, carried_bytes: int = 0) -> None:
         """`carried_bytes` go with a count of something else."""
@@ -53,30 +56,43 @@ class ProgressBar:
             now_ms = self._clock.monotonic_ms()
             if self._stream is not None and now_ms - self._drawn_ms >= _REDRAW_MS:
                 self._drawn_ms = now_ms
-                columns = shutil.get_terminal_size().columns
-                elapsed_ms = now_ms - self._began_ms
-                carried = Carried(self._carried_bytes, self._unit) if self._unit else None
-                line = progress_text(
-                    self._doing, self._done_bytes, self._total_bytes, elapsed_ms, self._amount, carried
-                )
-                self._write(f"\r\x1b[K{line[: columns - 1]}")
-                self._is_drawn = True
+                self._draw(self._stream, now_ms - self._began_ms)
 
     def hide(self) -> None:
         """Make room for a line of somebody else. The next `advance` draws it again."""
         with self._lock:
-            if self._is_drawn:
-                self._write("\r\x1b[K")
-                self._is_drawn = False
+            if self._drawn is not None:
+                self._drawn.stop()
+                self._drawn = None
                 self._drawn_ms -= _REDRAW_MS  # again at once
 
-    def _write(self, text: str) -> None:
-        if self._stream is not None:
-            self._stream.write(text)
-            self._stream.flush()
+    def _draw(self, stream: TextIO, elapsed_ms: float) -> None:
+        carried = Carried(self._carried_bytes, self._unit) if self._unit else None
+        told = progress_text(self._done_bytes, self._total_bytes, elapsed_ms, self._amount, carried)
+        if self._drawn is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            self._drawn = Progress(
+                TextColumn(self._doing, markup=False),
+                BarColumn(_BAR_CELLS),
+                TextColumn("{task.fields[told]}", markup=False),
+                console=Console(file=stream, highlight=False),
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._drawn.add_task(self._doing, total=self._total_bytes, completed=self._done_bytes, told=told)
+            self._drawn.start()
+            self._drawn.console.show_cursor(True)  # whoever is killed now leaves a terminal that has one
+        else:
+            self._drawn.update(self._drawn.task_ids[0], completed=self._done_bytes, told=told)
+            self._drawn.refresh()
 
 
-def _redraws(stream: TextIO) -> bool:
+def redraws(stream: TextIO) -> bool:
+    """Whether what was drawn on it can be drawn over."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -88,25 +104,21 @@ class Carried(NamedTuple):
 
 
 def progress_text(
-    doing: str,
     done_bytes: int,
     total_bytes: int,
     elapsed_ms: float,
     amount: Callable[[int], str] = size_text,
     carried: Carried | None = None,
 ) -> str:
-    """
-    >>> progress_text("checking", 1 << 30, 4 << 30, 2000.0)
-    'checking [######------------------] 25%  1.0 GiB of 4.0 GiB  512.0 MiB/s  6s left'
-    >>> progress_text("copying", 50, 200, 2000.0, str, Carried(1 << 20, "offsets"))
-    'copying [######------------------] 25%  50 of 200 offsets, 1.0 MiB  512.0 KiB/s  6s left'
+    """What stands behind the bar.
+
+    >>> progress_text(1 << 30, 4 << 30, 2000.0)
+    '25%  1.0 GiB of 4.0 GiB  512.0 MiB/s  6s left'
+    >>> progress_text(50, 200, 2000.0, str, Carried(1 << 20, "offsets"))
+    '25%  50 of 200 offsets, 1.0 MiB  512.0 KiB/s  6s left'
     """
     share = min(1.0, done_bytes / total_bytes) if total_bytes else 1.0
-    filled = int(share * _BAR_CELLS)
-    text = (
-        f"{doing} [{'#' * filled}{'-' * (_BAR_CELLS - filled)}] {int(share * 100)}%"
-        f"  {amount(min(done_bytes, total_bytes))} of {amount(total_bytes)}"
-    )
+    text = f"{int(share * 100)}%  {amount(min(done_bytes, total_bytes))} of {amount(total_bytes)}"
     if carried is not None:
         text += f" {carried.unit}, {size_text(carried.size_bytes)}"
     if elapsed_ms < _SETTLED_MS or not done_bytes:

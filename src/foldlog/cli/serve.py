@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
 import logging
@@ -11,19 +10,20 @@ from collections.abc import Mapping
 from typing import Final
 
 from foldlog.broker.broker import Broker
-from foldlog.broker.catalog import CATALOG_NAME
+from foldlog.broker.topics.catalog import CATALOG_NAME
 from foldlog.cli.exit_codes import DONE, FAILED
 from foldlog.cli.output import say
+from foldlog.cli.parsing import GENERAL, Arguments, argument, command, option, switch
+from foldlog.cli.places import init_option
 from foldlog.cli.signals import LeaveSignals
-from foldlog.cli.variables import GENERAL
 from foldlog.cli.wording import counted
 from foldlog.errors import InvalidConfig
 from foldlog.files.posix import raise_descriptor_limit
-from foldlog.server import logs
-from foldlog.server.binding import check_free
-from foldlog.server.configuration import Configuration, Given, gather, parse_assignments
+from foldlog.server import process_log as logs
+from foldlog.server.config.configuration import Configuration, Given, gather, parse_assignments
+from foldlog.server.config.settings import ServerSettings
+from foldlog.server.net.listeners import check_free
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 
 logger = logging.getLogger("foldlog.serve")
 
@@ -44,67 +44,66 @@ server.properties of Kafka. Settings have Kafka's names; the page about the brok
 them all."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = DESCRIPTION
-    parser.add_argument("dir", metavar="DIR", help='the log\'s directory, or ":memory:"')
-    parser.add_argument(
+@command(
+    argument("dir", "DIR", 'the log\'s directory, or ":memory:"'),
+    option(
         "--listen",
         metavar="HOST:PORT",
-        action="append",
-        help="where to listen; may be given again; port 0 is any free one (default: 127.0.0.1:9092)",
-    )
-    parser.add_argument(
+        told="where to listen; may be given again; port 0 is any free one (default: 127.0.0.1:9092)",
+        is_repeated=True,
+    ),
+    option(
         "--advertise",
         metavar="HOST:PORT",
-        action="append",
-        help="what clients are told to connect to, in the order of --listen (default: where it listens)",
-    )
-    parser.add_argument(
-        "--insecure",
-        action="store_true",
-        help="allow to listen where other machines reach it: they can read, write and delete everything",
-    )
-    parser.add_argument("--config", metavar="FILE", help="a file with settings: TOML, or Kafka's .properties")
-    parser.add_argument(
-        "-X", metavar="NAME=VALUE", action="append", dest="assignments", help="any setting; may be given again"
-    )
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics and /healthz there")
-    parser.add_argument(
+        told="what clients are told to connect to, in the order of --listen (default: where it listens)",
+        is_repeated=True,
+    ),
+    switch(
+        "--insecure", told="allow to listen where other machines reach it: they can read, write and delete everything"
+    ),
+    option("--config", metavar="FILE", told="a file with settings: TOML, or Kafka's .properties"),
+    option("-X", metavar="NAME=VALUE", dest="assignments", told="any setting; may be given again", is_repeated=True),
+    option("--metrics", metavar="HOST:PORT", told="serve /metrics and /healthz there"),
+    option(
         "--console",
         metavar="HOST:PORT",
-        nargs="?",
-        const=DEFAULT_CONSOLE,
-        help=f"serve the console, a page for browsers, there (default: {DEFAULT_CONSOLE}; port 0 is any free one)",
-    )
-    parser.add_argument(
+        bare=DEFAULT_CONSOLE,
+        told=f"serve the console, a page for browsers, there (default: {DEFAULT_CONSOLE}; port 0 is any free one)",
+    ),
+    option(
         "--console-token",
         metavar="TOKEN",
-        help="what a browser has to know; made up and printed where other machines reach the console",
-    )
-    parser.add_argument(
-        "--console-read-only", action="store_true", help="refuse every change that is asked for in the console"
-    )
-    parser.add_argument(
+        told="what a browser has to know; made up and printed where other machines reach the console",
+    ),
+    switch("--console-read-only", told="refuse every change that is asked for in the console"),
+    option(
+        "--console-views",
+        metavar="PLACE[,PLACE]",
+        told="directories and postgresql://HOST whose views the console opens whoever runs their folds, and hosts that"
+        " it sends passwords to",
+    ),
+    option(
         "--create",
         metavar="TOPIC[:PARTITIONS]",
-        action="append",
-        help="make this topic if it does not exist; may be given again",
-    )
-    parser.add_argument("--log-format", metavar="FORMAT", help="text (default) or json")
-    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
+        told="make this topic if it does not exist; may be given again",
+        is_repeated=True,
+    ),
+    init_option(),
+    option("--log-format", metavar="FORMAT", told="text (default) or json"),
+    option("--log-level", metavar="LEVEL", told="debug, info (default), warning or error"),
+    description=DESCRIPTION,
+    has_variables=False,  # a broker's settings have an order of their own: flags, variables, a file
+)
+def run(arguments: Arguments) -> int:
     environment = {name: text for name, text in os.environ.items() if name not in GENERAL}
     configuration = gather(flags_of(arguments), environment, arguments.config)
     settings = configuration.settings()
     logs.configure(settings.log_format, settings.log_level)
     _warn(configuration, settings)
-    return serve(arguments.dir, settings, LeaveSignals())
+    return serve(arguments.dir, settings, LeaveSignals(), init=arguments.init)
 
 
-def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:
+def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: bool = False) -> int:
     """Serve until a signal comes; the exit code. The directory is closed so that the next start recovers nothing."""
     give_large_memory_back()
     # A connection is a descriptor, and so is a partition: the usual soft limit is for processes with a few of either.
@@ -119,6 +118,7 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals) -> int:
         group_settings=settings.group_settings(),
         offsets_retention_ms=settings.offsets_retention_ms,
         offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
+        init=init,
     ) as broker:
         create_topics(broker, settings)
         with Server.start(broker, settings) as server:
@@ -151,7 +151,7 @@ def give_large_memory_back() -> None:
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
-def flags_of(arguments: argparse.Namespace) -> Mapping[str, Given]:
+def flags_of(arguments: Arguments) -> Mapping[str, Given]:
     """The settings that flags give, each with the flag that an error about it names."""
     flags = {
         "listen": Given(arguments.listen, "--listen"),
@@ -161,6 +161,7 @@ def flags_of(arguments: argparse.Namespace) -> Mapping[str, Given]:
         "foldlog.console": Given(arguments.console, "--console"),
         "foldlog.console.token": Given(arguments.console_token, "--console-token"),
         "foldlog.console.read.only": Given(arguments.console_read_only or None, "--console-read-only"),
+        "foldlog.console.views": Given(arguments.console_views, "--console-views"),
         "foldlog.create.topics": Given(arguments.create, "--create"),
         "foldlog.log.format": Given(arguments.log_format, "--log-format"),
         "foldlog.log.level": Given(arguments.log_level, "--log-level"),

@@ -6,22 +6,22 @@ objects with every field, numbers as numbers, times in milliseconds since 1970.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import Final, Literal, TextIO
 
 from foldlog.cli.exit_codes import DONE
 from foldlog.cli.output import remark, say
+from foldlog.cli.parsing import Arguments, Option, option, switch
 
 FORMATS: Final = ("text", "wide", "json")
 
+_LONG_CELL: Final = 24
+"""A cell beyond this many characters may be broken."""
+
 _GAP: Final = "  "
-_BOLD: Final = "\x1b[1m"
-_PLAIN: Final = "\x1b[0m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,18 @@ class Column:
         return "-" if value is None or value == "" else self.text(value)
 
 
-def add_format_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def format_option() -> Option:
+    return option(
         "--format",
         metavar="FORMAT",
         choices=FORMATS,
         default="text",
-        help="text (the default), wide (with all columns) or json",
+        told="text (the default), wide (with all columns) or json",
     )
 
 
-def add_quiet_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-q", "--quiet", action="store_true", help="only the names, one a line")
+def quiet_option() -> Option:
+    return switch("-q", "--quiet", told="only the names, one a line")
 
 
 def show_names(names: Sequence[str]) -> int:
@@ -66,7 +66,7 @@ def show_names(names: Sequence[str]) -> int:
 
 
 def show(
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     columns: Sequence[Column],
     rows: Sequence[Mapping[str, object]],
     *,
@@ -82,14 +82,48 @@ def show(
         print_table(arguments, columns, rows)
 
 
-def print_table(arguments: argparse.Namespace, columns: Sequence[Column], rows: Sequence[Mapping[str, object]]) -> None:
+def print_table(arguments: Arguments, columns: Sequence[Column], rows: Sequence[Mapping[str, object]]) -> None:
     """The table, for people: where a command shows more than one."""
-    for line in table_lines(columns, rows, is_wide=arguments.format == "wide", is_bold=has_colours(sys.stdout)):
-        say(line)
+    shown = _shown(columns, rows, is_wide=arguments.format == "wide")
+    if has_colours(sys.stdout):
+        _draw_table(shown, rows)
+    else:
+        for line in table_lines(shown, rows, is_wide=True):
+            say(line)
+
+
+def _draw_table(shown: Sequence[Column], rows: Sequence[Mapping[str, object]]) -> None:
+    """On a terminal the heads are bold, and a cell that is too long goes on below itself, not below the first.
+
+    A short one is never broken: where even those do not fit, it is left to the terminal to wrap the line.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, len(_GAP), 0, 0), pad_edge=False, header_style="bold")
+    cells = [[column.cell(row) for column in shown] for row in rows]
+    least = [
+        min(_LONG_CELL, max([len(column.head), *(len(line[number]) for line in cells)]))
+        for number, column in enumerate(shown)
+    ]
+    for column, width in zip(shown, least, strict=True):
+        justify: Literal["right", "left"] = "right" if column.is_number else "left"
+        table.add_column(Text(column.head), justify=justify, overflow="fold", min_width=width)
+    for line in cells:
+        table.add_row(*map(Text, line))
+    console = Console(file=sys.stdout, highlight=False)
+    console.width = max(console.width, sum(least) + len(_GAP) * (len(least) - 1))
+    with console.capture() as drawn:
+        console.print(table)
+    for text in drawn.get().splitlines():
+        say(text.rstrip())  # padded to the width, a line that is wrapped would have an empty one below it
 
 
 def show_json(document: object) -> None:
     """One document. What is no JSON of itself (a named tuple, an id) is shown as its text."""
+    import json
+
     say(json.dumps(document, indent=2, ensure_ascii=False, default=str))
 
 
@@ -101,7 +135,7 @@ class Outcome:
     fields: Mapping[str, object]
 
 
-def show_outcomes(arguments: argparse.Namespace, outcomes: Sequence[Outcome]) -> None:
+def show_outcomes(arguments: Arguments, outcomes: Sequence[Outcome]) -> None:
     """A line for each, or one list as JSON."""
     if arguments.format == "json":
         show_json([outcome.fields for outcome in outcomes])
@@ -110,26 +144,27 @@ def show_outcomes(arguments: argparse.Namespace, outcomes: Sequence[Outcome]) ->
         say(outcome.sentence)
 
 
-def table_lines(
-    columns: Sequence[Column], rows: Sequence[Mapping[str, object]], *, is_wide: bool = False, is_bold: bool = False
-) -> list[str]:
-    """The table, its heads first; no spaces at the ends of lines."""
-    shown = [
-        column
-        for column in columns
-        if (is_wide or not column.is_wide)
-        and not (column.is_optional and all(row.get(column.field) is None for row in rows))
-    ]
+def table_lines(columns: Sequence[Column], rows: Sequence[Mapping[str, object]], *, is_wide: bool = False) -> list[str]:
+    """The table as plain text, its heads first; no spaces at the ends of lines."""
+    shown = _shown(columns, rows, is_wide)
     cells = [[column.head for column in shown], *([column.cell(row) for column in shown] for row in rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(shown))]
-    lines = [
+    return [
         _GAP.join(
             cell.rjust(width) if column.is_number else cell.ljust(width)
             for column, cell, width in zip(shown, line, widths, strict=True)
         ).rstrip()
         for line in cells
     ]
-    return [f"{_BOLD}{lines[0]}{_PLAIN}" if is_bold else lines[0], *lines[1:]]
+
+
+def _shown(columns: Sequence[Column], rows: Sequence[Mapping[str, object]], is_wide: bool) -> list[Column]:
+    return [
+        column
+        for column in columns
+        if (is_wide or not column.is_wide)
+        and not (column.is_optional and all(row.get(column.field) is None for row in rows))
+    ]
 
 
 def has_colours(stream: TextIO | None) -> bool:

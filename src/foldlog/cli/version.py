@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import platform
+import textwrap
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -11,13 +11,14 @@ from typing import Final
 import foldlog
 from foldlog.cli.exit_codes import DONE
 from foldlog.cli.output import remark, say
-from foldlog.cli.tables import Column, add_format_option, print_table, show_json
+from foldlog.cli.parsing import Arguments, command
+from foldlog.cli.tables import Column, format_option, print_table, show_json
 from foldlog.environment import PURE_PYTHON
 
 DESCRIPTION: Final = """\
 The version of foldlog and of what it stands on. "foldlog --version" is the short form. Report this with a fault."""
 
-REQUIRED: Final = ("crc32c", "cramjam", "h11", "uvloop")
+REQUIRED: Final = ("click", "crc32c", "cramjam", "h11", "rich", "uvloop")
 EXTRAS: Final = {
     "kafka": ("confluent-kafka",),
     "arrow": ("pyarrow",),
@@ -29,6 +30,7 @@ EXTRAS: Final = {
 """What `pip install 'foldlog[EXTRA]'` brings, by extra."""
 
 _MISSING: Final = "(missing)"
+_WIDTH: Final = 80
 
 COLUMNS: Final = (
     Column("extra", "EXTRA"),
@@ -36,19 +38,15 @@ COLUMNS: Final = (
 )
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = DESCRIPTION
-    add_format_option(parser)
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
+@command(format_option(), description=DESCRIPTION)
+def run(arguments: Arguments) -> int:
     if arguments.format == "json":
         show_json(facts())
         return DONE
     say(f"foldlog {foldlog.__version__}, {kernels_text()}")
     say(f"Python {platform.python_version()} ({platform.python_implementation()}) on {platform.platform()}")
-    say(f"with {_packages_text(REQUIRED)}")
+    for line in textwrap.wrap(f"with {_packages_text(REQUIRED)}", _WIDTH):
+        say(line)
     say("")
     # Most extras bring pyarrow: once is enough for a table.
     rows = [

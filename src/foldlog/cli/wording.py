@@ -7,6 +7,7 @@ from typing import Final
 from foldlog.errors import (
     CorruptLog,
     DirectoryLocked,
+    DirectoryNotEmpty,
     FoldlogError,
     ForeignDirectory,
     LogNotFound,
@@ -31,7 +32,11 @@ def error_text(error: Exception) -> str:
     if isinstance(error, DirectoryLocked):
         holder = f"process {error.pid}" if error.pid else "another process"
         place = f", which listens on {error.address}" if error.address else ""
+        if error.lock_is_gone:
+            place = ", whose .lock was removed"
         return f"{error.path} is being written by {holder}{place}; stop it, then run this again"
+    if isinstance(error, DirectoryNotEmpty):
+        return str(error).replace("foldlog.open(path, init=True)", "--init")
     if isinstance(error, ForeignDirectory):
         return f"{error.path} is Apache Kafka's, and only read here; make a log of your own from it with 'foldlog copy'"
     if isinstance(error, LogNotFound):

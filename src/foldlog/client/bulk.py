@@ -10,17 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from threading import Condition
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from foldlog.broker.topic_names import refuse_user_write
-from foldlog.client.arrivals import AnyPartition
-from foldlog.client.backend import Backend, WritablePartition
-from foldlog.client.lanes import writable_partition
-from foldlog.client.partitioners import checked_partition, emptiest
+from foldlog.broker.topics.names import refuse_user_write
+from foldlog.client.accumulator import writable_partition
+from foldlog.client.backends.backend import DirectoryBroker, WritablePartition
+from foldlog.client.consumer.arrivals import AnyPartition
+from foldlog.client.outgoing import checked_partition, emptiest
 from foldlog.client.positions import Place, resolve_place
-from foldlog.client.reader import resolve_stop
+from foldlog.client.reader import refuse_end, resolve_stop
 from foldlog.errors import FoldlogError, InvalidArgument, MissingDependency, SerializationError, brief_repr
 from foldlog.limits import (
     ARROW_PACK_BYTES,
@@ -58,7 +59,9 @@ def plan_ranges(
     """What to read of each partition, cut into pieces that threads can share, in order."""
     ranges: list[Range] = []
     for number, log in sorted(logs.items()):
-        stop = min(resolve_stop(log, stops.get(number, "end")), log.high_watermark)
+        stop = resolve_stop(log, stops.get(number, "end"))
+        if stop > log.high_watermark:
+            stop = min(stop, log.acknowledged_end())
         start = resolve_place(log, starts.get(number, "start"), "start")
         held = max(1, log.high_watermark - log.log_start_offset)
         estimated_bytes = log.size_bytes * max(0, stop - start) // held
@@ -100,18 +103,44 @@ def pyarrow_for(call: str) -> Any:
 
 
 def _read_range(piece: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    log, offset, stop = piece
+    read = partial(_read, log)
+    return read_batches(read, log.label, offset, stop, columns, decompressed_limit=log.decompressed_limit)
+
+
+def _read(log: AnyPartition, offset: int, memory: bytearray) -> tuple[Any, int]:
+    found = log.read(offset, ARROW_READ_BYTES, memory)
+    return found if found.next_offset > offset else refuse_end(log, offset)
+
+
+def read_batches(
+    read: Callable[[int, bytearray], tuple[Any, int]],
+    label: tuple[str, int],
+    offset: int,
+    stop: int,
+    columns: Sequence[str],
+    *,
+    decompressed_limit: int,
+) -> Iterator[pa.RecordBatch]:
+    """The records of a partition from `offset` to `stop`. `read` gives the bytes from an offset on, which may lie in
+    the memory it is given, and the offset after them.
+
+    `read` raises where the log ends before `stop`: what is not there must not pass for read.
+    """
     from foldlog.records.arrow import arrow_batches
 
-    log, offset, stop = piece
-    topic, number = log.label
+    topic, number = label
     memory = bytearray(ARROW_READ_BYTES + READ_CHUNK_BYTES)  # what is read is copied into columns, so one will do
     while offset < stop:
-        data, next_offset = log.read(offset, ARROW_READ_BYTES, memory)
-        if not data:
-            return
-        end = min(stop, next_offset)
+        data, next_offset = read(offset, memory)
         yield from arrow_batches(
-            data, topic=topic, partition=number, start_offset=offset, end_offset=end, columns=columns
+            data,
+            topic=topic,
+            partition=number,
+            start_offset=offset,
+            end_offset=min(stop, next_offset),
+            columns=columns,
+            decompressed_limit=decompressed_limit,
         )
         offset = next_offset
 
@@ -148,7 +177,7 @@ class _Acks:
 class TableAppender:
     """Appends one table to one topic. Used once, by one thread."""
 
-    def __init__(self, broker: Backend, topic: str, compression: int, batch_bytes: int) -> None:
+    def __init__(self, broker: DirectoryBroker, topic: str, compression: int, batch_bytes: int) -> None:
         refuse_user_write(topic)
         self._broker = broker
         self._topic = broker.topic(topic)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from foldlog.broker import group_messages
-from foldlog.broker.group_messages import GroupState
-from foldlog.broker.topic_config import TopicConfig
-from foldlog.client.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from foldlog.broker.groups import messages as group_messages
+from foldlog.broker.groups.messages import GroupState
+from foldlog.broker.topics.config import TopicConfig
+from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.client.positions import TopicPartition
 from foldlog.errors import GroupNotEmpty, MalformedBytes, UnknownGroup
 
@@ -68,27 +68,35 @@ def config_entries(config: TopicConfig) -> dict[str, ConfigEntry]:
     return {name: ConfigEntry(text, name not in config.settings) for name, text in config.effective().items()}
 
 
+def assigned_places(found: group_messages.GroupDescription) -> set[TopicPartition]:
+    """The partitions that members have; none of those whose bytes only their own kind understands."""
+    return {partition for member in found.members for partition in _assignment_of(member, found)}
+
+
 def described_group(found: group_messages.GroupDescription) -> GroupDescription:
     """What the coordinator told; UnknownGroup if it knows nothing of it."""
     if found.state is GroupState.DEAD:
         raise unknown_group(found.group)
-    is_consumers = found.protocol_type in ("", PROTOCOL_TYPE)
     members = tuple(
         MemberDescription(
             one.member_id,
             one.client_id,
             one.client_host,
             one.group_instance_id,
-            _partitions_in(one.assignment) if is_consumers else (),
+            _assignment_of(one, found),
         )
         for one in found.members
     )
     return GroupDescription(found.group, str(found.state), found.protocol, members)
 
 
-def _partitions_in(assignment: bytes) -> tuple[TopicPartition, ...]:
+def _assignment_of(
+    member: group_messages.MemberDescription, group: group_messages.GroupDescription
+) -> tuple[TopicPartition, ...]:
+    if group.protocol_type not in ("", PROTOCOL_TYPE):
+        return ()
     try:
-        return tuple(sorted(TopicPartition(*one) for one in decode_assignment(assignment).partitions))
+        return tuple(sorted(TopicPartition(*one) for one in decode_assignment(member.assignment).partitions))
     except MalformedBytes:
         return ()  # of another make, which only its own members understand
 
@@ -105,6 +113,6 @@ def not_empty(group: str, members: Iterable[MemberDescription]) -> GroupNotEmpty
         who = "members"
     return GroupNotEmpty(
         f"group {group!r} has {who}; close them before moving its offsets, or have them leave and come back at the new"
-        " ones with move_group(evict=True)",
+        " ones with reset_group(evict=True)",
         names,
     )

@@ -19,9 +19,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Final, Literal, TypeVar
 
-from foldlog.errors import InvalidArgument
+from foldlog.broker.topics.config import TopicConfig
+from foldlog.errors import InvalidArgument, InvalidTopicName
 
 FOLDS_TOPIC: Final = "__folds"
+FOLD_GROUP_PREFIX: Final = "fold."
+"""A fold commits its bookmark to the group of this name and its own, for every tool to see; it never joins it."""
+
 FOLDS_CONFIG: Final = {
     "cleanup.policy": "compact",
     # Every runner writes once a second, and who starts reads all of it: small segments are soon compacted.
@@ -29,8 +33,19 @@ FOLDS_CONFIG: Final = {
     "segment.ms": str(60 * 60 * 1000),
 }
 
+_REFUSING: Final = ("max.message.bytes", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+"""Settings that can keep runners and commands from writing the topic at all."""
+
+MADE_BY_FOLDS: Final = (
+    "topic '__folds' is made by the folds themselves, with settings of their own; choose another name, or serve with"
+    " foldlog.folds.accept.unproven"
+)
+"""What is said to who would make it otherwise."""
+
 SILENT_AFTER_MS: Final = 15_000
 """A runner that has not published for so long is taken for gone."""
+
+MIXED: Final = "its function has changed since the view was built, and old and new logic mix in it until a rebuild"
 
 Verb = Literal["pause", "resume", "rewind", "rebuild", "verify"]
 VERBS: Final = ("pause", "resume", "rewind", "rebuild", "verify")
@@ -39,6 +54,25 @@ ONE_RUNNER_VERBS: Final = frozenset({"rewind", "rebuild", "verify"})
 """What one runner of a fold does for all of them, and so claims first. A pause is for each of them."""
 
 _log = logging.getLogger("foldlog")
+
+
+def is_made_otherwise(name: object, partitions: int, settings: Mapping[str, str]) -> bool:
+    """Whether somebody would make `__folds`, and not as the folds do: who comes first would decide for all of them."""
+    return name == FOLDS_TOPIC and (partitions != 1 or dict(settings) != FOLDS_CONFIG)
+
+
+def refuse_made_otherwise(name: object, partitions: int, config: Mapping[str, object] | None) -> None:
+    """InvalidTopicName for what `is_made_otherwise`."""
+    if name == FOLDS_TOPIC and is_made_otherwise(name, partitions, TopicConfig.parse(config or {}).settings):
+        raise InvalidTopicName(MADE_BY_FOLDS)
+
+
+def mending(settings: Mapping[str, str]) -> dict[str, str | None]:
+    """What to change of the settings that `__folds` has, so that no record is refused or lost; None: the default."""
+    changes: dict[str, str | None] = {name: None for name in _REFUSING if name in settings}
+    if settings.get("cleanup.policy") != FOLDS_CONFIG["cleanup.policy"]:
+        changes["cleanup.policy"] = FOLDS_CONFIG["cleanup.policy"]
+    return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +110,8 @@ class Status:
     """The file that declares the fold, where its runner has it."""
     stopped: bool = False
     """The runner's last word: it has let go of the fold."""
+    mixes: int = 0
+    """How often the fold's function has changed since its view was built; above 0, see MIXED."""
 
     def is_live(self, now_ms: int) -> bool:
         """Whether its runner still publishes, and so takes commands: also for a fold that has failed."""

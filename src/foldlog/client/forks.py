@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Protocol
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+_watched: weakref.WeakKeyDictionary[object, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+"""Objects, and the function of each that tells it: a method would keep its object alive."""
 
 
-class Forkable(Protocol):
-    """Something that a forked child must not use."""
-
-    def forked(self) -> None:
-        """Runs once, in the child, before anything else does."""
-        ...
-
-
-_watched: weakref.WeakSet[Forkable] = weakref.WeakSet()
-
-
-def watch_forks(thing: Forkable) -> None:
-    """Have `thing.forked()` called in every child forked from here on, for as long as it lives."""
-    _watched.add(thing)
+def watch_forks(forked: Callable[[], None]) -> None:
+    """Have this method called once in every child forked from here on, before anything else, for as long as its object
+    lives. One method of an object."""
+    if not isinstance(forked, MethodType):
+        raise TypeError(f"{forked!r} is not a method")
+    _watched[forked.__self__] = forked.__func__
 
 
 def _tell_all() -> None:
-    for thing in list(_watched):
-        thing.forked()
+    for thing, forked in list(_watched.items()):
+        forked(thing)
 
 
 os.register_at_fork(after_in_child=_tell_all)

@@ -1,38 +1,56 @@
-"""The Log: one data directory, as a program uses it. `foldlog.open` makes one."""
+"""The Log: one log, as a program uses it, wherever it is. `foldlog.open` and `foldlog.connect` make one.
+
+A Log checks what it is given, says what each call promises, and keeps the producers and consumers that were made of it.
+What is done is done by its backend: see `backends/backend.py` for the contract, and for the three kinds there are.
+"""
 
 from __future__ import annotations
 
 import os
 import weakref
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from foldlog.broker.broker import Broker
-from foldlog.broker.kafka_storage import READ_UNCOMMITTED
-from foldlog.broker.topic_names import require_text
-from foldlog.client.administration import Administration
-from foldlog.client.arrivals import AnyPartition, Arrivals
-from foldlog.client.backend import Listener, RemoteBackend
-from foldlog.client.consumer import Consumer
-from foldlog.client.consumer_settings import ConsumerSettings
-from foldlog.client.forks import watch_forks
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.lag import standings
+from foldlog.broker.groups.messages import check_group_name
+from foldlog.broker.storage import READ_UNCOMMITTED
+from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.names import require_text
+from foldlog.client.backends.backend import Backend, Sender
+from foldlog.client.consumer.consumer import Consumer
+from foldlog.client.consumer.settings import ConsumerSettings
+from foldlog.client.descriptions import ConfigEntry, GroupDescription, not_empty
+from foldlog.client.groups import HAS_MEMBERS
 from foldlog.client.handle_types import RecordMetadata
-from foldlog.client.lanes import Routes, writable_partition
-from foldlog.client.membership import Memberships
-from foldlog.client.outgoing import Headers, Outgoing, check_size, checked_headers, checked_timestamp
-from foldlog.client.partitioners import Partitioner, checked_partition, partition_for_key
-from foldlog.client.positions import Place, checked_count, checked_timeout_ms
-from foldlog.client.producer import DEFAULT_BATCH_BYTES, DEFAULT_BATCH_RECORDS, DEFAULT_LINGER_MS, Producer
-from foldlog.client.reader import Slice
+from foldlog.client.outgoing import Headers, Outgoing, Partitioner, checked_headers, checked_timestamp
+from foldlog.client.positions import (
+    Place,
+    TopicPartition,
+    checked_count,
+    checked_partitions,
+    checked_timeout_ms,
+    resolve_place,
+)
+from foldlog.client.producer import (
+    DEFAULT_BATCH_BYTES,
+    DEFAULT_BATCH_RECORDS,
+    DEFAULT_LINGER_MS,
+    Producer,
+    ProducerSettings,
+)
+from foldlog.client.reader import ReadRequest
 from foldlog.client.serializers import Deserializer, Serializer, deserializer, serialized
 from foldlog.clock import Clock
-from foldlog.errors import DirectoryLocked, FoldlogError, InvalidArgument, WrongProcess, brief_repr
+from foldlog.errors import DirectoryLocked, FoldlogError, InvalidArgument, UnknownGroup, brief_repr
 from foldlog.files.base import Files
 from foldlog.limits import ARROW_BATCH_BYTES, PRODUCER_BUFFER_BYTES
-from foldlog.records.batch import Compression
-from foldlog.records.loops import Record, pack
+from foldlog.log.compaction import CompactionReport
+from foldlog.log.doctor.recompression import RecompressionReport
+from foldlog.records.batch import MAX_INT64, Compression
+from foldlog.records.loops import Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,26 +75,71 @@ def open_log(
     files: Files | None = None,
     background: bool = True,
     isolation_level: str = READ_UNCOMMITTED,
+    init: bool = False,
 ) -> Log:
     """`foldlog.open` without its listener: see there."""
+    from foldlog.client.backends.local import LocalBackend
+
     plain = os.fspath(path) if isinstance(path, os.PathLike) else path
     try:
         broker = Broker.open(
-            plain, files=files, clock=clock, mode=mode, background=background, isolation_level=isolation_level
+            plain,
+            files=files,
+            clock=clock,
+            mode=mode,
+            background=background,
+            isolation_level=isolation_level,
+            init=init,
         )
-        return Log(broker)
     except DirectoryLocked as error:
         if error.address is None:
             raise
         # Read beside the writer, and ask it for everything else.
-        from foldlog.client.remote_broker import open_remote
+        from foldlog.client.backends.served.backend import open_served
 
-        followed, remote = open_remote(plain, files, clock, error.address)
-        return Log(followed, remote)
+        return Log(open_served(plain, files, clock, error.address))
+    return Log(LocalBackend(broker, files))
 
 
-class Log(Administration):
-    """Topics, records and groups in one directory. Any thread may call it; use it in a `with` block, or close it.
+def open_shared(path: str | os.PathLike[str]) -> Log:
+    """The log of an existing directory, without becoming its writer: reading is from the files; each call that writes
+    goes to the process that writes the directory, if it listens, or takes the lock for as long as the call takes.
+
+    LogNotFound if there is no log. A writer that does not listen is met only by who writes: DirectoryLocked.
+
+    >>> import tempfile, foldlog
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     with foldlog.open(path) as log:
+    ...         _ = log.create_topic("orders")
+    ...     with open_shared(path) as one, open_shared(path) as other:
+    ...         _ = one.append("orders", "paid")
+    ...         other.append("orders", "shipped").offset
+    1
+    """
+    from foldlog.client.backends.served.backend import open_served
+
+    return Log(open_served(os.fspath(path), None, None, None))
+
+
+def connect_log(url: str, properties: Mapping[str, object] | None = None) -> Log:
+    """`foldlog.connect`: see there."""
+    from foldlog.client.backends.cluster.backend import connect_cluster
+
+    return Log(connect_cluster(url, properties))
+
+
+def backend_of(log: Log) -> Backend:
+    """What a log is made of, for the parts of foldlog that drive it directly."""
+    return log._backend
+
+
+class Log:
+    """Topics, records and groups of one log: in a directory, or on a Kafka cluster. Any thread may call it; use it in a
+    `with` block, or close it.
+
+    It does the same wherever the log is. "Durable on return" is synced to the disk for a directory, and acknowledged by
+    the in-sync replicas for a cluster. What a place cannot do raises ReadOnly, which says why; docs/clusters.md has the
+    table, and where else a directory and a cluster differ.
 
     >>> import foldlog
     >>> with foldlog.open(":memory:") as log:
@@ -85,21 +148,57 @@ class Log(Administration):
     RecordMetadata(topic='orders', partition=0, offset=0, timestamp_ms=5)
     """
 
-    def __init__(self, broker: Broker, remote: RemoteBackend | None = None) -> None:
-        """Use `foldlog.open`. With `remote`, another process writes the log, and `broker` only reads it."""
-        super().__init__(broker, remote)
-        self._remote = remote
-        self._listener: Listener | None = None
-        self._memberships = Memberships(broker) if remote is None else remote.memberships()
-        self._routes = Routes(self._broker)
-        self._routing = Lock()
-        self._is_forked = False
-        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+    def __init__(self, backend: Backend) -> None:
+        """Use `foldlog.open` or `foldlog.connect`."""
+        self._backend = backend
+        self._now_ms = backend.clock.now_ms
+        # Not the producers: what was sent through one that nobody holds any more is written all the same.
+        self._senders: weakref.WeakSet[Sender] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
-        self._tails: weakref.WeakSet[Arrivals] = weakref.WeakSet()
-        watch_forks(self)
 
-    # --- writing --------------------------------------------------------------------------------------------------
+    @property
+    def path(self) -> str:
+        """The data directory; of a cluster its URL, without the properties: passwords are among them.
+
+        >>> import foldlog
+        >>> foldlog.open(":memory:").path
+        ':memory:'
+        """
+        return self._backend.path
+
+    @property
+    def directory_id(self) -> str:
+        """The id that the directory got when it was made; its broker has it as cluster id. Of a cluster, the cluster's.
+
+        >>> import foldlog
+        >>> len(foldlog.open(":memory:").directory_id)
+        36
+        """
+        return self._backend.directory_id
+
+    @property
+    def bootstrap(self) -> str | None:
+        """Where Kafka clients reach this log, as "host:port" or "host:port,host2:port"; None if nobody listens.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:", listen=True) as log:
+        ...     log.bootstrap.startswith("127.0.0.1:")
+        True
+        """
+        return self._backend.bootstrap
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether another process writes this log, and this one asks it to; of a cluster always.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     log.is_remote
+        False
+        """
+        return self._backend.is_remote
+
+    # --- writing ------------------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -111,10 +210,12 @@ class Log(Administration):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """Append one record. Returns once fdatasync has covered it; concurrent callers share syncs.
+        """Append one record. Returns once fdatasync has covered it (concurrent callers share syncs), or a cluster has
+        acknowledged it.
 
         Bytes go in as they are, str as UTF-8, dict, list and numbers as JSON, None as a tombstone. For many records use
-        a producer: one sync then serves a whole batch.
+        a producer: one sync then serves a whole batch. On a cluster acks is all unless the URL says otherwise; with
+        acks=0 nobody acknowledges, and the offset is -1.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
@@ -122,36 +223,16 @@ class Log(Administration):
         ...     log.append("orders", {"amount_paise": 1999900}, key="tx_001", headers={"source": "web"}).offset
         0
         """
-        key_bytes = serialized(None, key, "key", topic)
-        record = Outgoing(
-            self._broker.clock.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms),
-            key_bytes,
-            serialized(None, value, "value", topic),
-            checked_headers(headers) if headers else (),
-            partition,
+        return self._backend.append(
+            topic,
+            Outgoing(
+                self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms),
+                serialized(None, key, "key", topic),
+                serialized(None, value, "value", topic),
+                checked_headers(headers) if headers else (),
+                partition,
+            ),
         )
-        number = self._partition_for(topic, record)
-        log = writable_partition(self._broker, topic, number)
-        appended = log.append(pack([record[:4]]), trusted=True)
-        log.wait_acknowledged(appended.next_offset)
-        timestamp_ms = appended.append_time_ms if appended.append_time_ms >= 0 else record.timestamp_ms
-        return RecordMetadata(topic, number, appended.base_offset, timestamp_ms)
-
-    def _partition_for(self, topic: str, record: Outgoing) -> int:
-        """Where a single record goes; keyless ones go round, since each is a batch of its own."""
-        if self._is_forked:
-            raise WrongProcess(f"the log in {self.path} was opened before a fork; open it again in this process")
-        with self._routing:
-            route = self._routes.of(topic)
-            check_size(record, route.max_message_bytes)
-            route.check_key(record.key)
-            if record.partition is not None:
-                return checked_partition(topic, record.partition, route.count)
-            if record.key is not None:
-                return partition_for_key(record.key, route.count)
-            number = route.keyless_lane(self._broker).number
-            route.advance()
-            return number
 
     def producer(
         self,
@@ -181,20 +262,11 @@ class Log(Administration):
         ...         producer.send("orders", value=b"...", key=b"k").result().offset
         0
         """
-        self._broker.check_open()
-        made = Producer(
-            self._broker,
-            linger_ms=linger_ms,
-            batch_bytes=batch_bytes,
-            batch_records=batch_records,
-            buffer_bytes=buffer_bytes,
-            compression=compression,
-            partitioner=partitioner,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-        )
-        self._producers.add(made)
-        return made
+        self._backend.check_usable()
+        settings = ProducerSettings(linger_ms, batch_bytes, batch_records, buffer_bytes, compression, partitioner)
+        sender = self._backend.sender(settings)
+        self._senders.add(sender)
+        return Producer(sender, self._now_ms, key_serializer, value_serializer)
 
     def append_arrow(
         self,
@@ -209,7 +281,8 @@ class Log(Administration):
         `value` is required; `key`, `headers`, `timestamp` and `partition` are used if present; `topic`, `offset` and
         `timestamp_type` are ignored, so that a table that was read can be appended; another column is refused rather
         than lost. Rows go to their `partition`, else by key, else in chunks to one partition after the other. Not a
-        transaction: after an error (a full disk) the rows of some chunks may be in the log.
+        transaction: after an error (a full disk) the rows of some chunks may be in the log. On a cluster others may
+        append meanwhile, so that these offsets may hold records of theirs.
 
         >>> import foldlog, pyarrow
         >>> with foldlog.open(":memory:") as log:
@@ -217,12 +290,10 @@ class Log(Administration):
         ...     log.append_arrow("orders", pyarrow.table({"key": ["a", "b"], "value": ["1", "2"]}))
         {0: (0, 2)}
         """
-        from foldlog.client.bulk import TableAppender
-
         codec = int(Compression.named(compression))
-        return TableAppender(self._broker, topic, codec, checked_count("batch_bytes", batch_bytes)).append(table)
+        return self._backend.append_table(topic, table, codec, checked_count("batch_bytes", batch_bytes))
 
-    # --- reading --------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     def consumer(
         self,
@@ -243,7 +314,8 @@ class Log(Administration):
 
         `auto_offset_reset` says where to begin without a commit, or when the log no longer holds the offset:
         "latest" (the default), "earliest", or "none" for OffsetOutOfRange. `auto_commit` matters with a group only.
-        `assignor` is "sticky" (the default: a rebalance moves as few partitions as it can), "range" or "roundrobin".
+        `assignor` is "sticky" (the default: a rebalance moves as few partitions as it can), "range" or "roundrobin";
+        on a cluster "sticky" is Kafka's cooperative-sticky, and without one "range" and "roundrobin" are offered.
         A member that does not poll for `max_poll_interval_ms` loses its place, and joins again at its next poll. With a
         `group_instance_id`, closing keeps the place for the next consumer that has it. Deserializers are callables or
         "json", "str", "bytes"; without them keys and values are bytes.
@@ -256,7 +328,7 @@ class Log(Administration):
         ...         consumer.poll(timeout_ms=1000)[0].value
         {'n': 1}
         """
-        self._broker.check_open()
+        self._backend.check_usable()
         settings = ConsumerSettings(
             group,
             auto_offset_reset,
@@ -269,7 +341,8 @@ class Log(Administration):
             max_poll_interval_ms,
             group_instance_id,
         )
-        made = Consumer(self._broker, self._memberships, _checked_topics(topics), settings)
+        named = _checked_topics(topics)
+        made = Consumer(self._backend, self._backend.reading(settings), settings.max_records, named)
         self._consumers.add(made)
         return made
 
@@ -303,20 +376,9 @@ class Log(Administration):
         if max_records is not None:
             checked_count("max_records", max_records)
         timeout_ms = checked_timeout_ms(timeout_ms)
-        log = self._one_partition(topic, partition)
-        wanted = Slice(
-            log,
-            start,
-            stop,
-            max_records,
-            (deserializer(key_deserializer), deserializer(value_deserializer)),
-            self._broker,
-        )
-        if not follow:
-            return wanted.records()
-        arrivals = Arrivals()
-        self._tails.add(arrivals)
-        return wanted.follow(self._broker.clock, arrivals, timeout_ms)
+        deserializers = (deserializer(key_deserializer), deserializer(value_deserializer))
+        request = ReadRequest(start, stop, max_records, deserializers)
+        return self._backend.read(topic, partition, request, follow=follow, timeout_ms=timeout_ms)
 
     def read_arrow(
         self,
@@ -340,56 +402,341 @@ class Log(Administration):
         ...     log.read_arrow("orders", start={0: 3}, columns=["offset", "value"]).to_pylist()
         [{'offset': 3, 'value': b'3'}, {'offset': 4, 'value': b'4'}]
         """
-        from foldlog.client.bulk import checked_columns, per_partition, plan_ranges, read_table
+        from foldlog.client.bulk import checked_columns
 
-        columns = checked_columns(columns)
-        chosen = self._broker.topic(topic).held_partitions if partitions is None else partitions
-        if not isinstance(chosen, Iterable):
+        wanted = checked_columns(columns)
+        if partitions is not None and not isinstance(partitions, Iterable):
             raise InvalidArgument(f"partitions={brief_repr(partitions)} is not a list of partition numbers")
-        logs = {log.label[1]: log for log in (self._broker.partition(topic, number) for number in chosen)}
-        ranges = plan_ranges(logs, per_partition(start, logs, "start"), per_partition(stop, logs, "stop"))
-        return read_table(ranges, columns)
+        return self._backend.read_table(topic, partitions, start, stop, wanted)
 
-    def _one_partition(self, topic: str, partition: int | None) -> AnyPartition:
-        if partition is None:
-            count = self._broker.topic(topic).partition_count
-            if count != 1:
-                raise InvalidArgument(f"topic {topic!r} has {count} partitions; say which, from 0 to {count - 1}")
-            partition = 0
-        return self._broker.partition(topic, partition)
+    # --- topics -------------------------------------------------------------------------------------------------------
 
-    # --- other processes ------------------------------------------------------------------------------------------
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        replication_factor: int | None = None,
+    ) -> Topic:
+        """Make a topic. Durable on return; TopicExists, and nothing touched, if there is one of that name.
 
-    @property
-    def bootstrap(self) -> str | None:
-        """Where Kafka clients reach this log, as "host:port"; None if nobody listens.
-
-        >>> import foldlog
-        >>> with foldlog.open(":memory:", listen=True) as log:
-        ...     log.bootstrap.startswith("127.0.0.1:")
-        True
-        """
-        if self._listener is not None:
-            return self._listener.bootstrap
-        return None if self._remote is None else self._remote.bootstrap
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether another process writes this log, and this one asks it to.
+        Settings have Kafka's names and defaults, `flush.*` apart: unset, every append is synced before it is
+        acknowledged. A directory has each record once, so `replication_factor` is 1 here; a cluster takes more.
 
         >>> import foldlog
         >>> with foldlog.open(":memory:") as log:
-        ...     log.is_remote
-        False
+        ...     log.create_topic("orders", partitions=3, config={"retention.ms": 604_800_000}).partition_count
+        3
         """
-        return self._remote is not None
+        return self._backend.create_topic(name, partitions, config, replication_factor)
 
-    def reached_through(self, listener: Listener) -> None:
-        """The log is served from here on; closing it stops the listener first."""
-        self._listener = listener
-        self._memberships.meet_others()
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic, its records, and what groups committed in it. Durable on return.
 
-    # --- closing --------------------------------------------------------------------------------------------------
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.delete_topic("orders")
+        ...     log.topics()
+        []
+        """
+        self._backend.delete_topic(name)
+
+    def grow_topic(self, name: str, partitions: int) -> Topic:
+        """Add partitions until there are `partitions`. Durable on return. Keys move: order per key starts anew.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.grow_topic("orders", 3).partition_count
+        3
+        """
+        return self._backend.grow_topic(name, partitions)
+
+    def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
+        """Change settings; None puts one back to its default. Durable on return, and in force.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.alter_topic("orders", {"retention.ms": 1000}).config.log.retention_ms
+        1000
+        """
+        return self._backend.alter_topic(name, changes)
+
+    def topics(self, include_internal: bool = False) -> list[str]:
+        """Their names, in order.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.topics()
+        ['orders']
+        """
+        return self._backend.topics(include_internal)
+
+    def topic(self, name: str) -> Topic:
+        """A topic's id, partition count and settings; UnknownTopic if there is none of that name.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", partitions=3)
+        ...     log.topic("orders").partition_count
+        3
+        """
+        return self._backend.topic(name)
+
+    def topic_config(self, name: str) -> dict[str, ConfigEntry]:
+        """Every setting in force, by Kafka's name, and whether the topic itself sets it.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", config={"retention.ms": 1000})
+        ...     log.topic_config("orders")["retention.ms"], log.topic_config("orders")["segment.ms"]
+        (ConfigEntry(value='1000', is_default=False), ConfigEntry(value='604800000', is_default=True))
+        """
+        return self._backend.topic_config(name)
+
+    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Per partition the log start offset and the end: what can be read is [start, end).
+
+        All that was acknowledged before the call lies below the end, whatever `acks` it was sent with.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", partitions=2)
+        ...     _ = log.append("orders", "paid", partition=1)
+        ...     log.offsets("orders")
+        {0: (0, 0), 1: (0, 1)}
+        """
+        return self._backend.offsets(topic)
+
+    def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
+        """Per partition the offset of the first record at or after `timestamp_ms`; None where there is none.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", partitions=2)
+        ...     _ = [log.append("orders", str(ms), partition=0, timestamp_ms=ms) for ms in (1000, 2000)]
+        ...     log.offsets_at("orders", timestamp_ms=1500)
+        {0: 1, 1: None}
+        """
+        if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
+            raise InvalidArgument(
+                f"timestamp_ms {brief_repr(timestamp_ms)} is not a time: an int, milliseconds since 1970, below 2**63"
+            )
+        return self._backend.offsets_at(topic, timestamp_ms)
+
+    def delete_records(self, topic: str, before: Mapping[int, Place]) -> dict[int, int]:
+        """Delete everything below an offset, per partition, for good; "end" means all. Answers the new log starts.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = [log.append("orders", str(n)) for n in range(3)]
+        ...     log.delete_records("orders", {0: 2})
+        {0: 2}
+        """
+        if not isinstance(before, Mapping):
+            raise InvalidArgument(f"delete_records() takes a dict such as {{0: 'end'}}, not {brief_repr(before)}")
+        return self._backend.delete_records(topic, before)
+
+    # --- upkeep -------------------------------------------------------------------------------------------------------
+
+    def compact(self, topic: str | None = None) -> dict[TopicPartition, CompactionReport]:
+        """Keep only the newest record of each key, now: in one topic, or in all whose cleanup.policy says so.
+
+        The active segment is never touched; offsets stay what they were.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("prices", config={"cleanup.policy": "compact", "foldlog.segment.records": 1})
+        ...     _ = [log.append("prices", str(n), key="tea") for n in range(3)]
+        ...     _ = log.compact("prices")
+        ...     [record.value for record in log.read("prices")]
+        [b'2']
+        """
+        reports = self._backend.compact(topic)
+        return {TopicPartition(*partition): report for partition, report in reports.items()}
+
+    def recompress(self, topic: str, codec: str) -> dict[TopicPartition, RecompressionReport]:
+        """Store what a topic holds now in another codec, batch by batch, where that makes a batch smaller.
+
+        `codec` as compression.type spells it: gzip, snappy, lz4, zstd, or none. Records, offsets and what producers
+        are known by stay what they were; a crash leaves each segment as it was or as it is to be. Compressed is what
+        is there; what comes is compressed by who sends it, or by the topic's compression.type.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = log.append("orders", "paid " * 1000)
+        ...     report = log.recompress("orders", "zstd")["orders", 0]
+        ...     report.batches_rewritten, report.bytes_after < report.bytes_before / 10
+        (1, True)
+        """
+        reports = self._backend.recompress(topic, codec)
+        return {TopicPartition(*partition): report for partition, report in reports.items()}
+
+    def enforce_retention(self, topic: str | None = None) -> int:
+        """Remove segments beyond retention.bytes or retention.ms now, in one topic or in all; returns how many.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", config={"retention.bytes": 0, "foldlog.segment.records": 1})
+        ...     _ = [log.append("orders", str(n)) for n in range(3)]
+        ...     _ = log.enforce_retention()
+        ...     log.offsets("orders")[0][1]
+        3
+        """
+        return self._backend.enforce_retention(topic)
+
+    def warnings(self) -> list[str]:
+        """What the owner should know: unknown directories, refused partitions, background work that failed; on a
+        cluster partitions without a leader, or with replicas that are behind.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     log.warnings()
+        []
+        """
+        return self._backend.warnings()
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+
+    def groups(self) -> list[str]:
+        """Every group that has members or committed offsets, in order.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     with log.consumer(["orders"], group="fraud"):
+        ...         log.groups()
+        ['fraud']
+        """
+        return self._backend.groups()
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """State, protocol and members; UnknownGroup if it has neither members nor committed offsets.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     with log.consumer(["orders"], group="fraud"):
+        ...         log.describe_group("fraud").members[0].assignment
+        (TopicPartition(topic='orders', partition=0),)
+        """
+        return self._backend.describe_group(check_group_name(group))
+
+    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed, durably. Works in reading processes too.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     log.committed("nobody")
+        {}
+        """
+        return self._backend.committed(group)
+
+    def lag(self, group: str) -> dict[TopicPartition, int]:
+        """How many offsets a group has still to read, per partition that it has committed in or a member of it has.
+
+        Where it has committed nothing yet, they are counted from the log's start; where the member that has the
+        partition is one of this Log's consumers of a directory, from where that one begins.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.reset_group("fraud", {("orders", 0): "start"})
+        ...     _ = [log.append("orders", str(n)) for n in range(3)]
+        ...     log.lag("fraud")
+        {TopicPartition(topic='orders', partition=0): 3}
+        """
+        check_group_name(group)
+        committed = self._backend.committed(group)
+        try:
+            members = self._backend.describe_group(group).members
+        except UnknownGroup:
+            members = ()
+        assigned = {partition for member in members for partition in member.assignment}
+        bounds = self._backend.bounds({*committed, *assigned})
+        found = standings(
+            {place: at.offset for place, at in committed.items()},
+            assigned,
+            {place: (one.log_start_offset, one.acknowledged_end()) for place, one in bounds.items()},
+            self._backend.members_begin(group),
+        )
+        return {TopicPartition(one.topic, one.partition): one.lag for one in found if one.lag is not None}
+
+    def reset_group(self, group: str, offsets: Mapping[tuple[str, int], Place], *, evict: bool = False) -> None:
+        """Move a group: who joins it next reads on from these offsets. Durable on return.
+
+        While it has members, GroupNotEmpty names them: they would overwrite it with their own next commit. With `evict`
+        they are made to leave and come back at these offsets: they lose their places, notice at their next poll or
+        heartbeat, join again and read on from here; what they then commit of their old places is refused. GroupNotEmpty
+        after all, if they come back before the commit again and again.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = [log.append("orders", str(n)) for n in range(3)]
+        ...     log.reset_group("fraud", {("orders", 0): "end"})
+        ...     with log.consumer(["orders"], group="fraud") as consumer:
+        ...         log.reset_group("fraud", {("orders", 0): 1}, evict=True)
+        ...         [record.value for record in consumer.poll(timeout_ms=10_000)]
+        [b'1', b'2']
+        """
+        places = self._resolved(group, offsets)
+        try:
+            self._backend.move_group(group, places, evict=evict)
+        except HAS_MEMBERS as error:
+            raise not_empty(group, self.describe_group(group).members) from error
+
+    def _resolved(
+        self, group: str, offsets: Mapping[tuple[str, int], Place]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is committed for a group that is moved to these offsets."""
+        check_group_name(group)
+        if not isinstance(offsets, Mapping):
+            raise InvalidArgument(
+                f"a group is moved to a dict such as {{('orders', 0): 'start'}}, not to {brief_repr(offsets)}"
+            )
+        partitions = checked_partitions(offsets)
+        self._backend.check_partitions(partitions)
+        bounds = self._backend.bounds(partitions)
+        return {
+            one: OffsetAndMetadata(resolve_place(bounds[one], offsets[one], "offset"), bounds[one].leader_epoch)
+            for one in partitions
+        }
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group without members, and all it committed. Durable on return; UnknownGroup, GroupNotEmpty.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.reset_group("fraud", {("orders", 0): "start"})
+        ...     log.delete_group("fraud")
+        ...     log.groups()
+        []
+        """
+        self._backend.delete_group(check_group_name(group))
+
+    def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
+        """Forget what a group committed in these partitions. Durable on return; UnknownGroup, and GroupNotEmpty while
+        it reads them.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.reset_group("fraud", {("orders", 0): "start"})
+        ...     log.delete_offsets("fraud", [("orders", 0)])
+        ...     log.committed("fraud")
+        {}
+        """
+        self._backend.delete_offsets(check_group_name(group), checked_partitions(partitions))
+
+    # --- closing ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Stop listening, close producers (which flush) and consumers (which leave their groups), then the log.
@@ -402,18 +749,15 @@ class Log(Administration):
         >>> log = foldlog.open(":memory:")
         >>> log.close()
         """
-        if self._listener is not None and not self._is_forked:
-            self._listener.stop()
+        self._backend.stop_listening()
         faults: list[FoldlogError] = []
-        users: list[Producer | Consumer] = [*self._producers, *self._consumers]
+        users: list[Sender | Consumer] = [*self._senders, *self._consumers]
         for open_one in users:
             try:
                 open_one.close()
             except FoldlogError as error:
                 faults.append(error)
-        for arrivals in list(self._tails):
-            arrivals.close()
-        self._broker.close()
+        self._backend.close()
         if faults:
             raise faults[0]
 
@@ -427,10 +771,6 @@ class Log(Administration):
 
     def __repr__(self) -> str:
         return f"<Log {self.path!r}>"
-
-    def forked(self) -> None:
-        """In a forked child: the directory's writer is the parent, and locks may be held by its threads."""
-        self._is_forked = True
 
 
 def _checked_topics(topics: Iterable[str] | str | None) -> list[str] | str | None:

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
-from foldlog.errors import InvalidArgument, OffsetOutOfRange, brief_repr
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.log.checkpoint import StartReason, out_of_range
 from foldlog.records.batch import MAX_INT64
 
 Place = int | Literal["start", "end"]
-"""An offset, or a name for the log start offset or the high watermark at the moment of the call."""
+"""An offset, or a name for where the log starts or ends at the moment of the call."""
 
 
 REPLICAS_MAX = 32_767
@@ -43,6 +44,11 @@ class Bounded(Protocol):
 
     @property
     def high_watermark(self) -> int: ...
+
+    @property
+    def start_reason(self) -> StartReason: ...
+
+    def acknowledged_end(self) -> int: ...
 
 
 def checked_partitions(partitions: Iterable[object]) -> list[TopicPartition]:
@@ -107,7 +113,7 @@ def checked_timeout_ms(timeout_ms: object, what: str = "timeout_ms") -> float | 
 
 
 def checked_timeout_s(timeout: object, what: str = "timeout") -> float | None:
-    """The same in seconds.
+    """How long to wait in seconds.
 
     >>> checked_timeout_s(0.5)
     0.5
@@ -128,16 +134,16 @@ def resolve_place(log: Bounded, place: object, what: str) -> int:
     if place == "start":
         return log.log_start_offset
     if place == "end":
-        return log.high_watermark
+        return log.acknowledged_end()
     if isinstance(place, str):
         raise InvalidArgument(f"{what}={place!r} is not an offset, 'start' or 'end'")
     offset = checked_offset(place, what)
     start, end = log.log_start_offset, log.high_watermark
+    if offset > end:
+        end = log.acknowledged_end()
     if start <= offset <= end:
         return offset
-    topic, number = log.label
-    why = "it has not been written yet" if offset > end else "retention, compaction or a deletion moved the log start"
-    raise OffsetOutOfRange(topic, number, offset, start, end, why)
+    raise out_of_range(log.label, offset, start, end, log.start_reason)
 
 
 def commit_entries(

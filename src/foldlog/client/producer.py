@@ -1,8 +1,9 @@
 """The Producer: records in from any thread, batches out in send order, a future for each record.
 
-Callers do the work themselves: `send` puts the record into the open batch of its partition, and the caller whose
-record fills a batch also writes it. A timer thread writes those whose linger is over; the log's syncer threads tell
-when they are durable. So a busy producer pays no thread switch per record, and none per batch.
+A Producer makes bytes of what it is given; a Sender takes them to the log. That of a directory is here: callers do the
+work themselves. `send` puts the record into the open batch of its partition, and the caller whose record fills a batch
+also writes it. A timer thread writes those whose linger is over; the log's syncer threads tell when they are durable.
+So a busy producer pays no thread switch per record, and none per batch.
 """
 
 from __future__ import annotations
@@ -10,26 +11,28 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from threading import Condition, Lock
 from types import TracebackType
 from typing import Any
 
-from foldlog.client.backend import Backend
+from foldlog.client.accumulator import LingerTimer, PartitionQueue, ProducerBatch, RecordAccumulator, TopicInfo
+from foldlog.client.backends.backend import DirectoryBroker, Sender
 from foldlog.client.forks import watch_forks
 from foldlog.client.handle_types import BatchAck, SendFuture
-from foldlog.client.lanes import Lane, OpenBatch, Route, Routes
-from foldlog.client.linger import LingerTimer
 from foldlog.client.outgoing import (
     Headers,
     Outgoing,
+    Partitioner,
     check_size,
     checked_batch,
     checked_headers,
+    checked_partition,
     checked_timestamp,
     in_batch,
+    keyless_rule,
 )
-from foldlog.client.partitioners import Partitioner, checked_partition, keyless_rule
 from foldlog.client.positions import checked_count, checked_timeout_ms
 from foldlog.client.serializers import Serializer, serialized, serializer
 from foldlog.errors import FoldlogError, InvalidArgument, InvalidTopicName, LogClosed, WrongProcess
@@ -43,6 +46,27 @@ _log = logging.getLogger("foldlog")
 DEFAULT_LINGER_MS = 5.0
 DEFAULT_BATCH_BYTES = 128 << 10
 DEFAULT_BATCH_RECORDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """What `Log.producer` was given, checked."""
+
+    linger_ms: float = DEFAULT_LINGER_MS
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    batch_records: int = DEFAULT_BATCH_RECORDS
+    buffer_bytes: int = PRODUCER_BUFFER_BYTES
+    compression: str = "none"
+    partitioner: Partitioner | str | None = None
+
+    def __post_init__(self) -> None:
+        if checked_timeout_ms(self.linger_ms, "linger_ms") is None:
+            raise InvalidArgument("linger_ms=None is not a time; 0 sends at once, and flush() whatever it is")
+        checked_count("batch_bytes", self.batch_bytes)
+        checked_count("batch_records", self.batch_records)
+        checked_count("buffer_bytes", self.buffer_bytes)
+        Compression.named(self.compression)
+        keyless_rule(self.partitioner)
 
 
 class Producer:
@@ -67,44 +91,18 @@ class Producer:
 
     def __init__(
         self,
-        broker: Backend,
-        *,
-        linger_ms: float = DEFAULT_LINGER_MS,
-        batch_bytes: int = DEFAULT_BATCH_BYTES,
-        batch_records: int = DEFAULT_BATCH_RECORDS,
-        buffer_bytes: int = PRODUCER_BUFFER_BYTES,
-        compression: str = "none",
-        partitioner: Partitioner | str | None = None,
+        sender: Sender,
+        now_ms: Callable[[], int],
         key_serializer: Serializer | str | None = None,
         value_serializer: Serializer | str | None = None,
     ) -> None:
-        if checked_timeout_ms(linger_ms, "linger_ms") is None:
-            raise InvalidArgument("linger_ms=None is not a time; 0 sends at once, and flush() whatever it is")
-        checked_count("batch_bytes", batch_bytes)
-        checked_count("batch_records", batch_records)
-        checked_count("buffer_bytes", buffer_bytes)
-        self._broker = broker
-        self._batch_bytes = batch_bytes
-        self._batch_records = batch_records
-        self._last_index = batch_records - 1
-        self._buffer_bytes = buffer_bytes
-        self._compression = int(Compression.named(compression))
-        self._partitioner, self._round_robin = keyless_rule(partitioner)
+        """Use `Log.producer`, which explains the arguments."""
+        self._sender = sender
+        # Bound once: send() runs these for every record.
+        self._enqueue = sender.enqueue
+        self._now_ms = now_ms
         self._key_serializer = serializer(key_serializer)
         self._value_serializer = serializer(value_serializer)
-        self._now_ms = broker.clock.now_ms
-        self._refusal: type[FoldlogError] | None = None
-        self._lock = Lock()
-        self._routes = Routes(broker)
-        # The acknowledging thread never takes self._lock: against a busy sender it would wait out whole GIL turns.
-        self._settled = Condition()
-        self._pending: dict[BatchAck, None] = {}
-        self._buffered_bytes = 0
-        self._failure: BaseException | None = None
-        self._timer = LingerTimer(broker.clock, linger_ms)
-        self._end = weakref.finalize(self, self._timer.stop)
-        self._end.atexit = False
-        watch_forks(self)
 
     def send(
         self,
@@ -154,17 +152,11 @@ class Producer:
         ...         [future.result().offset for future in sent]
         [0, 1]
         """
-        if self._refusal is not None:
-            raise self._refused()
-        with self._lock:
-            route = self._routes.of(topic)
+        check = self._sender.checker(topic)
         outgoing = checked_batch(topic, records, self._key_serializer, self._value_serializer, self._now_ms())
         for index, record in enumerate(outgoing):
             try:
-                if record.partition is not None:
-                    checked_partition(topic, record.partition, route.count)
-                check_size(record, route.max_message_bytes)
-                route.check_key(record.key)
+                check(record)
             except FoldlogError as error:
                 raise in_batch(error, index) from error
         return [self._enqueue(topic, *record) for record in outgoing]
@@ -181,22 +173,7 @@ class Producer:
         ...     sent.done()
         True
         """
-        if self._refusal is WrongProcess:
-            raise self._refused()
-        with self._lock:
-            lanes = self._routes.busy_lanes()
-            for lane in lanes:
-                if lane.open is not None:
-                    self._seal(lane)
-            pending = list(self._pending)
-        for lane in lanes:
-            self._write(lane)
-        for ack in pending:
-            ack.wait()
-        with self._settled:
-            failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure.with_traceback(None)
+        self._sender.flush()
 
     def close(self) -> None:
         """Flush, then refuse further sends. Raises what `flush` raises; closing twice is fine.
@@ -206,16 +183,7 @@ class Producer:
         ...     producer = log.producer()
         ...     producer.close()
         """
-        if self._refusal is WrongProcess:
-            return
-        with self._lock:
-            if self._refusal is not None:
-                return
-            self._refusal = LogClosed
-        try:
-            self.flush()
-        finally:
-            self._end()
+        self._sender.close()
 
     def __enter__(self) -> Producer:
         return self
@@ -233,7 +201,83 @@ class Producer:
             if str(failure) != str(error):
                 _log.warning("closing the producer after %r: some records were not written: %s", error, failure)
 
-    def forked(self) -> None:
+
+class BatchSender:
+    """Sends to a directory: batches packed here, and written by this process or by the one that serves it. Any thread.
+
+    Lives as long as one of its batches waits, also where nobody holds its producer any more: the timer has them.
+    """
+
+    def __init__(self, broker: DirectoryBroker, settings: ProducerSettings) -> None:
+        self._broker = broker
+        self._batch_bytes = settings.batch_bytes
+        self._batch_records = settings.batch_records
+        self._last_index = settings.batch_records - 1
+        self._buffer_bytes = settings.buffer_bytes
+        self._compression = int(Compression.named(settings.compression))
+        self._partitioner, self._round_robin = keyless_rule(settings.partitioner)
+        self._refusal: type[FoldlogError] | None = None
+        self._lock = Lock()
+        self._accumulator = RecordAccumulator(broker)
+        # The acknowledging thread never takes self._lock: against a busy sender it would wait out whole GIL turns.
+        self._settled = Condition()
+        self._pending: dict[BatchAck, None] = {}
+        self._buffered_bytes = 0
+        self._failure: BaseException | None = None
+        self._timer = LingerTimer(broker.clock, settings.linger_ms)
+        self._end = weakref.finalize(self, self._timer.stop)
+        self._end.atexit = False
+        watch_forks(self._forked)
+
+    def checker(self, topic: str) -> Callable[[Outgoing], None]:
+        """What raises for a record that would be refused."""
+        if self._refusal is not None:
+            raise self._refused()
+        with self._lock:
+            info = self._accumulator.of(topic)
+
+        def check(record: Outgoing) -> None:
+            if record.partition is not None:
+                checked_partition(topic, record.partition, info.count)
+            check_size(record, info.max_message_bytes)
+            if record.key is None:
+                info.refuse_keyless()
+
+        return check
+
+    def flush(self) -> None:
+        """Returns once everything sent so far is durable; raises the first error since the last flush."""
+        if self._refusal is WrongProcess:
+            raise self._refused()
+        with self._lock:
+            queues = self._accumulator.busy_queues()
+            for queue in queues:
+                if queue.open is not None:
+                    self._seal(queue)
+            pending = list(self._pending)
+        for queue in queues:
+            self._write(queue)
+        for ack in pending:
+            ack.wait()
+        with self._settled:
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure.with_traceback(None)
+
+    def close(self) -> None:
+        """Flush, then refuse further records. Idempotent."""
+        if self._refusal is WrongProcess:
+            return
+        with self._lock:
+            if self._refusal is not None:
+                return
+            self._refusal = LogClosed
+        try:
+            self.flush()
+        finally:
+            self._end()
+
+    def _forked(self) -> None:
         """In a forked child: what this producer holds belongs to the parent, which still sends it."""
         self._refusal = WrongProcess
         self._end.detach()
@@ -243,7 +287,7 @@ class Producer:
             return WrongProcess("the producer was made before a fork; a child process has to open a log of its own")
         return LogClosed("the producer is closed; make another with log.producer()")
 
-    def _enqueue(
+    def enqueue(
         self,
         topic: str,
         timestamp_ms: int,
@@ -259,31 +303,31 @@ class Producer:
             raise self._refused()
         if self._partitioner is not None and partition is None:
             partition = self._ask_partitioner(topic, key)
-        lane: Lane | None = None
+        queue: PartitionQueue | None = None
         sent: SendFuture | None = None
         with self._lock:
             try:
-                route = self._routes.known(topic)
+                info = self._accumulator.known(topic)
             except TypeError:
                 raise InvalidTopicName(f"{topic!r} is not a topic's name; give a str") from None
-            if route is not None and (partition is None or partition in route.numbers):
+            if info is not None and (partition is None or partition in info.numbers):
                 if partition is None and key is not None:
-                    lane = route.lanes[(murmur2(key) & 0x7FFFFFFF) % route.count]
+                    queue = info.queues[(murmur2(key) & 0x7FFFFFFF) % info.count]
                 else:
-                    lane = self._other_lane(route, key, partition)
+                    queue = self._other_queue(info, key, partition)
                     if self._round_robin:
-                        partition = lane.number  # this record has had its turn
-                batch = lane.open
+                        partition = queue.number  # this record has had its turn
+                batch = queue.open
                 if batch is not None:
                     index = batch.append(timestamp_ms, key, value, headers)
                     if index >= 0:
                         sent = SendFuture(batch.ack, index, timestamp_ms)
                         if index < self._last_index:
                             return sent
-                        self._seal(lane)
-        if sent is None or lane is None:
+                        self._seal(queue)
+        if sent is None or queue is None:
             return self._enqueue_slowly(topic, Outgoing(timestamp_ms, key, value, headers, partition))
-        self._write(lane)
+        self._write(queue)
         return sent
 
     def _ask_partitioner(self, topic: str, key: bytes | None) -> int | None:
@@ -297,88 +341,88 @@ class Producer:
             raise InvalidArgument(f"the partitioner failed for a record of topic {topic!r}: {error!r}") from error
 
     def _enqueue_slowly(self, topic: str, record: Outgoing) -> SendFuture:
-        """Find the route, wait for space, open a batch, or write the full one and look again."""
+        """Find the topic, wait for space, open a batch, or write the full one and look again."""
         while True:
             sent: SendFuture | None = None
             with self._lock:
                 if self._refusal is not None:
                     raise self._refused()
-                route = self._routes.of(topic)
+                info = self._accumulator.of(topic)
                 if record.partition is None and record.key is not None:
-                    lane = route.lanes[(murmur2(record.key) & 0x7FFFFFFF) % route.count]
+                    queue = info.queues[(murmur2(record.key) & 0x7FFFFFFF) % info.count]
                 else:
-                    lane = self._other_lane(route, record.key, record.partition)
+                    queue = self._other_queue(info, record.key, record.partition)
                     if self._round_robin:
-                        record = record._replace(partition=lane.number)
-                batch = lane.open
+                        record = record._replace(partition=queue.number)
+                batch = queue.open
                 if batch is None and self._buffered_bytes < self._buffer_bytes:
-                    batch = self._open(route, lane, record)
+                    batch = self._open(info, queue, record)
                 if batch is not None:
                     index = batch.append(record.timestamp_ms, record.key, record.value, record.headers)
                     if index >= 0:
                         sent = SendFuture(batch.ack, index, record.timestamp_ms)
                         if index < self._last_index:
                             return sent
-                    self._seal(lane)
+                    self._seal(queue)
             if batch is None:
                 self._wait_for_space()
                 continue
-            self._write(lane)
+            self._write(queue)
             if sent is not None:
                 return sent
 
-    def _other_lane(self, route: Route, key: bytes | None, partition: int | None) -> Lane:
-        """The lane of a record whose partition is named, or that has no key."""
+    def _other_queue(self, info: TopicInfo, key: bytes | None, partition: int | None) -> PartitionQueue:
+        """The queue of a record whose partition is named, or that has no key."""
         if key is None:
-            route.check_key(key)
+            info.refuse_keyless()
         if partition is not None:
-            return route.lanes[checked_partition(route.topic.name, partition, route.count)]
-        lane = route.keyless_lane(self._broker)
+            return info.queues[checked_partition(info.topic.name, partition, info.count)]
+        queue = info.keyless_queue(self._broker)
         if self._round_robin:
-            route.advance()
-        return lane
+            info.advance()
+        return queue
 
-    def _open(self, route: Route, lane: Lane, record: Outgoing) -> OpenBatch:
+    def _open(self, info: TopicInfo, queue: PartitionQueue, record: Outgoing) -> ProducerBatch:
         """A new batch for `record`, which is checked first: only the first record of a batch can be too large."""
-        check_size(record, route.max_message_bytes)
-        self._routes.open_log(lane)
-        batch = lane.start(min(self._batch_bytes, route.max_message_bytes), self._batch_records)
+        check_size(record, info.max_message_bytes)
+        self._accumulator.open_log(queue)
+        batch = queue.start(min(self._batch_bytes, info.max_message_bytes), self._batch_records)
         self._pending[batch.ack] = None
-        self._timer.schedule(batch, partial(self._linger_over, lane, batch))
+        self._timer.schedule(batch, partial(self._linger_over, queue, batch))
         return batch
 
-    def _seal(self, lane: Lane) -> None:
-        batch = lane.seal()
+    def _seal(self, queue: PartitionQueue) -> None:
+        batch = queue.seal()
         if batch is None:
             return
         self._timer.cancel(batch)
         with self._settled:
             self._buffered_bytes += batch.size_bytes
         if not self._round_robin:
-            self._routes.sticky_moved(lane)
+            self._accumulator.sticky_moved(queue)
 
-    def _linger_over(self, lane: Lane, batch: OpenBatch) -> None:
+    def _linger_over(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         with self._lock:
-            if lane.open is not batch:
+            if queue.open is not batch:
                 return
-            self._seal(lane)
-        self._write(lane)
+            self._seal(queue)
+        self._write(queue)
 
-    def _write(self, lane: Lane) -> None:
-        """Write the lane's sealed batches, in order. Whatever goes wrong lands in the futures of that batch."""
+    def _write(self, queue: PartitionQueue) -> None:
+        """Write the queue's sealed batches, in order. Whatever goes wrong lands in the futures of that batch."""
         while True:
-            with lane.writing:
-                if not lane.sealed:
+            with queue.writing:
+                if not queue.sealed:
                     return
-                batch = lane.sealed.popleft()
-                acknowledge = self._append(lane, batch)
-            # Not before the lane is free: a done-callback may send to it.
+                batch = queue.sealed.popleft()
+                acknowledge = self._append(queue, batch)
+            # Not before the queue is free: a done-callback may send to it.
             acknowledge()
 
-    def _append(self, lane: Lane, batch: OpenBatch) -> Callable[[], None]:
+    def _append(self, queue: PartitionQueue, batch: ProducerBatch) -> Callable[[], None]:
         """Write one batch; the answer says what is to be done about its futures."""
         try:
-            log = self._routes.open_log(lane)
+            log = self._accumulator.open_log(queue)
             data = batch.builder.build(self._compression)
             acknowledge: Callable[[], None]
             if isinstance(log, Partition):
@@ -389,18 +433,18 @@ class Producer:
                 log.begin_append(data, partial(self._answered, batch))
                 acknowledge = _is_told
             batch.builder.clear()
-            lane.spare = batch.builder
+            queue.spare = batch.builder
         except Exception as error:  # noqa: BLE001 a future must resolve, whatever it is
-            return partial(self._settle, batch, self._why(lane, error))
+            return partial(self._settle, batch, self._why(queue, error))
         return acknowledge
 
-    def _answered(self, batch: OpenBatch, appended: Appended | None, error: FoldlogError | None) -> None:
+    def _answered(self, batch: ProducerBatch, appended: Appended | None, error: FoldlogError | None) -> None:
         """Another process has written the batch, and it is durable; or it has failed. Runs on the thread that heard."""
         if appended is not None:
             batch.ack.written(appended.base_offset, appended.append_time_ms)
         self._settle(batch, error)
 
-    def _settle(self, batch: OpenBatch, error: BaseException | None) -> None:
+    def _settle(self, batch: ProducerBatch, error: BaseException | None) -> None:
         """The batch is durable or has failed. Runs on a syncer thread, or on the one that wrote it."""
         with self._settled:
             self._buffered_bytes -= batch.size_bytes
@@ -416,11 +460,11 @@ class Producer:
             while self._buffered_bytes >= self._buffer_bytes:
                 self._settled.wait()
 
-    def _why(self, lane: Lane, error: Exception) -> Exception:
+    def _why(self, queue: PartitionQueue, error: Exception) -> Exception:
         """A closed partition is a deleted topic, unless the whole log was closed."""
         if isinstance(error, LogClosed):
             try:
-                self._broker.partition(lane.topic, lane.number)
+                self._broker.partition(queue.topic, queue.number)
             except FoldlogError as better:
                 return better
         return error

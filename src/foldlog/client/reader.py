@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import NamedTuple, NoReturn
 
-from foldlog.client.arrivals import AnyPartition, Arrivals
-from foldlog.client.backend import Backend
+from foldlog.client.backends.backend import DirectoryBroker
+from foldlog.client.consumer.arrivals import AnyPartition, Arrivals
 from foldlog.client.positions import Bounded, resolve_place
 from foldlog.client.serializers import Deserializer, deserialized
 from foldlog.clock import Clock
 from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, OffsetOutOfRange, UnknownTopic
-from foldlog.limits import READ_CHUNK_BYTES
+from foldlog.limits import DECODED_BYTES, READ_CHUNK_BYTES
+from foldlog.log.checkpoint import out_of_range
 from foldlog.log.partition import Partition
+from foldlog.records.batch import MAX_INT64
 from foldlog.records.loops import Record, decode
 
 _FIRST_READ_BYTES = 64 << 10
 """Who asks for one record should not pay for a megabyte; who goes on reading gets larger slices, doubling."""
 
 Deserializers = tuple[Deserializer | None, Deserializer | None]
+
+
+class ReadRequest(NamedTuple):
+    """What `Log.read` was asked for: places as they were given."""
+
+    start: object
+    stop: object
+    max_records: int | None
+    deserializers: Deserializers
 
 
 class Slice:
@@ -34,7 +46,7 @@ class Slice:
         stop: object,
         max_records: int | None,
         deserializers: Deserializers,
-        broker: Backend | None = None,
+        broker: DirectoryBroker | None = None,
     ) -> None:
         self.log = log
         self.begins_at_start = start == "start"
@@ -47,7 +59,9 @@ class Slice:
 
     def records(self) -> Generator[Record, None, None]:
         """Everything that was readable at the moment of the call, or up to `stop`."""
-        end = self.log.high_watermark
+        if self.stop is not None and self.stop <= self.log.high_watermark:
+            return self._records(self.stop)
+        end = self.log.acknowledged_end()
         return self._records(min(end, self.stop) if self.stop is not None else end)
 
     def _records(self, stop: int) -> Generator[Record, None, None]:
@@ -62,7 +76,7 @@ class Slice:
                 left -= len(records)
 
     def follow(self, clock: Clock, arrivals: Arrivals, timeout_ms: float | None) -> Generator[Record, None, None]:
-        """The same, and then whatever is written, until nothing has come for `timeout_ms` or the log is closed.
+        """Those, and then whatever is written, until nothing has come for `timeout_ms` or the log is closed.
 
         UnknownTopic once the topic is deleted.
         """
@@ -97,10 +111,8 @@ class Slice:
                 return True
             self._refuse_deleted(offset)
             remaining_ms = None if deadline_ms is None else deadline_ms - clock.monotonic_ms()
-            if remaining_ms is not None and remaining_ms <= 0:
-                return False
-            if not arrivals.wait(remaining_ms):
-                return False
+            if (remaining_ms is not None and remaining_ms <= 0) or not arrivals.wait(remaining_ms):
+                return self.log.acknowledged_end() > offset
 
     def _refuse_deleted(self, offset: int) -> None:
         """Nothing more will ever come from a partition whose topic is gone."""
@@ -144,26 +156,41 @@ class Slice:
                 self.start = error.start
                 return [], error.start
             raise
+        if not data:
+            # Kafka's compaction may leave nothing at the end of its files.
+            return [], min(next_offset, stop) if next_offset > offset else refuse_end(self.log, offset)
         self._read_bytes = min(self._read_bytes * 2, READ_CHUNK_BYTES)
         topic, number = self.log.label
-        if left is None:
-            records, _ = decode(data, topic, number, start_offset=offset, end_offset=stop)
-        else:
-            records, cut_at = decode(data, topic, number, start_offset=offset, end_offset=stop, max_records=left)
-            next_offset = min(next_offset, cut_at)
+        records, decoded_to = decode(
+            data,
+            topic,
+            number,
+            start_offset=offset,
+            end_offset=stop,
+            max_records=MAX_INT64 if left is None else left,
+            decompressed_limit=self.log.decompressed_limit,
+            enough_bytes=DECODED_BYTES,
+        )
+        next_offset = min(next_offset, decoded_to)
         of_key, of_value = self._deserializers
         if records and (of_key is not None or of_value is not None):
             done = deserialized(records, of_key, of_value)
             if len(done) < len(records):
                 next_offset = records[len(done)].offset
             records = done
+        # What was read may begin behind `stop`, after a gap of compaction: then nothing is left before it.
         return records, min(next_offset, stop) if next_offset > offset else stop
+
+
+def refuse_end(log: AnyPartition, offset: int) -> NoReturn:
+    """For who was told that the log goes on at `offset`, and finds that it ends there: it was cut short meanwhile."""
+    raise out_of_range(log.label, offset, log.log_start_offset, offset)
 
 
 def resolve_stop(log: Bounded, stop: object) -> int:
     """Where to stop, exclusive: an offset, which may lie beyond the end, or "end" as of now."""
     if stop == "end":
-        return log.high_watermark
+        return log.acknowledged_end()
     if type(stop) is int and stop >= 0:
         return stop
     raise InvalidArgument(f"stop={stop!r} is not an offset or 'end'")

@@ -162,7 +162,7 @@ def serialized(chosen: Serializer | None, value: Any, what: str, topic: str) -> 
 
 
 def deserialized(records: Sequence[Record], of_key: Deserializer | None, of_value: Deserializer | None) -> list[Record]:
-    """The same records with key and value turned back into objects, up to the first that cannot be.
+    """These records with key and value turned back into objects, up to the first that cannot be.
 
     If that is the very first, it raises a SerializationError that names topic, partition and offset, so that a reader
     gets everything before a bad record, and can then seek past it.

@@ -34,6 +34,8 @@ export const post = (path, body) =>
 export const overview = () => get("overview");
 export const topic = (name) => get(`topics/${part(name)}`);
 export const strip = (name, partition, query, signal) => get(`topics/${part(name)}/${partition}/strip`, query, signal);
+/** Where a place is that somebody typed. The broker has the grammar; a time without a zone is one of this browser's. */
+export const place = (name, text) => get(`topics/${part(name)}/place`, { place: text, zone: Intl.DateTimeFormat().resolvedOptions().timeZone });
 export const record = (name, partition, offset, signal) => get(`topics/${part(name)}/${partition}/records/${offset}`, {}, signal);
 export const timeAt = (name, partition, offset, signal) => get(`topics/${part(name)}/${partition}/at`, { offset }, signal);
 export const produce = (name, body) => post(`topics/${part(name)}/records`, body);

@@ -1,27 +1,33 @@
-// Small charts as SVG: a sparkline of a fold's lag, and lines over time for counters. Nothing moves in them.
+// Small charts as SVG: the lag of a fold, and lines over time for counters. Nothing moves in them.
 
 import { h, s } from "./dom.js";
 import { clock, number, short } from "./words.js";
 
 const path = (points) => points.map(([x, y], index) => `${index ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
-/** `points` are [time, value]; the line fills the width, its top is the highest value. */
-export function sparkline(points, label) {
-  const [width, height] = [240, 44];
-  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", class: "spark", role: "img", "aria-label": label });
-  if (points.length < 2) return svg;
-  const [first, last] = [points[0][0], points[points.length - 1][0]];
-  const top = Math.max(1, ...points.map(([, value]) => value));
-  const line = points.map(([at, value]) => [((at - first) / Math.max(1, last - first)) * width, height - 2 - (value / top) * (height - 6)]);
-  svg.append(
-    s("path", { class: "area", d: `${path(line)}L${width} ${height}L0 ${height}Z` }),
-    s("path", { class: "line", d: path(line), "vector-effect": "non-scaling-stroke" }));
-  return svg;
-}
-
 function niceTop(value) {
   const unit = 10 ** Math.floor(Math.log10(Math.max(1, value)));
   return [1, 1.5, 2, 3, 4, 5, 7.5, 10].map((step) => step * unit).find((step) => step >= value);
+}
+
+const SHOWN_MS = 5 * 60 * 1000;
+const SILENT_MS = 15000; // between two points further apart nobody looked: the line there is a guess, and dashed
+
+/** How far behind something was over the last five minutes: [time, lag], oldest first, up to now. */
+export function lagChart(points, now) {
+  const [width, height] = [240, 48];
+  const highest = niceTop(Math.max(10, ...points.filter(([at]) => at >= now - SHOWN_MS).map(([, lag]) => lag)));
+  const line = points.map(([at, lag]) => [width - ((now - at) / SHOWN_MS) * width, height - 1 - (lag / highest) * (height - 4), at]);
+  const pieces = line.slice(1).map((to, index) => ({ from: line[index], to, isGuess: to[2] - line[index][2] > SILENT_MS }));
+  const drawn = (isGuess) => pieces.filter((one) => one.isGuess === isGuess).map(({ from, to }) => path([from, to])).join("");
+  const lag = points.length ? points[points.length - 1][1] : 0;
+  return h("figure", { class: "lag-chart", role: "img", "aria-label": `Lag over the last five minutes, from 0 to ${number(highest)}; now ${number(lag)}` },
+    h("span", { class: "mono" }, short(highest)), h("span", { class: "mono" }, "0"),
+    s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+      line.length > 1 && s("path", { class: "area", d: `${path(line)}L${line[line.length - 1][0]} ${height}L${line[0][0]} ${height}Z` }),
+      s("path", { class: "line", d: drawn(false), "vector-effect": "non-scaling-stroke" }),
+      s("path", { class: "line guess", d: drawn(true), "vector-effect": "non-scaling-stroke" })),
+    h("figcaption", { class: "quiet" }, h("span", {}, "5 min ago"), h("span", {}, "lag now: ", h("b", { class: "mono" }, number(lag)))));
 }
 
 /** Lines over time, one for each series, with a legend that is readable without colours: each has its newest number. */

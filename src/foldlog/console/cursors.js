@@ -55,7 +55,7 @@ class Flag {
     const text = this.draft === null ? `offset ${number(this.offset)}, ${counted(this.lagNow, "record")} behind` : `to offset ${number(this.draft)}, ${counted(this.offset - this.draft, "offset")} again`;
     const attributes = { "aria-label": `${kind} ${this.label.textContent}`, "aria-valuemin": model.start, "aria-valuemax": model.end, "aria-valuenow": this.place, "aria-valuetext": text };
     for (const [name, value] of Object.entries(attributes)) this.button.setAttribute(name, value);
-    this.button.title = `${kind} ${this.label.textContent} reads offset ${number(this.offset)} next: ${counted(this.lagNow, "record")} behind. Drag left, or use the arrow keys, to rewind.`;
+    this.button.title = `${kind} ${this.label.textContent} reads offset ${number(this.offset)} next: ${counted(this.lagNow, "record")} behind.${state.overview?.read_only ? "" : " Drag left, or use the arrow keys, to rewind."}`;
   }
 
   /** Where it would go; null puts it back. */

@@ -52,9 +52,15 @@ export const icon = (name) =>
   s("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, s("path", { d: PATHS[name] }));
 
 export function toast(text, kind = "good") {
+  forgetErrors();
   const note = h("p", { class: `toast ${kind}` }, text);
   document.getElementById("toasts").append(note);
   setTimeout(() => note.remove(), kind === "bad" ? 9000 : 5000);
+}
+
+/** What was wrong is no longer: the next thing that somebody did was right, or he is elsewhere. */
+export function forgetErrors() {
+  for (const note of document.querySelectorAll("#toasts .bad")) note.remove();
 }
 
 /** For those who listen instead of looking. */

@@ -1,6 +1,6 @@
 // Starts the page: theme, navigation, the pulse of the connection, and the room that the address names (#/room/path).
 
-import { h, icon, put } from "./dom.js";
+import { forgetErrors, h, icon, put } from "./dom.js";
 import { ROOMS } from "./rooms.js";
 import { on, refresh, start, state } from "./store.js";
 import { forgetPalette } from "./strip_paint.js";
@@ -24,6 +24,9 @@ function address() {
 
 async function enter() {
   const turn = (entering += 1);
+  // A question of one room is none of another's, and neither is what went wrong there.
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  forgetErrors();
   const { room, path } = address();
   for (const link of document.querySelectorAll("#nav a")) {
     if (link.dataset.room === room.name) link.setAttribute("aria-current", "page");

@@ -25,7 +25,7 @@ class Question {
         h("h2", { id: "rewind-title" }, term("rewind", "Rewind"), ` ${this.isFold ? "the fold" : "the group"} `, h("em", {}, this.name), "?"),
         h("p", { class: "quiet place-line" }, `${this.topic}, partition `, this.chooser(), ". It stands at offset ", (this.stands = h("b", { class: "mono" }, number(this.from))), "."),
         this.again, this.when,
-        h("div", { class: "pair" }, field("To offset", this.offsetInput), field("or to the time", this.timeInput)),
+        (this.fields = h("div", { class: "pair" }, field("To offset", this.offsetInput), field("or to the time", this.timeInput))),
         this.extra, this.error,
         h("div", { class: "buttons" }, h("button", { class: "button", type: "button", onclick: () => this.dialog.close() }, "Leave it"), this.go)));
     this.dialog.addEventListener("close", () => { this.dialog.remove(); this.done(); });
@@ -114,8 +114,7 @@ class Question {
     const fold = state.folds.get(this.fold);
     const isAdditive = seen.is_additive;
     if (this.to !== this.from && Number.isInteger(seen.read_again)) put(this.again, `${counted(seen.read_again, "record")} will be read again`);
-    this.go.hidden = isAdditive;
-    this.go.disabled = this.go.disabled || isAdditive;
+    for (const part of [this.go, this.fields, this.again, this.when]) part.hidden = isAdditive;
     const parts = [seen.note && h("p", {}, sentence(seen.note))];
     if (isAdditive && fold?.is_live) parts.push(h("button", { class: "button primary", type: "button", onclick: () => this.rebuild() }, "Rebuild it instead"));
     if (fold && !fold.is_live) { this.noRunner(parts, isAdditive ? fold.command_lines.rebuild : fold.command_lines.rewind); return; }
@@ -124,7 +123,8 @@ class Question {
 
   noRunner(parts, line) {
     this.go.hidden = true;
-    put(this.extra, h("div", { class: "notice" }, parts, h("p", {}, "No runner of this fold is running. Type this where its file is:"), commandLine(line.replace("PLACE", `${this.partition}:${this.to}`))));
+    const isOpen = line.includes("PLACE") && this.to === this.from;
+    put(this.extra, h("div", { class: "notice" }, parts, isOpen ? h("p", {}, "No runner of this fold is running. Say where it should go, and what to type for it is shown here.") : [h("p", {}, "No runner of this fold is running. Type this where its file is:"), commandLine(line.replace("PLACE", `${this.partition}=${this.to}`))]));
   }
 
   async rebuild() {
@@ -139,7 +139,7 @@ class Question {
     this.go.disabled = true;
     try {
       if (this.isFold) {
-        await api.foldCommand(this.fold, { verb: "rewind", to: `${this.partition}:${this.to}` });
+        await api.foldCommand(this.fold, { verb: "rewind", to: `${this.partition}=${this.to}` });
         toast(`${this.fold} stops, goes back to ${number(this.to)} and resumes.`);
       } else {
         const { read_again: again } = await api.rewindGroup(this.group, { topic: this.topic, partition: this.partition, offset: this.to, evict: Boolean(this.consent?.checked) });

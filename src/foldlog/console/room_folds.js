@@ -2,13 +2,18 @@
 // what to type.
 
 import * as api from "./api.js";
-import { sparkline } from "./charts.js";
+import { lagChart } from "./charts.js";
 import { commandLine, empty, h, icon, isSelected, put, toast } from "./dom.js";
 import { Peek } from "./peek.js";
 import { askRewind } from "./rewind.js";
-import { boundsOf, hue, lagOf, on, state } from "./store.js";
+import { boundsOf, hue, lagOf, now, on, state } from "./store.js";
 import { term } from "./terms.js";
 import { ago, counted, number, rate, sentence, short } from "./words.js";
+
+export const isLost = (fold) => !fold.is_live && !fold.is_stopped;
+
+/** Of a fold whose runner has gone without a word. */
+export const lost = (fold) => `Its runner ${fold.runner} was last heard of ${ago(fold.updated_ms, now())}, and did not say that it stops: it was killed, or cannot reach the log. ${counted(lagOf(fold), "record")} behind.`;
 
 const DOING = { rewind: "Rewinding", rebuild: "Rebuilding", verify: "Verifying" };
 
@@ -28,7 +33,7 @@ class Card {
     this.name = fold.fold;
     this.state = h("span", { class: "chip" });
     this.numbers = { lag: h("b", { class: "mono" }), speed: h("b", { class: "mono" }), rows: h("b", { class: "mono" }), dead: h("b", { class: "mono" }) };
-    this.spark = h("div", { class: "spark-box" });
+    this.chart = h("div", {});
     this.places = h("div", { class: "places" });
     this.work = h("div", { class: "work", role: "status" });
     this.message = h("div", { class: "message" });
@@ -41,26 +46,28 @@ class Card {
     this.element = h("article", { class: "card fold-card", "data-fold": fold.fold, style: { "--hue": hue(`fold.${fold.fold}`) } },
       h("header", {}, h("h2", {}, fold.fold), h("span", { class: "chip kind" }, fold.kind), this.state), this.source,
       h("div", { class: "figures" }, figure(term("lag", "behind"), this.numbers.lag), figure(term("rows", "rows/s"), this.numbers.speed), figure("rows written", this.numbers.rows), figure(term("deadletter", "dead letters"), this.numbers.dead)),
-      this.spark, this.places, this.work, this.message, h("div", { class: "buttons" }, this.buttons, this.peekButton), this.peekPlace);
+      this.chart, this.places, this.work, this.message, h("div", { class: "buttons" }, this.buttons, this.peekButton), this.peekPlace);
     this.update(fold);
   }
 
   update(fold) {
     this.fold = fold;
     const { numbers } = this;
-    put(this.state, fold.is_live ? fold.state : "not running");
-    this.state.dataset.state = fold.error ? "bad" : fold.is_live ? "good" : "idle";
+    put(this.state, fold.is_live ? fold.state : fold.is_stopped ? "stopped" : "not running");
+    this.state.dataset.state = fold.error || isLost(fold) ? "bad" : fold.is_live ? "good" : "idle";
     put(this.source, "from ", h("a", { href: `#/log/${encodeURIComponent(fold.topic)}` }, fold.topic), ` into ${fold.view}`);
     put(numbers.lag, short(lagOf(fold)));
     put(numbers.speed, rate(fold.rows_per_s ?? 0));
     put(numbers.rows, fold.rows === null || fold.rows === undefined ? short(fold.records ?? 0) : short(fold.rows));
     put(numbers.dead, number(fold.dead_letters ?? 0));
     numbers.dead.classList.toggle("warned", fold.dead_letters > 0);
-    put(this.spark, sparkline((fold.history ?? []).map(([at, lag]) => [at, lag]), `Lag over the last minutes, now ${fold.lag}`), h("small", { class: "quiet" }, "lag, last 5 minutes"));
+    // Up to now, from the log's end and the bookmark: a runner that was killed has said nothing of what came since.
+    put(this.chart, lagChart([...fold.history.filter(([at]) => at < now()), [now(), lagOf(fold)]], now()));
     this.showPlaces(fold);
     this.showWork(fold);
     this.peekButton.hidden = !fold.can_peek;
-    for (const button of this.buttons) button.disabled = Boolean(fold.doing) || state.overview.read_only;
+    this.buttons[0].hidden = fold.is_additive; // what it reads again it would count twice
+    for (const button of this.buttons) button.disabled = Boolean(fold.doing) || state.overview.read_only || (button.dataset.verb === "rewind" && !this.rewindable().length);
     this.peek?.update(fold);
   }
 
@@ -83,13 +90,16 @@ class Card {
     else put(this.work);
     const notes = [fold.error && h("p", { class: "notice bad" }, sentence(fold.error))];
     if (fold.skipped) notes.push(h("p", { class: "notice warn" }, `${counted(fold.skipped, "record")} were skipped: the log no longer held them.`));
-    if (!fold.error && !fold.is_live && fold.updated_ms) notes.push(h("p", { class: "quiet" }, `Last heard of ${ago(fold.updated_ms)}.`));
+    if (fold.mixes) notes.push(h("p", { class: "notice warn" }, "Its function has changed: old and new logic mix in this view until it is rebuilt."));
+    if (!fold.error && isLost(fold)) notes.push(h("p", { class: "notice bad" }, lost(fold)));
+    else if (!fold.error && !fold.is_live && fold.updated_ms) notes.push(h("p", { class: "quiet" }, `Stopped ${ago(fold.updated_ms, now())}.`));
+    if (!fold.is_proven) notes.push(h("p", { class: "quiet" }, "Whoever publishes this has not proven to run in this directory."));
     if (!this.typed) put(this.message, notes);
   }
 
   /** A rebuild that was refused because the log no longer holds everything can be asked for all the same. */
   lossButton(fold) {
-    if (!fold.is_live || fold.command?.verb !== "rebuild" || !/--accept-loss/.test(fold.result)) return null;
+    if (!fold.is_live || fold.doing || state.overview.read_only || fold.command?.verb !== "rebuild" || !/--accept-loss/.test(fold.result)) return null;
     return h("button", { class: "button small", type: "button", onclick: () => this.send({ verb: "rebuild", accept_loss: true }) }, "Rebuild, and accept the loss");
   }
 
@@ -118,11 +128,16 @@ class Card {
     }
   }
 
+  /** Where it has read something that the log still holds. */
+  rewindable() {
+    const { fold } = this;
+    return boundsOf(fold).map((one) => ({ partition: one.partition, start: one.start, from: fold.bookmark[one.partition] })).filter((one) => one.from > one.start);
+  }
+
   rewind() {
     const { fold } = this;
-    const partitions = boundsOf(fold).filter((one) => one.partition in fold.bookmark);
-    if (!partitions.length) { toast(`${fold.fold} has read nothing yet.`, "bad"); return; }
-    const choices = partitions.map((one) => ({ partition: one.partition, start: one.start, from: fold.bookmark[one.partition] }));
+    const choices = this.rewindable();
+    if (!choices.length) return;
     askRewind({ group: `fold.${fold.fold}`, isFold: true, topic: fold.topic, choices, ...choices[0], to: choices[0].from });
   }
 
@@ -145,7 +160,7 @@ export function enter(element, path) {
       if (card) { if (!isSelected(card.element)) card.update(fold); }
       else { const made = new Card(fold); cards.set(fold.fold, made); grid.append(made.element); if (path[0] === fold.fold && fold.can_peek) made.togglePeek(); }
     }
-    if (!cards.size) put(grid, grid.querySelector(".empty") ?? empty("No folds yet", "Declare them in a Python file, run it, and each view has its card here.", commandLine(`foldlog fold run folds.py -b ${state.overview.bootstrap}`)));
+    if (!cards.size) put(grid, grid.querySelector(".empty") ?? empty("No folds yet", "Declare them in a Python file, run it, and each view has its card here.", commandLine(`foldlog fold run folds.py ${state.overview.directory === ":memory:" ? `-b ${state.overview.bootstrap}` : `-d ${state.overview.directory}`}`)));
     else grid.querySelector(".empty")?.remove();
   };
   show();

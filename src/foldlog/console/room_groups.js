@@ -2,24 +2,30 @@
 
 import * as api from "./api.js";
 import { card, empty, h, heads, isBusy, missing, put } from "./dom.js";
-import { hue, now, on, state } from "./store.js";
+import { foldName, hue, now, on, state } from "./store.js";
 import { term } from "./terms.js";
 import { ago, counted, number, sentence, short } from "./words.js";
 
 const link = (name) => `#/groups/${encodeURIComponent(name)}`;
 const isOwn = (group) => group.group.startsWith("__"); // the log’s own, as topics so named are
 const lagOf = (group) => group.cursors.reduce((sum, cursor) => sum + Math.max(0, cursor.lag), 0);
+/** A fold reads without joining its group, for which Kafka's word is empty: its runner says how it is. */
+const foldOf = (group) => (group.is_fold ? state.folds.get(foldName(group.group)) : undefined);
+const stateOf = (group) => { const fold = foldOf(group); return fold ? (fold.is_live ? fold.state : fold.is_stopped ? "stopped" : "not running") : group.state; };
+const readers = (group) => group.members + (foldOf(group)?.is_live ? 1 : 0);
+const uncommitted = (group) => { const count = group.cursors.filter((cursor) => !cursor.is_committed).length; return count ? `Nothing is committed in ${counted(count, "partition")}: the lag there counts from the log’s start, or from where a member begins.` : null; };
 const topicsOf = (group) => [...new Set(group.cursors.map((cursor) => cursor.topic))].sort();
 
 function table() {
   const groups = [...state.groups.values()].sort((one, other) => isOwn(one) - isOwn(other) || one.is_fold - other.is_fold || one.group.localeCompare(other.group));
   if (!groups.length) return empty("Nobody has read with a name yet", "A consumer that commits its place under a group.id appears here, and as a cursor in the log.");
-  return h("div", { class: "scroll" }, h("table", { class: "list" },
-    heads(term("group", "Group"), ["State", "minor"], [term("member", "Members"), "num"], [term("lag", "Lag"), "num"], "Reads"),
+  return [h("div", { class: "scroll" }, h("table", { class: "list" },
+    heads(term("group", "Group"), ["State", "minor"], [term("member", "Members"), "num"], [term("lag", "Lag"), "num"], ["Reads", "minor"]),
     h("tbody", {}, groups.map((group) => h("tr", { class: isOwn(group) && "internal" },
-      h("th", { scope: "row" }, h("i", { class: "dot", style: { background: hue(group.group) } }), h("a", { href: link(group.group) }, group.group), group.is_fold && h("span", { class: "chip kind minor" }, "fold")),
-      h("td", { class: "minor" }, group.state), h("td", { class: "num mono" }, number(group.members)), h("td", { class: "num mono" }, short(lagOf(group))),
-      h("td", {}, topicsOf(group).flatMap((topic, index) => [index ? ", " : "", h("a", { href: `#/log/${encodeURIComponent(topic)}` }, topic)])))))));
+      h("th", { scope: "row" }, h("i", { class: "dot", style: { background: hue(group.group) } }), h("a", { href: link(group.group), title: group.group }, group.group), group.is_fold && h("span", { class: "chip kind minor" }, "fold")),
+      h("td", { class: "minor" }, stateOf(group)), h("td", { class: "num mono" }, number(readers(group))), h("td", { class: "num mono", title: uncommitted(group) }, short(lagOf(group)), uncommitted(group) && "*"),
+      h("td", { class: "minor" }, topicsOf(group).map((topic, index, all) => [h("a", { href: `#/log/${encodeURIComponent(topic)}`, title: topic }, topic), index < all.length - 1 && ", "]))))))),
+  groups.some(uncommitted) && h("p", { class: "quiet" }, "* Members have partitions in which nothing is committed yet: the lag there counts from the log’s start.")];
 }
 
 const assigned = (parts) => {
@@ -29,6 +35,7 @@ const assigned = (parts) => {
 };
 
 function members(group) {
+  if (foldOf(group)) return h("p", { class: "quiet" }, "A fold reads without joining its group, which only shows where it stands: ", h("a", { href: "#/folds" }, "its card"), " says who runs it.");
   if (!group.members.length) return h("p", { class: "quiet" }, "No member is connected. The bookmarks stay.");
   return h("div", { class: "scroll" }, h("table", {}, heads("Client", "Host", "Partitions", "Member"),
     h("tbody", {}, group.members.map((one) => h("tr", {}, h("th", { scope: "row" }, one.client_id || "–", one.instance_id && h("small", { class: "quiet" }, ` ${one.instance_id}`)), h("td", { class: "mono" }, one.host), h("td", { class: "mono" }, assigned(one.assignment ?? []) || "none"), h("td", { class: "mono quiet cut", title: one.member_id }, one.member_id))))));
@@ -38,17 +45,17 @@ function cursors(group) {
   const most = Math.max(100, ...group.cursors.map((cursor) => cursor.lag));
   return h("div", { class: "scroll" }, h("table", {}, heads(term("partition", "Partition"), [term("cursor", "Reads next"), "num"], ["End", "num"], [term("lag", "Lag"), "num"], [h("span", { class: "unseen" }, "Lag as a bar"), "lag-bar"], "Committed"),
     h("tbody", {}, group.cursors.map((cursor) => h("tr", {},
-      h("th", { scope: "row" }, h("a", { href: `#/log/${encodeURIComponent(cursor.topic)}/${cursor.partition}/${Math.max(0, Math.min(cursor.offset, cursor.end - 1))}` }, `${cursor.topic} / ${cursor.partition}`)),
-      h("td", { class: "num mono" }, number(cursor.offset)), h("td", { class: "num mono" }, number(cursor.end)), h("td", { class: "num mono" }, number(cursor.lag)),
+      h("th", { scope: "row" }, h("a", { href: `#/log/${encodeURIComponent(cursor.topic)}/${cursor.partition}/${Math.max(0, Math.min(cursor.offset, cursor.end - 1))}`, title: cursor.topic }, h("span", { class: "name" }, cursor.topic), ` / ${cursor.partition}`)),
+      h("td", { class: "num mono" }, cursor.is_committed ? number(cursor.offset) : "–"), h("td", { class: "num mono" }, number(cursor.end)), h("td", { class: "num mono" }, number(cursor.lag)),
       h("td", { class: "lag-bar" }, h("span", { class: "meter" }, h("i", { style: { width: `${(cursor.lag / most) * 100}%`, background: hue(group.group) } }))),
-      h("td", { class: "quiet" }, cursor.committed_ms ? ago(cursor.committed_ms, now()) : "–"))))));
+      h("td", { class: "quiet" }, cursor.is_committed ? (cursor.committed_ms ? ago(cursor.committed_ms, now()) : "–") : `nothing yet: counted from ${cursor.counted_from}`))))));
 }
 
 async function showOne(place, name) {
   try {
     const group = await api.group(name);
     put(place, h("div", { class: "room-head" }, h("p", { class: "crumb" }, h("a", { href: "#/groups" }, "Groups")), h("h1", {}, name),
-      h("p", { class: "quiet" }, `${group.state}, ${counted(group.members.length, "member")}, ${counted(lagOf(group), "record")} behind. `, "Drag its cursor in the log to ", term("rewind"), " it.")),
+      h("p", { class: "quiet" }, foldOf(group) ? `A fold, ${stateOf(group)}` : `${group.state}, ${counted(group.members.length, "member")}`, `, ${counted(lagOf(group), "record")} behind. `, !state.overview.read_only && ["Drag its cursor in the log to ", term("rewind"), " it."])),
     card("Cursors", cursors(group)), card("Members", members(group)));
   } catch (error) {
     put(place, empty(missing(error, "group"), sentence(error.message), h("a", { href: "#/groups" }, "All groups")));
@@ -64,6 +71,7 @@ export function enter(element, path) {
   if (!path[0]) put(place, h("div", { class: "room-head" }, h("h1", {}, "Groups"), h("p", { class: "quiet" }, "Who reads. Each ", term("group"), " has a bookmark of its own in each partition; nobody disturbs anybody.")), body);
   show();
   // Commits come ten times a second; a table that is read needs one look each second.
+  const offFolds = on("folds", () => { due ??= setTimeout(show, 1000); });
   const off = on("groups", (changed) => { if (!path[0] || !changed || changed.some((group) => group.group === path[0])) due ??= setTimeout(show, 1000); });
-  return () => { off(); clearTimeout(due); };
+  return () => { off(); offFolds(); clearTimeout(due); };
 }

@@ -1,16 +1,16 @@
 // The room of the log as it is: one topic at a time, a strip for each partition, the record one has clicked beside it.
 
 import * as api from "./api.js";
-import { empty, h, icon, put, toast } from "./dom.js";
-import { HELP, parsePlace } from "./places.js";
+import { empty, forgetErrors, h, icon, put, toast } from "./dom.js";
 import { RecordPanel } from "./record.js";
-import { now, on, state } from "./store.js";
+import { on, state } from "./store.js";
 import { Strip } from "./strip.js";
 import { forgetPalette } from "./strip_paint.js";
 import { term } from "./terms.js";
 import { rate, sentence, size, span } from "./words.js";
 
 const WIDTHS = [6, 10, 18, 36, 56, 76, 104, 148];
+const PLACES = "start, end, an offset, +10 from the start, -10 from the end, @2026-01-15T10:30, @10:30, @-6h, or one for each partition: 0=1200,1=end";
 let zoomLevel = 5;
 
 function policy(topic) {
@@ -18,7 +18,7 @@ function policy(topic) {
   if (topic.cleanup_policy.includes("compact")) parts.push(term("compaction", "compacted: the newest of each key"));
   if (topic.cleanup_policy.includes("delete")) {
     const kept = [topic.retention_ms >= 0 && span(topic.retention_ms), topic.retention_bytes >= 0 && size(topic.retention_bytes)].filter(Boolean);
-    parts.push(term("retention", kept.length ? `kept ${kept.join(" or ")}` : "kept for ever"));
+    parts.push(term("retention", kept.length ? `kept ${kept.join(" or ")}` : "everything kept, for ever"));
   }
   return parts;
 }
@@ -72,7 +72,17 @@ class LogRoom {
       return h("li", {}, h("a", { href: `#/log/${encodeURIComponent(topic.name)}`, class: topic.is_internal ? "internal" : "", "aria-current": topic.name === this.topic?.name && "true" }, h("span", {}, topic.name), speed));
     }));
     put(this.picker, topics.map((topic) => h("option", { value: topic.name, selected: topic === this.topic }, topic.name)));
+    this.showChosen();
     this.rates();
+  }
+
+  /** The chosen topic, in a list that is longer than the page. Only the list scrolls. */
+  showChosen() {
+    const chosen = this.list.querySelector("[aria-current]");
+    const { parentElement: frame } = this.list;
+    if (!chosen || !frame) return;
+    const [top, bottom] = [chosen.offsetTop - frame.offsetTop, chosen.offsetTop - frame.offsetTop + chosen.offsetHeight];
+    if (top < frame.scrollTop || bottom > frame.scrollTop + frame.clientHeight) frame.scrollTop = top - frame.clientHeight / 2;
   }
 
   rates() {
@@ -111,7 +121,7 @@ class LogRoom {
     this.speed = h("span", { class: "mono" });
     this.live = h("button", { class: "button small", type: "button", title: "Follow the end of the log", onclick: () => { for (const strip of this.strips) strip.follow(); } }, icon("live"), h("span", {}, "Live"));
     const zoomer = (name, label, step) => h("button", { class: "icon-button", type: "button", "aria-label": label, title: label, onclick: () => this.zoom(step) }, icon(name));
-    const jump = h("input", { type: "text", id: "jump", class: "mono", placeholder: "offset, end, @10:30, @-6h", "aria-label": `Jump to ${HELP}`, title: HELP, autocomplete: "off", spellcheck: "false" });
+    const jump = h("input", { type: "text", id: "jump", class: "mono", placeholder: "offset, end, @10:30, @-6h", "aria-label": `Jump to ${PLACES}`, title: PLACES, autocomplete: "off", spellcheck: "false" });
     const options = { slotWidth: this.slotWidth(), zoom: (step) => this.zoom(step), scrolled: () => this.scrolled(), chosen: (...place) => this.chosen(...place), walked: (...place) => this.walked(...place) };
     this.strips = topic.partitions.map((partition) => Object.assign(new Strip(topic, partition, options), { sizeBytes: partition.size_bytes }));
     put(this.body,
@@ -119,7 +129,7 @@ class LogRoom {
         h("div", { class: "title" }, h("h1", {}, topic.name), this.picker, h("p", { class: "quiet" }, this.speed, policy(topic).flatMap((part) => [" · ", part]), " · ", term("order", "ordered in each partition"))),
         h("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); this.jump(jump); } }, jump, h("span", { class: "zoom" }, zoomer("minus", "Smaller cells", -1), zoomer("plus", "Larger cells", 1)), this.live)),
       h("div", { class: "partitions" }, this.strips.map((strip) => strip.element)),
-      h("p", { class: "legend quiet" }, "Oldest left, newest right. Each cell is a ", term("record"), ", numbered by its ", term("offset"), "; joined cells are one ", term("batch"), "; ✕ is a ", term("tombstone"), "; hatched is what ", term("compaction"), " left out. Flags are the ", term("cursor", "cursors"), " of ", term("group", "groups"), " and ", term("fold", "folds"), ", with their ", term("lag"), ": drag one left to ", term("rewind"), " it."));
+      h("p", { class: "legend quiet" }, "Oldest left, newest right. Each cell is a ", term("record"), ", numbered by its ", term("offset"), "; joined cells are one ", term("batch"), "; ✕ is a ", term("tombstone"), "; hatched is what ", term("compaction"), " left out. Flags are the ", term("cursor", "cursors"), " of ", term("group", "groups"), " and ", term("fold", "folds"), ", with their ", term("lag"), state.overview.read_only ? "." : [": drag one left to ", term("rewind"), " it."]));
     this.rates();
     this.scrolled();
   }
@@ -144,26 +154,22 @@ class LogRoom {
   }
 
   async jump(input) {
-    const place = parsePlace(input.value, now());
-    if (!place) { toast(`A place is ${HELP}.`, "bad"); return; }
-    if (place.time !== undefined) { await this.jumpToTime(Math.round(place.time)); return; }
-    for (const strip of this.strips) {
-      const { model } = strip;
-      if (place.fromEnd === 0) strip.follow();
-      else if (place.fromEnd !== undefined) strip.jump(model.end - place.fromEnd, 0.3);
-      else if (place.fromStart !== undefined) strip.jump(model.start + place.fromStart, place.fromStart ? 0.3 : 0.1);
-      else { strip.jump(place.offset); if (place.offset >= model.start && place.offset < model.end) strip.selected = place.offset; }
+    const { strips } = this;
+    const asked = (this.asked = {});
+    let found;
+    try {
+      found = await api.place(this.topic.name, input.value.trim());
+    } catch (error) { if (this.asked === asked) toast(sentence(error.message), "bad"); return; }
+    if (this.asked !== asked) return; // something else was typed since
+    forgetErrors();
+    for (const strip of strips) {
+      const at = found.partitions[strip.number];
+      if (!at || strip.isOver) continue;
+      if (at.kind === "end") { strip.follow(); continue; }
+      if (at.kind === "offset") strip.jump(at.offset);
+      else strip.jump(at.offset, at.kind === "start" ? 0.1 : 0.3);
+      if (at.is_record) strip.selected = at.offset;
     }
-  }
-
-  /** All partitions at once: one after the other, the last of many would come long after the first. */
-  async jumpToTime(at) {
-    const find = async (strip) => {
-      const answer = await api.strip(strip.topic, strip.number, { at, cells: 1 });
-      if (!strip.isOver) strip.jump(answer.cells[0]?.offset ?? answer.from, 0.3);
-    };
-    const failed = (await Promise.allSettled(this.strips.map(find))).find((one) => one.reason);
-    if (failed) toast(sentence(failed.reason.message), "bad");
   }
 
   goTo(partition, offset) {

@@ -10,18 +10,20 @@ const link = (name) => `#/topics/${encodeURIComponent(name)}`;
 const records = (topic) => topic.partitions.reduce((sum, one) => sum + one.end - one.start, 0);
 const bytesOf = (topic) => topic.partitions.reduce((sum, one) => sum + (one.size_bytes ?? 0), 0);
 
+/** What a topic keeps, in words. */
 function retained(topic) {
-  if (!topic.cleanup_policy.includes("delete")) return "newest of each key";
-  return topic.retention_ms >= 0 ? span(topic.retention_ms) : topic.retention_bytes >= 0 ? size(topic.retention_bytes) : "for ever";
+  const what = topic.cleanup_policy.includes("compact") ? "newest of each key" : "everything";
+  const limits = [topic.retention_ms >= 0 && span(topic.retention_ms), topic.retention_bytes >= 0 && `${size(topic.retention_bytes)} a partition`].filter(Boolean);
+  return topic.cleanup_policy.includes("delete") && limits.length ? `${what}, for ${limits.join(" or ")}` : `${what}, for ever`;
 }
 
 function table() {
   const topics = [...state.topics.values()].sort((one, other) => one.is_internal - other.is_internal || one.name.localeCompare(other.name));
   if (!topics.length) return empty("No topics yet", h("code", {}, `foldlog topic create payments -p 3 -b ${state.overview.bootstrap}`));
   return h("div", { class: "scroll" }, h("table", { class: "list" },
-    heads(term("topic", "Topic"), [term("partition", "Partitions"), "num minor"], ["Offsets held", "num"], ["On disk", "num"], ["Records/s", "num"], term("retention", "Kept")),
+    heads(term("topic", "Topic"), [term("partition", "Partitions"), "num minor"], ["Offsets held", "num"], ["On disk", "num"], ["Records/s", "num minor"], [term("retention", "Kept"), "minor"]),
     h("tbody", {}, topics.map((topic) => h("tr", { class: topic.is_internal ? "internal" : "" },
-      h("th", { scope: "row" }, h("a", { href: link(topic.name) }, topic.name)), h("td", { class: "num mono minor" }, number(topic.partitions.length)), h("td", { class: "num mono" }, short(records(topic))), h("td", { class: "num mono" }, size(bytesOf(topic))), h("td", { class: "num mono" }, rate(topic.records_per_s ?? 0)), h("td", {}, retained(topic)))))));
+      h("th", { scope: "row" }, h("a", { href: link(topic.name), title: topic.name }, topic.name)), h("td", { class: "num mono minor" }, number(topic.partitions.length)), h("td", { class: "num mono" }, short(records(topic))), h("td", { class: "num mono" }, size(bytesOf(topic))), h("td", { class: "num mono minor" }, rate(topic.records_per_s ?? 0)), h("td", { class: "minor" }, retained(topic)))))));
 }
 
 /** Segments as blocks, each as wide as its share of the bytes. Of very many, the newest. */
@@ -47,12 +49,15 @@ function configs(entries) {
 }
 
 function produceForm(topic) {
-  const key = h("input", { type: "text", class: "mono", placeholder: "none", autocomplete: "off" });
+  if (state.overview.read_only) return card("Append a test record", h("p", { class: "quiet" }, "This console is read-only."));
+  if (!topic.is_writable) return null;
+  const isCompacted = topic.cleanup_policy.includes("compact");
+  const key = h("input", { type: "text", class: "mono", placeholder: isCompacted ? "needed here" : "none", required: isCompacted, autocomplete: "off" });
   const value = h("textarea", { class: "mono", rows: 5, spellcheck: "false", placeholder: '{"tx_id": "tx_001", "amount_paise": 4900}' });
   const headers = h("input", { type: "text", class: "mono", placeholder: "trace=42, source=console", autocomplete: "off" });
   const partition = h("select", {}, h("option", { value: "" }, "by its key"), topic.partitions.map((one) => h("option", { value: String(one.partition) }, String(one.partition))));
   const tombstone = h("input", { type: "checkbox", onchange: () => { value.disabled = tombstone.checked; } });
-  const go = h("button", { class: "button primary", type: "submit", disabled: state.overview.read_only }, "Append");
+  const go = h("button", { class: "button primary", type: "submit" }, "Append");
   const done = h("p", { class: "quiet", role: "status" });
   const submit = async (event) => {
     event.preventDefault();
@@ -61,7 +66,7 @@ function produceForm(topic) {
       const pairs = headers.value.split(",").map((pair) => pair.trim()).filter(Boolean).map((pair) => { const at = pair.indexOf("="); return at < 0 ? [pair, ""] : [pair.slice(0, at).trim(), pair.slice(at + 1).trim()]; });
       const answer = await api.produce(topic.name, { key: key.value === "" ? null : key.value, value: tombstone.checked ? null : value.value, headers: pairs, partition: partition.value === "" ? null : Number(partition.value) });
       put(done, "It is on disk: ", h("a", { href: `#/log/${encodeURIComponent(topic.name)}/${answer.partition}/${answer.offset}` }, `partition ${answer.partition}, offset ${number(answer.offset)}`), ".");
-    } catch (error) { toast(sentence(error.message), "bad"); } finally { go.disabled = state.overview.read_only; }
+    } catch (error) { toast(sentence(error.message), "bad"); } finally { go.disabled = false; }
   };
   return card("Append a test record",
     h("form", { class: "produce", onsubmit: submit },
@@ -117,7 +122,7 @@ class TopicPage {
 
   showNumbers(topic) {
     const speed = topic.records_per_s > 0.05 ? `${rate(topic.records_per_s)} records/s, ${size(Math.round(topic.bytes_per_s ?? 0))}/s` : "quiet now";
-    put(this.numbers, `${counted(topic.partitions.length, "partition")}, ${short(records(topic))} offsets, ${size(bytesOf(topic))} on disk, ${speed}.`);
+    put(this.numbers, `${counted(topic.partitions.length, "partition")}, ${short(records(topic))} offsets, ${size(bytesOf(topic))} on disk, ${speed}. Kept: ${retained(topic)}.`);
   }
 
   leave() { this.off(); this.offTopics(); }

@@ -131,6 +131,7 @@ export function cursorsOf(topic, partition) {
     standing = new Map();
     for (const group of state.groups.values()) {
       for (const cursor of group.cursors) {
+        if (!cursor.is_committed) continue; // it stands nowhere yet
         const place = `${cursor.topic}/${cursor.partition}`;
         if (!standing.has(place)) standing.set(place, []);
         standing.get(place).push({ group, cursor });
@@ -153,11 +154,24 @@ export const foldName = (group) => group.replace(/^fold\./, "");
 const COLOURS = 8;
 const hues = new Map();
 
-/** A colour of the palette for each group: in the order in which they are first seen, so that few groups never share one. */
+/** The colour that a name asks for, whoever else there is. */
+const wanted = (name) => [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) >>> 0, 7) % COLOURS;
+
+function chosenHue(name) {
+  const key = `foldlog.hue.${name}`;
+  try { if (/^[0-7]$/.test(localStorage.getItem(key))) return Number(localStorage.getItem(key)); } catch { /* nothing is kept here */ }
+  // The next that is free, while one is: few groups never share a colour.
+  const taken = new Set(hues.values());
+  let chosen = wanted(name);
+  for (let tries = 0; tries < COLOURS && taken.has(chosen); tries += 1) chosen = (chosen + 1) % COLOURS;
+  try { localStorage.setItem(key, String(chosen)); } catch { /* the next page may choose another */ }
+  return chosen;
+}
+
+/** A colour of the palette for each group: the same on every page of this browser, whichever groups come and go. */
 export function hue(group) {
   if (!hues.has(group)) {
-    for (const name of [...state.groups.keys()].sort()) if (!hues.has(name)) hues.set(name, hues.size % COLOURS);
-    if (!hues.has(group)) hues.set(group, hues.size % COLOURS);
+    for (const name of [...state.groups.keys(), group].sort()) if (!hues.has(name)) hues.set(name, chosenHue(name));
   }
   return `var(--hue-${hues.get(group)})`;
 }

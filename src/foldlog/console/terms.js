@@ -18,7 +18,7 @@ const MEANING = {
   member: "One running reader of a group. Each partition is read by one member of a group at a time.",
   cursor: "A bookmark: the offset that a group or a fold reads next. Moving it changes nothing in the log, only what is read again.",
   lag: "How many records lie between a reader's bookmark and the end of the log.",
-  retention: "How long, or up to which size, records are kept. Older segments go at the left edge, read or not read.",
+  retention: "How long, or up to which size, records are kept: everything, for ever, unless the topic is told otherwise. Older segments go at the left edge, read or not read.",
   compaction: "Keeps the newest record of every key and removes the older ones. Offsets stay as they are, so gaps appear.",
   fold: "A function that turns records into a view: a table, a search index, counters. It can be run again over the whole log, with the same result.",
   view: "What a fold has made of the log so far, together with the bookmark up to which it is made.",

@@ -20,7 +20,7 @@ RATE_WINDOW_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BoardLine:
     """One line of the table. `count` is how many records the log holds, or how many of them somebody has read; `lag`
     how many are left to read, None for the log itself.
     """
@@ -38,7 +38,7 @@ class Board:
     """Everything the table shows, of one moment."""
 
     elapsed_s: float
-    lines: tuple[Line, ...]
+    lines: tuple[BoardLine, ...]
 
 
 def short_state(state: str) -> str:
@@ -93,7 +93,7 @@ class Observer:
         now_s = time.monotonic()
         ends = {number: end for number, (_, end) in self._log.offsets(TOPIC).items()}
         statuses = self._bulletins.latest()
-        written = Line(
+        written = BoardLine(
             TOPIC,
             f"the log, {PARTITIONS} partitions",
             sum(ends.values()),
@@ -104,12 +104,12 @@ class Observer:
         readers = [self._reader(reader, ends, now_s) for reader in self._readers]
         return Board(now_s - self._started_s, (written, *folds, *readers))
 
-    def _fold(self, name: str, status: Status | None, ends: Mapping[int, int], now_s: float) -> Line:
+    def _fold(self, name: str, status: Status | None, ends: Mapping[int, int], now_s: float) -> BoardLine:
         if status is None:
-            return Line(name, self._labels[name], 0, 0.0, sum(ends.values()), self._state(None))
+            return BoardLine(name, self._labels[name], 0, 0.0, sum(ends.values()), self._state(None))
         rows = sum(status.bookmark.values())
         lag = max(0, sum(ends.values()) - rows)
-        return Line(name, self._labels[name], rows, self._rate(name, rows, now_s), lag, self._state(status))
+        return BoardLine(name, self._labels[name], rows, self._rate(name, rows, now_s), lag, self._state(status))
 
     def _state(self, status: Status | None) -> str:
         """What the running pipeline says; of one that is gone, or has said nothing yet, we know better."""
@@ -118,14 +118,14 @@ class Observer:
         is_its_own = status is not None and status.runner.endswith(f":{self._runner_pid}")
         return short_state(status.state) if status is not None and is_its_own else "starting"
 
-    def _reader(self, reader: Reader, ends: Mapping[int, int], now_s: float) -> Line:
+    def _reader(self, reader: Reader, ends: Mapping[int, int], now_s: float) -> BoardLine:
         if reader.group is None:
             read = reader.digests.ends
             lag = sum(end - read.get(number, 0) for number, end in ends.items())
         else:
             lag = left_to_read(self._log, reader.group)
         rate = self._rate(reader.name, reader.records, now_s)
-        return Line(reader.name, self._labels[reader.name], reader.records, rate, max(0, lag))
+        return BoardLine(reader.name, self._labels[reader.name], reader.records, rate, max(0, lag))
 
     def _rate(self, name: str, count: int, now_s: float) -> float:
         return self._rates.setdefault(name, Rate()).of(count, now_s)

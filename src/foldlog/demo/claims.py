@@ -16,7 +16,7 @@ class DemoFailed(FoldlogError):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ChecklistItem:
     """One line of the checklist; `holds` was counted, `numbers` says what."""
 
     text: str
@@ -32,12 +32,12 @@ class Checklist:
     """The claims in the order in which they were counted. One thread's."""
 
     def __init__(self) -> None:
-        self.claims: list[Claim] = []
+        self.claims: list[ChecklistItem] = []
         self.trouble: str | None = None
         """What kept the demo from counting the rest."""
 
-    def add(self, text: str, holds: bool, numbers: str) -> Claim:
-        claim = Claim(text, holds, numbers)
+    def add(self, text: str, holds: bool, numbers: str) -> ChecklistItem:
+        claim = ChecklistItem(text, holds, numbers)
         self.claims.append(claim)
         return claim
 

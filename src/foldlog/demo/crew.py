@@ -54,7 +54,7 @@ def environment(scratch: Path) -> dict[str, str]:
     return {**given, "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "SPARK_SUBMIT_OPTS": java}
 
 
-class Member:
+class CrewMember:
     """One process. What it prints to standard error is kept in `journal`. One thread's."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Crew:
         self.directory = directory
         self._scratch = directory / "tmp"
         self._scratch.mkdir()
-        self._members: list[Member] = []
+        self._members: list[CrewMember] = []
         self._watchdog = subprocess.Popen(
             [sys.executable, "-m", "foldlog.demo.watchdog", str(directory)],
             stdin=subprocess.PIPE,
@@ -137,7 +137,7 @@ class Crew:
         user: str | None = None,
         cwd: Path | None = None,
         asking: signal.Signals = signal.SIGTERM,
-    ) -> Member:
+    ) -> CrewMember:
         """Start a process. Its standard output is for `first_line`."""
         journal = self.directory / f"{name}.log"
         with journal.open("a", encoding="utf-8") as complaints:
@@ -152,7 +152,7 @@ class Crew:
                 start_new_session=True,
                 text=True,
             )
-        member = Member(self, name, process, journal, asking)
+        member = CrewMember(self, name, process, journal, asking)
         self._members.append(member)
         self._tell(f"+{member.pid} {int(asking)}")
         return member
@@ -165,7 +165,7 @@ class Crew:
             raise DemoFailed(f"{name} failed: {member.last_words()}")
         return printed.strip()
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: CrewMember) -> None:
         self._members.remove(member)
         self._tell(f"-{member.pid}")
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import foldlog
 from foldlog.client.fold_bulletin import FOLDS_TOPIC, Status, decode
 from foldlog.demo.claims import DemoFailed
-from foldlog.demo.crew import FOLDLOG, Crew, Member
+from foldlog.demo.crew import FOLDLOG, Crew, CrewMember
 from foldlog.demo.payments import SCHEMA, TOPIC
 from foldlog.errors import UnknownTopic
 from foldlog.spark.folds.commands import ask
@@ -75,22 +75,24 @@ def write_file(directory: Path, postgres_url: str | None) -> Path:
     return file
 
 
-class Pipeline:
+class DemoPipeline:
     """The process that runs the folds, which may come and go, and their views. One thread's."""
 
-    def __init__(self, crew: Crew, file: Path, bootstrap: str) -> None:
+    def __init__(self, crew: Crew, file: Path, bootstrap: str, data: Path) -> None:
+        """`data` is the directory that is served: it has the key that the broker knows its runners by."""
         self.file = file
         self._crew = crew
         self._bootstrap = bootstrap
+        self._data = str(data)
         self._folds: dict[str, Fold] = {fold.name: fold for fold in load_folds(file)}
-        self._process: Member | None = None
+        self._process: CrewMember | None = None
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
     @property
-    def process(self) -> Member:
+    def process(self) -> CrewMember:
         if self._process is None:
             raise DemoFailed("the pipeline does not run")
         return self._process
@@ -98,6 +100,7 @@ class Pipeline:
     def start(self) -> None:
         """Spark takes a few seconds to start: nobody waits for it here."""
         command = [*FOLDLOG, "fold", "run", str(self.file), "-b", self._bootstrap, "--interval", "300ms"]
+        command += ["--folds-key", self._data]
         log = ["--spark-log", str(self._crew.directory / "spark.log")]
         # Asked nicely it would store the range under way, into views that are thrown away next.
         self._process = self._crew.start("pipeline", [*command, *log], asking=signal.SIGKILL)
@@ -118,7 +121,7 @@ class Pipeline:
 
     def ask(self, fold: str, verb: str) -> str:
         """Ask the running pipeline, as the console does; the id of the request."""
-        return ask(fold, self._bootstrap, verb).id
+        return ask(fold, self._bootstrap, verb, folds_key=self._data).id
 
     def bookmark(self, fold: str) -> Bookmark | None:
         """As the view itself stores it."""
@@ -136,7 +139,7 @@ class Pipeline:
 
     def find(self, words: str, limit: int) -> list[dict[str, object]]:
         """What the search view finds."""
-        from foldlog.views.search_tantivy import TantivySearch
+        from foldlog.views.search.tantivy import TantivySearch
 
         with closing(self._folds[SEARCH].view) as view:
             if not isinstance(view, TantivySearch):

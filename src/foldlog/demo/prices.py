@@ -15,9 +15,9 @@ from typing import Final
 
 import foldlog
 from foldlog.clock import SystemClock
-from foldlog.demo.broker import Broker
 from foldlog.demo.claims import DemoFailed
 from foldlog.demo.pipeline import wait_for
+from foldlog.demo.servers import DemoBroker
 from foldlog.errors import FoldlogError
 
 TOPIC: Final = "prices"
@@ -50,7 +50,7 @@ class Extent:
 class Prices:
     """Writes the prices, and watches what the broker makes of them, from a thread of its own."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: DemoBroker) -> None:
         self._broker = broker
         self._failure: FoldlogError | None = None
         self._seen: list[Extent] = []

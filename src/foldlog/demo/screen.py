@@ -12,8 +12,8 @@ import textwrap
 from threading import RLock
 from typing import Final, TextIO
 
-from foldlog.demo.board import Board, Line
-from foldlog.demo.claims import Checklist, Claim
+from foldlog.demo.board import Board, BoardLine
+from foldlog.demo.claims import Checklist, ChecklistItem
 
 WIDEST: Final = 100
 _LINE_EVERY_S: Final = 5.0
@@ -48,7 +48,7 @@ class Screen:
         """What a person would have typed."""
         self._tell([self._paint(f"  $ {text}", _CYAN)])
 
-    def claim(self, claim: Claim) -> None:
+    def claim(self, claim: ChecklistItem) -> None:
         """What was counted, and whether it is as it should be."""
         colour = _GREEN if claim.holds else _RED
         first, *others = self._wrapped(claim.text, "    ", "") or [""]
@@ -61,7 +61,7 @@ class Screen:
             self.claim(claim)
         held = sum(claim.holds for claim in checklist.claims)
         if checklist.trouble is not None:
-            self.claim(Claim("the demo came to its end", False, checklist.trouble))
+            self.claim(ChecklistItem("the demo came to its end", False, checklist.trouble))
         elif checklist.all_hold:
             self.title(f"All {held} hold.")
         else:
@@ -144,7 +144,7 @@ def table_lines(board: Board, places: str, width: int) -> list[str]:
     return [head[:width].ljust(width, "─"), *(_row(row, widths)[:width] for row in rows)]
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: BoardLine) -> tuple[str, ...]:
     lag = "" if line.lag is None else f"{line.lag:,}"
     return (line.name, line.what, f"{line.count:,}", f"{line.per_s:,.0f}", lag, line.state)
 

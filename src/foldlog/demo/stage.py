@@ -1,4 +1,6 @@
-"""Everything that is on the stage while the story is told: processes, readers, the screen, the checklist."""
+"""Everything that is on the stage while the story is told: processes, readers, the screen, the checklist; and where the
+folds stand, asked of the views themselves and of what the pipeline publishes.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,17 @@ from typing import Final
 
 import foldlog
 from foldlog.demo.board import Observer
-from foldlog.demo.broker import Broker
 from foldlog.demo.claims import Checklist
-from foldlog.demo.pipeline import HISTORY, MIRROR, PER_MINUTE, SEARCH, Bulletins, Pipeline, wait_for
+from foldlog.demo.payments import TOPIC
+from foldlog.demo.pipeline import FOLDS, HISTORY, MIRROR, PER_MINUTE, SEARCH, Bulletins, DemoPipeline, wait_for
 from foldlog.demo.prices import Prices
 from foldlog.demo.readers import Reader
 from foldlog.demo.screen import Screen
+from foldlog.demo.servers import DemoBroker
 from foldlog.demo.stock_clients import client_name
 from foldlog.demo.writer import Writer
 from foldlog.errors import FoldlogError
+from foldlog.views.bookmark import Bookmark
 
 QUICK: Final = "fraud"
 SLOW: Final = "emails"
@@ -30,17 +34,17 @@ _REDRAW_S: Final = 0.25
 
 
 @dataclass
-class Stage:
+class DemoStage:
     """The thread that tells the story has it."""
 
     screen: Screen
     checklist: Checklist
-    broker: Broker
+    broker: DemoBroker
     writer: Writer
     readers: dict[str, Reader]
     observer: Observer
     prices: Prices
-    pipeline: Pipeline
+    pipeline: DemoPipeline
     log: foldlog.Log
     """To read; the story's own."""
     bulletins: Bulletins = field(init=False)
@@ -103,3 +107,52 @@ def labels(postgres_url: str | None, slow_per_s: int) -> dict[str, str]:
         SLOW: f"group, {slow_per_s} a second",
         STOCK: client_name(),
     }
+
+
+def total(bookmark: Bookmark | None) -> int:
+    """How many offsets lie before the bookmark, in all partitions."""
+    return 0 if bookmark is None else sum(at.offset for at in bookmark.positions.values())
+
+
+def epoch(bookmark: Bookmark | None) -> int:
+    """Rises with every rewind and every rebuild."""
+    return -1 if bookmark is None else bookmark.epoch
+
+
+def end_of_log(stage: DemoStage) -> int:
+    """How many payments the log holds."""
+    return sum(end for _, end in stage.log.offsets(TOPIC).values())
+
+
+def told_total(stage: DemoStage, fold: str) -> int:
+    """How many offsets a fold has read, as the running pipeline last published it; may be a second old."""
+    status = stage.bulletins.latest().get(fold)
+    is_of_this_runner = status is not None and status.runner.endswith(f":{stage.pipeline.pid}")
+    return sum(status.bookmark.values()) if status is not None and is_of_this_runner else 0
+
+
+def wait_for_folds(stage: DemoStage) -> float:
+    """Until all folds have read what the log holds now: it is written all the time. How long it took, in seconds."""
+    end = end_of_log(stage)
+    return stage.wait_for(
+        lambda: all(told_total(stage, fold) >= end for fold in FOLDS), f"the folds read {end:,} records"
+    )
+
+
+def are_at_the_end(stage: DemoStage) -> bool:
+    """Once nobody writes any more. The views themselves say so."""
+    end = end_of_log(stage)
+    if any(told_total(stage, fold) != end for fold in FOLDS):
+        return False
+    return all(total(stage.pipeline.bookmark(fold)) == end for fold in FOLDS)
+
+
+def answer_of(stage: DemoStage, fold: str, asked: str, doing: str) -> tuple[str, float]:
+    """What a request to the running pipeline came to, in its own words, and how long that took in seconds."""
+
+    def is_answered() -> bool:
+        status = stage.bulletins.latest().get(fold)
+        return status is not None and status.last_command == asked and status.result not in (None, doing)
+
+    took_s = stage.wait_for(is_answered, f"{fold} was {doing}")
+    return stage.bulletins.latest()[fold].result or "", took_s

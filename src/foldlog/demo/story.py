@@ -10,19 +10,18 @@ from typing import Final
 
 from foldlog.demo.payments import POISON, REFUND, TOPIC
 from foldlog.demo.pipeline import FOLDS, MIRROR, PER_MINUTE
-from foldlog.demo.progress import answer_of, epoch, told_total, total, wait_for_folds
 from foldlog.demo.proof import prove
 from foldlog.demo.readers import read_whole_log
-from foldlog.demo.stage import QUICK, SLOW, Stage
+from foldlog.demo.stage import QUICK, SLOW, DemoStage, answer_of, epoch, told_total, total, wait_for_folds
 
 
-def tell(stage: Stage) -> None:
+def tell(stage: DemoStage) -> None:
     """All of it; DemoFailed if something did not come."""
     for act in ACTS:
         act(stage)
 
 
-def a_log_and_its_readers(stage: Stage) -> None:
+def a_log_and_its_readers(stage: DemoStage) -> None:
     stage.screen.title("1. A log, and who reads it")
     stage.screen.say(
         "A shop appends its payments to a log: a file that only grows. Every record gets a number, its offset, and is"
@@ -37,13 +36,13 @@ def a_log_and_its_readers(stage: Stage) -> None:
     stage.screen.say(f"'{QUICK}' has read {quick.records:,}, '{SLOW}' {slow.records:,}: neither waits for the other.")
 
 
-def four_views(stage: Stage) -> None:
+def four_views(stage: DemoStage) -> None:
     stage.screen.title("2. Four views of one log")
     stage.screen.say(
         "Folds turn the log into what people query: a table, a search index, counters, a lake. Spark runs them, and"
         " takes some seconds to start; what is written meanwhile waits in the log."
     )
-    stage.screen.command(f"foldlog fold run folds.py -b {stage.broker.bootstrap}")
+    stage.screen.command(f"foldlog fold run folds.py -b {stage.broker.bootstrap} --folds-key data")
     took_s = wait_for_folds(stage)
     words = "gift coupon"
     found = stage.pipeline.find(words, 1)
@@ -51,7 +50,7 @@ def four_views(stage: Stage) -> None:
     stage.screen.say(f"After {took_s:.0f} s all four have read what was there{example}.")
 
 
-def the_broker_is_killed(stage: Stage) -> None:
+def the_broker_is_killed(stage: DemoStage) -> None:
     stage.screen.title("3. kill -9 of the broker, in the middle of it")
     broker, writer = stage.broker, stage.writer
     before = writer.acknowledged
@@ -79,7 +78,7 @@ def the_broker_is_killed(stage: Stage) -> None:
     )
 
 
-def the_pipeline_is_killed(stage: Stage) -> None:
+def the_pipeline_is_killed(stage: DemoStage) -> None:
     stage.screen.title("4. kill -9 of the pipeline")
     pipeline = stage.pipeline
     stage.screen.command(f"kill -9 {pipeline.pid}")
@@ -104,7 +103,7 @@ def the_pipeline_is_killed(stage: Stage) -> None:
     )
 
 
-def a_late_reader(stage: Stage) -> None:
+def a_late_reader(stage: DemoStage) -> None:
     """While Spark starts."""
     stage.screen.say("Meanwhile somebody comes late and wants all of it: a reader of the files, from offset 0.")
     acknowledged = stage.writer.acknowledged
@@ -124,7 +123,7 @@ def a_late_reader(stage: Stage) -> None:
     )
 
 
-def one_fold_is_rewound(stage: Stage) -> None:
+def one_fold_is_rewound(stage: DemoStage) -> None:
     stage.screen.title("5. Rewind: read it again")
     stage.screen.say(
         f"The view '{MIRROR}' goes back to the start of the log. The pipeline notices, and reads all of it again;"
@@ -146,7 +145,7 @@ def one_fold_is_rewound(stage: Stage) -> None:
     )
 
 
-def one_fold_is_rebuilt(stage: Stage) -> None:
+def one_fold_is_rebuilt(stage: DemoStage) -> None:
     stage.screen.title("6. Rebuild: a new view beside the old one, then swapped")
     stage.screen.say(
         f"The counters '{PER_MINUTE}' would count twice what they read twice, so they are not rewound: the running"
@@ -163,7 +162,7 @@ def one_fold_is_rebuilt(stage: Stage) -> None:
     )
 
 
-def a_topic_is_compacted_and_expires(stage: Stage) -> None:
+def a_topic_is_compacted_and_expires(stage: DemoStage) -> None:
     stage.screen.title("7. What a log forgets")
     stage.screen.say(
         "A topic of prices, a hundred for each product. Compaction keeps the newest of each; retention takes what is"
@@ -188,7 +187,7 @@ def a_topic_is_compacted_and_expires(stage: Stage) -> None:
     )
 
 
-def everything_is_proven(stage: Stage) -> None:
+def everything_is_proven(stage: DemoStage) -> None:
     stage.screen.title("8. Is all of it right?")
     stage.screen.say("The writer stops, the folds read what is left, and everything is counted.")
     stage.writer.pause()
@@ -200,7 +199,7 @@ def everything_is_proven(stage: Stage) -> None:
     )
 
 
-ACTS: Final[tuple[Callable[[Stage], None], ...]] = (
+ACTS: Final[tuple[Callable[[DemoStage], None], ...]] = (
     a_log_and_its_readers,
     four_views,
     the_broker_is_killed,

@@ -12,8 +12,8 @@ from threading import Event as Flag
 from threading import Thread
 from typing import Final
 
-from foldlog.client.cluster import Cluster
-from foldlog.client.partitioners import partition_for_key
+from foldlog.client.outgoing import partition_for_key
+from foldlog.client.wire.cluster import Cluster
 from foldlog.clock import SystemClock
 from foldlog.demo.claims import DemoFailed
 from foldlog.demo.payments import PARTITIONS, TOPIC, Event, PaymentStream

@@ -60,9 +60,29 @@ class InvalidBatch(CallerError):
 class RefusedBatch(InvalidBatch):
     """A batch is sound, but not one that this topic, or any log, takes from a client."""
 
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """Which records of the batch it is refused for, counted from 0, and why, where it is not the whole."""
 
-class InvalidTimestamp(InvalidBatch):
-    """A batch claims a time that is not its producer's to set."""
+
+class DecompressedTooLarge(RefusedBatch):
+    """A batch expands to more than foldlog.max.decompressed.bytes allows. It is whole: who allows more can read it."""
+
+    def __init__(self, reason: str, position: int) -> None:
+        super().__init__(reason, position)
+        sentence = (
+            f"a batch is refused: {reason} (byte {position} of what was given). Send fewer or smaller records in a"
+            " batch, or raise the topic's foldlog.max.decompressed.bytes; who reads without the topic's settings raises"
+            " FOLDLOG_MAX_DECOMPRESSED_BYTES in the environment"
+        )
+        self.args = (sentence,)
+
+
+class InvalidTimestamp(RefusedBatch):
+    """A batch claims a time that is not its producer's to set, or too far from the clock for its topic."""
+
+    def __init__(self, reason: str, position: int) -> None:
+        super().__init__(reason, position)
+        self.args = (f"a batch is refused: {reason}; times are in milliseconds since 1970",)
 
 
 class RecordTooLarge(CallerError):
@@ -76,6 +96,38 @@ class RecordTooLarge(CallerError):
         )
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
+
+
+class TooManyProducers(CallerError):
+    """A partition, or the log with all of them, remembers as many idempotent producers as it may, and those have
+    written of late."""
+
+    def __init__(self, producer_id: int, limit: int, *, of_all: bool = False) -> None:
+        who = "all partitions together remember" if of_all else "the partition remembers"
+        super().__init__(
+            f"{who} {limit} producers that have written in the last minutes, and there is no room for producer"
+            f" {producer_id}; send again later, and use one producer for many records"
+        )
+
+
+class TooManyOffsets(CallerError):
+    """The committed offsets of all groups take as much memory as they may."""
+
+    def __init__(self, group: str, limit_bytes: int) -> None:
+        super().__init__(
+            f"group {group!r} cannot commit more: the committed offsets of all groups would take over {limit_bytes}"
+            " bytes; delete groups that nobody needs"
+        )
+
+
+class TooManyPartitions(CallerError):
+    """A directory has as many partitions as one may have."""
+
+    def __init__(self, there: int, more: int, limit: int) -> None:
+        super().__init__(
+            f"the directory has {there} partitions, and {more} more would be over {limit}; delete topics that nobody"
+            " needs"
+        )
 
 
 class MetadataTooLarge(CallerError):
@@ -165,6 +217,19 @@ class CorruptLog(StorageError):
         self.reason = reason
 
 
+class NewerVersion(StorageError):
+    """A file of a version that this foldlog does not know. It is not damaged, and nothing was changed."""
+
+    def __init__(self, path: str, version: object, known: int, reason: str | None = None) -> None:
+        reason = reason or f"it has version {brief_repr(version)}, and this foldlog knows versions up to {known}"
+        super().__init__(
+            f"{path} was written by a newer foldlog ({reason}); nothing was changed; upgrade foldlog to open it"
+        )
+        self.path = path
+        self.version = version
+        self.reason = reason
+
+
 class CorruptGroupRecord(StorageError):
     """A record of __consumer_offsets that is neither a committed offset nor group metadata. It was skipped."""
 
@@ -190,12 +255,31 @@ class PartitionPoisoned(StorageError):
     """
 
 
-class DirectoryLocked(StorageError):
-    """Another process is the directory's writer; `address` is where it listens, if it does."""
+class LockLost(PartitionPoisoned):
+    """The lock file or the checkpoint was removed or replaced under its writer, or the checkpoint cut short, or the
+    directory was renamed: another process may be the writer now, so this one acknowledges nothing more. Reading goes
+    on; close this log before another is opened."""
 
-    def __init__(self, path: str, pid: int | None, address: str | None = None) -> None:
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"the lock of {path} is lost: the directory, its .lock or its checkpoint was deleted under the log,"
+            " renamed, replaced or cut short, so another process may write here; nothing more is acknowledged, reading"
+            " goes on; close the log in every process that writes it, then open it again"
+        )
+        self.path = path
+
+
+class DirectoryLocked(StorageError):
+    """Another process is the directory's writer; `address` is where it listens, if it does.
+
+    `lock_is_gone`: its lock file was removed, but it still has the checkpoint.
+    """
+
+    def __init__(self, path: str, pid: int | None, address: str | None = None, *, lock_is_gone: bool = False) -> None:
         holder = f"process {pid}" if pid else "another process"
-        if address is None:
+        if lock_is_gone:
+            way_out = ", whose .lock was removed; end it, then open again, or open with mode='r' to read beside it"
+        elif address is None:
             way_out = (
                 ", which does not listen; open it there with listen=True or run 'foldlog serve' instead, stop it,"
                 " or open this one with mode='r' to read beside it"
@@ -208,6 +292,7 @@ class DirectoryLocked(StorageError):
         self.path = path
         self.pid = pid
         self.address = address
+        self.lock_is_gone = lock_is_gone
 
 
 class WriterUnreachable(StorageError):
@@ -227,6 +312,27 @@ class WriterUnreachable(StorageError):
 
 class DirectoryInUse(StorageError):
     """A directory the catalog does not know stands where a partition has to be made. It was left as it is."""
+
+
+class DirectoryNotEmpty(StorageError):
+    """The directory is neither empty nor a log, so none is made there unasked. Nothing was changed."""
+
+    def __init__(self, path: str, names: list[str], taken: str | None = None) -> None:
+        """`taken` is a name that a log needs and somebody else's file has: then none can be made there at all."""
+        if taken is not None:
+            super().__init__(
+                f"{path} is not a log, and its {taken}, whose name a log needs, is somebody else's; nothing was"
+                " changed; name another directory"
+            )
+            self.path, self.names = path, names
+            return
+        shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+        super().__init__(
+            f"{path} is not a log and not empty (it holds {shown}); nothing was changed; name an empty directory or a"
+            " new one, or make a log there all the same with foldlog.open(path, init=True)"
+        )
+        self.path = path
+        self.names = names
 
 
 class LogNotFound(StorageError):
@@ -271,7 +377,7 @@ class PartitionElsewhere(StorageError):
 
 
 class ReadOnly(StorageError):
-    """The log was opened with mode='r'."""
+    """The log was opened with mode='r', or this is done by who writes it: docs/clusters.md has the table."""
 
 
 class LogClosed(FoldlogError):

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from foldlog.errors.log import CallerError, FoldlogError, StorageError
 
 
 class FoldError(FoldlogError):
     """A fold, or the view it feeds, cannot go on."""
+
+
+class UnknownFold(FoldError):
+    """There is no fold of that name in the pipeline."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"there is no fold {name!r}; there are {', '.join(known)}")
+        self.name = name
+
+
+class FoldRunning(FoldError):
+    """A runner is at work on the fold, which stands in the way of what was asked for."""
 
 
 class StaleBookmark(FoldError):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,13 +28,16 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 """What it says where the process, or the machine, may not open another file."""
 
+DRAFT_SUFFIX = ".tmp"
+"""Of a file that takes its name once it is whole."""
+
 Buffer = bytes | bytearray | memoryview
 Into = bytearray | memoryview | None
 """Memory to read into, if the caller has some."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DirectoryEntry:
     """One name in a directory."""
 
     name: str
@@ -84,14 +87,19 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
-class Mapped(Protocol):
-    """A small file shared between processes: stores are seen at once, and are durable after `sync`."""
+class Allocated(Protocol):
+    """A small file that its one writer shares with reading processes: stores are seen at once, and are durable after
+    `sync`. Every block has its room from the start, so that a full disk refuses no store. Readers open the file."""
 
     def size(self) -> int: ...
 
-    def load(self, position: int, length: int) -> bytes: ...
+    def load(self, position: int, length: int) -> bytes:
+        """Fewer bytes only where they end, or where somebody has cut the file short."""
+        ...
 
-    def store(self, position: int, data: bytes) -> None: ...
+    def store(self, position: int, data: bytes) -> None:
+        """OSError where the file was tampered with, or the disk fails."""
+        ...
 
     def sync(self) -> None: ...
 
@@ -106,6 +114,17 @@ class Lock(Protocol):
 
     def publish(self, address: str | None) -> None:
         """Tell other processes where this one listens, or that it does not."""
+        ...
+
+    def hold(self, path: str) -> None:
+        """Lock another file of the directory as well, in place of the one held before: who finds the lock file gone
+        finds this one locked. It only ever grows. DirectoryLocked if another process has it."""
+        ...
+
+    def is_in_place(self) -> bool:
+        """Whether the files that are locked are still those that others find there, and none was cut short. Where they
+        are not, they were removed or replaced, or the directory was renamed, and another process may have become the
+        writer."""
         ...
 
     def release(self) -> None: ...
@@ -123,7 +142,7 @@ class Files(Protocol):
         """Raises FileNotFoundError if it is missing and not to be created."""
         ...
 
-    def entries(self, directory: str) -> list[Entry]:
+    def entries(self, directory: str) -> list[DirectoryEntry]:
         """The names in a directory, in no order; FileNotFoundError if there is none."""
         ...
 
@@ -143,16 +162,20 @@ class Files(Protocol):
 
     def sync_directory(self, path: str) -> None: ...
 
-    def map(self, path: str, size: int, *, write: bool) -> Mapped:
-        """Map `size` bytes; a writer creates the file or grows it to that size, with zeroes."""
+    def allocate(self, path: str, size: int, *, allocated_bytes: int = 0) -> Allocated:
+        """Have `size` bytes to be written; the file is created or grown to that size, with zeroes.
+
+        StorageFull where the disk has no room for all of them. `allocated_bytes`: so many have it already.
+        """
         ...
 
     def lock(self, path: str) -> Lock:
         """Become the writer of the directory that holds `path`; DirectoryLocked if another process is."""
         ...
 
-    def lock_holder(self, path: str) -> WriterInfo | None:
-        """Who has locked `path`; None if nobody has, whatever a process that is gone left in the file."""
+    def lock_holder(self, path: str, held: str | None = None) -> WriterInfo | None:
+        """Who has locked `path`, or `held` beside it; None if nobody has, whatever a process that is gone left in the
+        file."""
         ...
 
 
@@ -170,7 +193,7 @@ def storage_error(what: str, error: OSError | StorageError) -> StorageError:
 
 def replace_file(files: Files, path: str, data: bytes) -> None:
     """Put `data` at `path` so that a power cut leaves the old bytes or the new. Durable on return."""
-    draft = path + ".tmp"
+    draft = path + DRAFT_SUFFIX
     file = files.open(draft, write=True, create=True)
     try:
         file.truncate(0)
@@ -222,3 +245,11 @@ def read_file(files: Files, path: str) -> bytes:
         return file.read(0, file.size())
     finally:
         file.close()
+
+
+def in_forked_children(start_over: Callable[[], None]) -> None:
+    """Call `start_over` in every child that is forked from now on: it has one thread, and the locks of all the others.
+
+    For as long as the process lives.
+    """
+    os.register_at_fork(after_in_child=start_over)

@@ -9,12 +9,12 @@ import time
 from collections.abc import Sequence
 
 from foldlog.errors import DirectoryLocked
-from foldlog.files.base import Buffer, Entry, deleted
+from foldlog.files.base import Buffer, DirectoryEntry, deleted
 from foldlog.files.holder import WriterInfo, format_holder, parse_holder
 
 
 class FileNode:
-    """One file's bytes, whatever it is called. Open handles and mappings share it, also after its name went away.
+    """One file's bytes, whatever it is called. Open handles share it, also after its name went away.
 
     `data` is `bytes` until the first write: many file systems may start from the same bytes without copying them.
     """
@@ -121,16 +121,15 @@ class MemoryFile:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
 
 
-class MemoryMapped:
-    """The first `size` bytes of a file. Stores are seen at once by every handle and mapping of the file."""
+class MemoryAllocated:
+    """The first `size` bytes of a file. Stores are seen at once by every handle of the file."""
 
-    __slots__ = ("_is_open", "_lock", "_may_write", "_size", "node", "path")
+    __slots__ = ("_is_open", "_lock", "_size", "node", "path")
 
-    def __init__(self, lock: threading.Lock, path: str, node: FileNode, size: int, may_write: bool) -> None:
+    def __init__(self, lock: threading.Lock, path: str, node: FileNode, size: int) -> None:
         self.path = path
         self._lock = lock
         self._size = size
-        self._may_write = may_write
         self._is_open = True
         self.node = node
 
@@ -145,12 +144,12 @@ class MemoryMapped:
 
     def store(self, position: int, data: bytes) -> None:
         self._refuse_closed()
-        if not self._may_write:
-            raise TypeError("the mapping was opened for reading")
         if position < 0 or position + len(data) > self._size:
-            raise IndexError(f"bytes {position} to {position + len(data)} are outside a mapping of {self._size}")
+            raise IndexError(f"bytes {position} to {position + len(data)} are outside of the {self._size} allocated")
         with self._lock:
-            self.node.writable()[position : position + len(data)] = data
+            kept = self.node.writable()
+            kept.extend(bytes(max(0, position - len(kept))))  # where somebody cut it short: as a real file does
+            kept[position : position + len(data)] = data
 
     def sync(self) -> None:
         self._refuse_closed()
@@ -162,17 +161,35 @@ class MemoryMapped:
 
     def _refuse_closed(self) -> None:
         if not self._is_open:
-            raise ValueError("the mapping is closed")
+            raise ValueError("the file is closed")
 
 
 class MemoryLock:
     """The directory's one writer, within this file system."""
 
-    __slots__ = ("_file", "_is_held")
+    __slots__ = ("_file", "_files", "_held", "_held_bytes", "_is_held")
 
-    def __init__(self, file: MemoryFile) -> None:
+    def __init__(self, files: MemoryFiles, file: MemoryFile) -> None:
+        self._files = files
         self._file = file
+        self._held: MemoryFile | None = None
+        self._held_bytes = 0
         self._is_held = True
+
+    def hold(self, path: str) -> None:
+        held = self._files.open(path, write=True)
+        if not self._files.lock_node(held.node):
+            raise DirectoryLocked(os.path.dirname(path), None, lock_is_gone=True)
+        self._let_go_of_held()
+        self._held, self._held_bytes = held, held.size()
+
+    def is_in_place(self) -> bool:
+        locked = [self._file] if self._held is None else [self._file, self._held]
+        if not all(self._files.find(file.path) is file.node for file in locked):
+            return False
+        size = 0 if self._held is None else self._held.size()
+        self._held_bytes, before = max(size, self._held_bytes), self._held_bytes
+        return size >= before
 
     def publish(self, address: str | None) -> None:
         data = format_holder(os.getpid(), address)
@@ -180,10 +197,16 @@ class MemoryLock:
         self._file.truncate(len(data))
 
     def release(self) -> None:
+        self._let_go_of_held()
         if self._is_held:
             self._is_held = False
             self._file.truncate(0)
             self._file.node.is_locked = False
+
+    def _let_go_of_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.node.is_locked = False
 
 
 class MemoryFiles:
@@ -206,12 +229,12 @@ class MemoryFiles:
         with self._lock:
             return MemoryFile(self._lock, path, self._open_node(path, create), write)
 
-    def entries(self, directory: str) -> list[Entry]:
+    def entries(self, directory: str) -> list[DirectoryEntry]:
         with self._lock:
             return [
-                Entry(name, 0, True, node.modified_ms)
+                DirectoryEntry(name, 0, True, node.modified_ms)
                 if isinstance(node, DirectoryNode)
-                else Entry(name, len(node.data), False, node.modified_ms)
+                else DirectoryEntry(name, len(node.data), False, node.modified_ms)
                 for name, node in self.directory(directory).names.items()
             ]
 
@@ -282,36 +305,36 @@ class MemoryFiles:
         with self._lock:
             self.directory(path)
 
-    def map(self, path: str, size: int, *, write: bool) -> MemoryMapped:
+    def allocate(self, path: str, size: int, *, allocated_bytes: int = 0) -> MemoryAllocated:
         with self._lock:
-            node = self._open_node(path, create=write)
+            node = self._open_node(path, create=True)
             if len(node.data) < size:
-                if not write:
-                    raise ValueError(f"{path} has {len(node.data)} bytes, fewer than the {size} to be mapped")
                 data = node.writable()
                 data.extend(bytes(size - len(data)))
-            return MemoryMapped(self._lock, path, node, size, write)
+            return MemoryAllocated(self._lock, path, node, size)
 
     def lock(self, path: str) -> MemoryLock:
         file = self.open(path, write=True, create=True)
-        with self._lock:
-            if not file.node.is_locked:
-                file.node.is_locked = True
-                holder = None
-            else:
-                holder = parse_holder(bytes(file.node.data))
-        if holder is not None:
+        if not self.lock_node(file.node):
+            holder = parse_holder(bytes(file.node.data))
             raise DirectoryLocked(os.path.dirname(path), holder.pid, holder.address)
-        lock = MemoryLock(file)
+        lock = MemoryLock(self, file)
         lock.publish(None)
         return lock
 
-    def lock_holder(self, path: str) -> WriterInfo | None:
+    def lock_node(self, node: FileNode) -> bool:
+        """Whether the file was free; it is locked from here on."""
+        with self._lock:
+            was_locked, node.is_locked = node.is_locked, True
+            return not was_locked
+
+    def lock_holder(self, path: str, held: str | None = None) -> WriterInfo | None:
         with self._lock:
             node = self.find(path)
-            if not isinstance(node, FileNode) or not node.is_locked:
-                return None
-            return parse_holder(bytes(node.data))
+            if isinstance(node, FileNode) and node.is_locked:
+                return parse_holder(bytes(node.data))
+            beside = None if held is None else self.find(held)
+            return WriterInfo(None) if isinstance(beside, FileNode) and beside.is_locked else None
 
     def find(self, path: str) -> Node | None:
         """The node at a path, None if there is none. Also for the harness, which keeps its books by node."""

@@ -1,27 +1,29 @@
-"""The real file system: pread, pwritev, fdatasync, flock, mmap. The only module that calls them."""
+"""The real file system: pread, pwritev, fdatasync, flock. The only module that calls them."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 import resource
+import stat
 import sys
 import time
 import weakref
 from collections.abc import Iterator, Sequence
 
-from foldlog.errors import DirectoryLocked, StorageFull, WrongProcess
-from foldlog.files.base import FULL, Buffer, Entry, deleted, would_block
+from foldlog.errors import DirectoryLocked, StorageError, StorageFull, WrongProcess
+from foldlog.files.base import FULL, Buffer, DirectoryEntry, deleted, would_block
 from foldlog.files.holder import HOLDER_BYTES_MAX, WriterInfo, format_holder, is_whole, parse_holder
-from foldlog.limits import DESCRIPTORS_LEFT_BY_FILES, DESCRIPTORS_MAX
+from foldlog.limits import DESCRIPTORS_LEFT_BY_FILES, DESCRIPTORS_MAX, READ_CHUNK_BYTES
 
 _IOV_MAX = 1024  # what Linux and macOS take in one pwritev
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only: elsewhere nobody can tell, and reads wait
 _CANNOT_TELL = (errno.EOPNOTSUPP, errno.ENOSYS)
+_NAMES_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE)
 _LOOK_TRIES = 20
 _LOCK_TRIES = 500
+_RENEWED_LOCKS_MAX = 100  # how often a lock file may vanish while it is being locked
 _LOCK_PAUSE_S = 0.001  # 20 are far longer than a look at the lock takes, 500 than a process that writes for a moment
 
 if sys.platform == "darwin":
@@ -142,35 +144,45 @@ def _after(buffers: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     return []
 
 
-class PosixMapped:
-    """An mmapped file. Synced through its descriptor: mmap.flush would hold the interpreter's lock."""
+class PosixAllocated:
+    """A descriptor. Written with pwrite: who stores through a map is killed by it once somebody has cut the file short,
+    or has punched a hole into it that a full disk does not fill."""
 
-    __slots__ = ("_descriptor", "_map", "path")
+    __slots__ = ("_descriptor", "_owner", "_size", "path")
 
-    def __init__(self, path: str, descriptor: int, size: int, write: bool) -> None:
+    def __init__(self, owner: PosixFiles, path: str, descriptor: int, size: int) -> None:
+        self._owner = owner
         self.path = path
-        self._descriptor = -1  # not ours until it is mapped
-        access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
-        self._map = mmap.mmap(descriptor, size, access=access)
         self._descriptor = descriptor
+        self._size = size
 
     def size(self) -> int:
-        return len(self._map)
+        return self._size
 
     def load(self, position: int, length: int) -> bytes:
-        return self._map[position : position + length]
+        self._refuse_closed()
+        return os.pread(self._descriptor, min(length, max(0, self._size - position)), position)
 
     def store(self, position: int, data: bytes) -> None:
-        self._map[position : position + len(data)] = data
+        self._refuse_closed()
+        if self._owner.forked:
+            raise WrongProcess(f"{self.path} was opened before a fork; open the log again in this process")
+        if position < 0 or position + len(data) > self._size:
+            raise IndexError(f"bytes {position} to {position + len(data)} are outside of the {self._size} allocated")
+        if os.pwrite(self._descriptor, data, position) != len(data):
+            raise OSError(errno.EIO, "only a part of it was written", self.path)
 
     def sync(self) -> None:
         _sync_descriptor(self._descriptor)
         _refuse_nameless(self._descriptor, self.path)
 
+    def _refuse_closed(self) -> None:
+        if self._descriptor < 0:
+            raise ValueError("the file is closed")
+
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            self._map.close()
             os.close(descriptor)
 
     def __del__(self) -> None:
@@ -180,10 +192,41 @@ class PosixMapped:
 class PosixLock:
     """flock on a file that names its holder. The kernel lets go of it when the process ends, however it ends."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_held", "_held_bytes", "_held_path", "_path")
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = PosixFiles.from_root(path)
         self._descriptor = descriptor
+        self._held_path = ""
+        self._held = -1
+        self._held_bytes = 0
+
+    def hold(self, path: str) -> None:
+        descriptor = _descriptor_of(path, os.O_RDWR)
+        try:
+            # Who only looks has it for an instant, and so has a writer that is just ending.
+            if not any(_try_lock(descriptor, fcntl.LOCK_EX) for _ in _attempts(_LOCK_TRIES)):
+                raise DirectoryLocked(os.path.dirname(path), _flock_owner(descriptor), lock_is_gone=True)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._let_go_of_held()
+        self._held, self._held_path = descriptor, PosixFiles.from_root(path)
+        self._held_bytes = os.fstat(descriptor).st_size
+
+    def is_in_place(self) -> bool:
+        if self._descriptor < 0:
+            return True  # let go of: what is written now is refused for other reasons
+        return _is_named(self._descriptor, self._path) and (self._held < 0 or self._is_held_in_place())
+
+    def _is_held_in_place(self) -> bool:
+        try:
+            ours, named = os.fstat(self._held), os.stat(self._held_path)
+        except OSError as error:
+            return error.errno not in _NAMES_NOTHING
+        # A store into a file that was cut short makes it longer again, but never as long as it was.
+        was_cut, self._held_bytes = ours.st_size < self._held_bytes, max(ours.st_size, self._held_bytes)
+        return os.path.samestat(ours, named) and not was_cut
 
     def publish(self, address: str | None) -> None:
         data = format_holder(os.getpid(), address)
@@ -191,14 +234,21 @@ class PosixLock:
         os.ftruncate(self._descriptor, len(data))
 
     def release(self) -> None:
+        self._let_go_of_held()  # first: who finds the other one free takes both
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
     def abandon(self) -> None:
-        """In a forked child: close our copy of the descriptor, which leaves the parent's lock in place."""
+        """In a forked child: close our copies of the descriptors, which leaves the parent's locks in place."""
+        self._let_go_of_held()
         descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _let_go_of_held(self) -> None:
+        descriptor, self._held = self._held, -1
         if descriptor >= 0:
             os.close(descriptor)
 
@@ -211,13 +261,22 @@ class PosixFiles:
         self._locks: list[PosixLock] = []
         _open_file_systems.add(self)
 
+    @staticmethod
+    def from_root(path: str) -> str:
+        """The path as it still is when the process has changed its directory. Not abspath, which takes `link/..` for
+        nothing: it is the parent of where the link leads."""
+        if os.path.isabs(path):
+            return path
+        whole = os.path.join(os.getcwd(), path)
+        return whole if ".." in path.split("/") else os.path.normpath(whole)
+
     def open(self, path: str, *, write: bool = False, create: bool = False) -> PosixFile:
         flags = os.O_RDWR if write else os.O_RDONLY
         if create:
             flags |= os.O_CREAT
         return PosixFile(self, path, _open(path, flags))
 
-    def entries(self, directory: str) -> list[Entry]:
+    def entries(self, directory: str) -> list[DirectoryEntry]:
         found = []
         with os.scandir(directory) as names:
             for item in names:
@@ -226,7 +285,7 @@ class PosixFiles:
                 except FileNotFoundError:
                     continue  # unlinked between listing and looking
                 found.append(
-                    Entry(
+                    DirectoryEntry(
                         item.name, status.st_size, item.is_dir(follow_symlinks=False), status.st_mtime_ns // 1_000_000
                     )
                 )
@@ -256,31 +315,17 @@ class PosixFiles:
         finally:
             os.close(descriptor)
 
-    def map(self, path: str, size: int, *, write: bool) -> PosixMapped:
-        flags = (os.O_RDWR | os.O_CREAT) if write else os.O_RDONLY
-        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    def allocate(self, path: str, size: int, *, allocated_bytes: int = 0) -> PosixAllocated:
+        descriptor = _descriptor_of(path, os.O_RDWR | os.O_CREAT)
         try:
-            if write and os.fstat(descriptor).st_size < size:
-                _allocate(descriptor, size)
-            return PosixMapped(path, descriptor, size, write)
+            _allocate(descriptor, path, allocated_bytes, size)
+            return PosixAllocated(self, path, descriptor, size)
         except BaseException:
             os.close(descriptor)
             raise
 
     def lock(self, path: str) -> PosixLock:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            for tries in _attempts(_LOCK_TRIES):
-                if _try_lock(descriptor, fcntl.LOCK_EX):
-                    break
-                # Who only looks (lock_holder) has it for an instant; who does not listen, perhaps for a moment.
-                holder = parse_holder(os.pread(descriptor, HOLDER_BYTES_MAX, 0))
-                if tries >= _LOCK_TRIES or (tries >= _LOOK_TRIES and holder.address is not None):
-                    raise DirectoryLocked(os.path.dirname(path), holder.pid, holder.address)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        lock = PosixLock(descriptor)
+        lock = PosixLock(path, _locked(path))
         try:
             lock.publish(None)
         except OSError as error:
@@ -291,22 +336,9 @@ class PosixFiles:
         self._locks.append(lock)
         return lock
 
-    def lock_holder(self, path: str) -> WriterInfo | None:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        try:
-            data = b""
-            for _ in _attempts(_LOOK_TRIES):
-                if _try_lock(descriptor, fcntl.LOCK_SH):
-                    return None
-                data = os.pread(descriptor, HOLDER_BYTES_MAX, 0)
-                if is_whole(data):
-                    break  # else it is just being written
-            return parse_holder(data)
-        finally:
-            os.close(descriptor)  # and with it the lock, if we got it
+    def lock_holder(self, path: str, held: str | None = None) -> WriterInfo | None:
+        holder = _holder_of(path)
+        return holder if holder is not None or held is None else _owner_of(held)
 
     def _refuse_after_fork(self, path: str) -> None:
         if self.forked:
@@ -318,16 +350,30 @@ class PosixFiles:
             lock.abandon()
 
 
+def _descriptor_of(path: str, flags: int) -> int:
+    """Every open of a file goes here. An open of a pipe waits for its other end, and of a device for who knows what:
+    neither is waited for (of a file, O_NONBLOCK says nothing), and neither is a file of a log."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # who reads a directory is told so
+        return descriptor
+    os.close(descriptor)
+    raise StorageError(
+        f"{path} is a {'pipe' if stat.S_ISFIFO(mode) else 'device'}, and has the name of a file of the log; move it"
+        " away and open again"
+    )
+
+
 def _open(path: str, flags: int) -> int:
     """OSError with EMFILE also where a descriptor could be had, and is left to the connections of this process."""
     try:
-        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        descriptor = _descriptor_of(path, flags)
     except OSError as error:
         if error.errno != errno.EMFILE:
             raise
         if not raise_descriptor_limit():
             raise _no_descriptor(path) from None
-        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        descriptor = _descriptor_of(path, flags)
     if not leaves_descriptors(descriptor, DESCRIPTORS_LEFT_BY_FILES):
         os.close(descriptor)
         raise _no_descriptor(path)
@@ -374,18 +420,101 @@ def raise_descriptor_limit() -> bool:
     return True
 
 
-def _allocate(descriptor: int, size: int) -> None:
-    # A store into a hole of a mapped file on a full disk is SIGBUS: reserve the blocks while it can be refused.
+def _allocate(descriptor: int, path: str, start: int, size: int) -> None:
+    """Room for every block up to `size`, and a file of that size; the bytes are what they were.
+
+    A store into a block that has none yet fails on a full disk: a hole, as `rsync -S` leaves where zeroes were, or a
+    block that a copy shares with its original (`cp --reflink`). Every one is written, while nothing depends on it:
+    posix_fallocate would fill the holes, and leave what is shared.
+    """
     try:
-        os.posix_fallocate(descriptor, 0, size)
-    except AttributeError:  # macOS
-        os.ftruncate(descriptor, size)
+        for position in range(start, size, READ_CHUNK_BYTES):
+            length = min(READ_CHUNK_BYTES, size - position)
+            data = os.pread(descriptor, length, position).ljust(length, b"\0")
+            while data:
+                count = os.pwrite(descriptor, data, position)
+                position, data = position + count, data[count:]
     except OSError as error:
         if error.errno in FULL:
             raise StorageFull(
-                f"no space for a file of {size} bytes ({error.strerror}); free space and open again"
+                f"no space for the {size} bytes of {path} ({error.strerror}); free space and try again"
             ) from error
         raise
+
+
+def _locked(path: str) -> int:
+    """The descriptor of the lock file, which is ours and is the one that has that name."""
+    for _ in range(_RENEWED_LOCKS_MAX):
+        descriptor = _descriptor_of(path, os.O_RDWR | os.O_CREAT)
+        try:
+            for tries in _attempts(_LOCK_TRIES):
+                if _try_lock(descriptor, fcntl.LOCK_EX):
+                    break
+                # Who only looks (lock_holder) has it for an instant; who does not listen, perhaps for a moment.
+                holder = parse_holder(os.pread(descriptor, HOLDER_BYTES_MAX, 0))
+                if tries >= _LOCK_TRIES or (tries >= _LOOK_TRIES and holder.address is not None):
+                    raise DirectoryLocked(os.path.dirname(path), holder.pid, holder.address)
+            if _is_named(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # it was removed between opening and locking it: whoever comes next locks another
+    raise DirectoryLocked(os.path.dirname(path), None)
+
+
+def _is_named(descriptor: int, path: str) -> bool:
+    """Whether `path` is the name of what is open; yes where the system cannot say, as it may the next time."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError as error:
+        return error.errno not in _NAMES_NOTHING
+
+
+def _holder_of(path: str) -> WriterInfo | None:
+    try:
+        descriptor = _descriptor_of(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        data = b""
+        for _ in _attempts(_LOOK_TRIES):
+            if _try_lock(descriptor, fcntl.LOCK_SH):
+                return None
+            data = os.pread(descriptor, HOLDER_BYTES_MAX, 0)
+            if is_whole(data):
+                break  # else it is just being written
+        return parse_holder(data)
+    finally:
+        os.close(descriptor)  # and with it the lock, if we got it
+
+
+def _owner_of(path: str) -> WriterInfo | None:
+    """Who has locked a file that says nothing of its holder."""
+    try:
+        descriptor = _descriptor_of(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        if any(_try_lock(descriptor, fcntl.LOCK_SH) for _ in _attempts(_LOOK_TRIES)):
+            return None
+        return WriterInfo(_flock_owner(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _flock_owner(descriptor: int) -> int | None:
+    """The process that has the file locked, as far as the system tells: Linux does, in /proc/locks."""
+    status = os.fstat(descriptor)
+    # 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234567 0 EOF
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    try:
+        with open("/proc/locks", encoding="ascii", errors="replace") as locks:
+            fields = [line.split() for line in locks]
+    except OSError:
+        return None
+    owners = [int(line[4]) for line in fields if line[1:2] == ["FLOCK"] and line[5:6] == [wanted]]
+    return next((owner for owner in owners if owner > 0), None)  # 0 or less: of another container
 
 
 def _attempts(count: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Types of the compiled threads. There is no Python twin: where they were not built, `log.syncer` has its own."""
+"""Types of the compiled threads. There is no Python twin: where they were not built, `log.durability` has its own."""
 
 class SyncThreads:
     def __init__(self, limit: int) -> None: ...

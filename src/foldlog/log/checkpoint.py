@@ -1,14 +1,23 @@
-"""What is durable, in one small file that every process maps.
+"""What is durable, in one small file: its one writer stores into it, every other process reads it.
 
 A partition has one slot of two 512-byte sectors. The first ("hot") is stored after every data sync and
 reaches the disk at most a second later. The second ("firm") is stored, and synced, only when a loss would
 change what the log holds: when the log start moves, or before compaction makes gaps. The two are never
 unsynced at the same time, so a cut that tears one sector leaves the other. No slot shares a sector with
-another partition: writing one cannot tear its neighbour.
+another partition: writing one cannot tear its neighbour. Assumed of the disk: a sector of 512 bytes that is
+not being written keeps what it holds.
+
+Two numbers count two things. The number of a store rises with each, and tells which of the two sectors is the
+newer one. The generation rises when the names in the partition's directory change, and is odd while they do: a
+reading process, which takes no lock, lists the directory between two equal even readings, and so never sees
+half of a swap. A writer that dies in between leaves an odd one; the next open finishes the change and makes it
+even.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 import struct
 import threading
 import time
@@ -17,17 +26,24 @@ from enum import IntEnum
 
 from crc32c import crc32c
 
-from foldlog.errors import CorruptLog
-from foldlog.files.base import Files, Mapped, storage_error
-from foldlog.limits import MAPPED_SECTOR_BYTES
+from foldlog.errors import CorruptLog, LockLost, NewerVersion, OffsetOutOfRange
+from foldlog.files.base import Allocated, File, Files, Lock, storage_error
+from foldlog.limits import SECTOR_BYTES
 
-_MAGIC = b"foldlog checkpoint 1\n"
-_SLOT_BYTES = 2 * MAPPED_SECTOR_BYTES
+logger = logging.getLogger("foldlog.log")
+
+VERSION = 1
+_MAGIC = b"foldlog checkpoint %d\n" % VERSION
+_ANY_MAGIC = re.compile(rb"foldlog checkpoint (?P<version>[1-9]\d{0,8})\n")
+_HEAD_BYTES = 64
+_SLOT_BYTES = 2 * SECTOR_BYTES
 _GROW_SLOTS = 64
 # A reader may catch the writer in the middle of a store: well under a microsecond, unless the writer is interrupted.
 _LOAD_TRIES_AT_ONCE = 64
 _LOAD_TRIES = _LOAD_TRIES_AT_ONCE + 10
 _LOAD_PAUSE_S = 0.001
+
+_OPEN_ONCE = "open the log once for writing, which recovers it"
 
 _CLEAN = 1
 _POISONED = 2
@@ -44,6 +60,10 @@ class StartReason(IntEnum):
     MISSING = 4
     UNKNOWN = 5
 
+    @classmethod
+    def _missing_(cls, value: object) -> StartReason:
+        return cls.UNKNOWN  # one that a newer foldlog knows
+
     @property
     def sentence(self) -> str:
         return _START_SENTENCES[self]
@@ -57,6 +77,17 @@ _START_SENTENCES = {
     StartReason.MISSING: "its segment files were removed by hand",
     StartReason.UNKNOWN: "it was expired by retention, or deleted",
 }
+
+
+def out_of_range(
+    label: tuple[str, int], offset: int, start: int, end: int, reason: StartReason = StartReason.UNKNOWN
+) -> OffsetOutOfRange:
+    """What became of an offset that a log from `start` to `end` does not hold, for everybody who reads one.
+
+    `reason` is why the log starts there, as far as it is known: a cluster does not tell.
+    """
+    beyond = "it is not written yet, or the log was cut short or made anew since it was"
+    return OffsetOutOfRange(*label, offset, start, end, beyond if offset >= end else reason.sentence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +111,7 @@ class SlotState:
 
 
 _LAYOUT = struct.Struct(">QBBHiQqqqqqqqI")  # number, flags, reason, zero, epoch, generation, offsets…, segment count
+_NUMBER = struct.Struct(">Q")
 _CRC = struct.Struct(">I")
 _STATE_BYTES = _LAYOUT.size + _CRC.size
 
@@ -130,32 +162,52 @@ def _decode(data: bytes) -> tuple[int, SlotState] | None:
     )
 
 
+class _ReadOnly:
+    """The file as a reader has it: read at each look."""
+
+    def __init__(self, file: File) -> None:
+        self.size = file.size
+        self.load = file.read
+        self.close = file.close
+
+    def store(self, position: int, data: bytes) -> None:
+        raise TypeError("the checkpoint was opened for reading")
+
+    def sync(self) -> None:
+        return
+
+
 class Checkpoint:
     """The file of all slots. Its writer is the directory's; stores to one slot come from one thread at a time."""
 
-    def __init__(self, files: Files, path: str, mapped: Mapped, write: bool) -> None:
+    def __init__(self, files: Files, path: str, file: Allocated, write: bool, directory_lock: Lock | None) -> None:
+        """Use `Checkpoint.open`."""
         self._files = files
         self.path = path
-        self._mapped = mapped
+        self._file = file
         self._write = write
+        self._directory_lock = directory_lock
         self._lock = threading.Lock()
         self._stores = 0
         self._synced_stores = 0
+        self.lost_lock: LockLost | None = None
 
     @classmethod
-    def open(cls, files: Files, path: str, *, write: bool) -> Checkpoint:
-        """Map the file, creating it for a writer. Raises CorruptLog if it is something else."""
-        size = MAPPED_SECTOR_BYTES
-        if files.exists(path):
+    def open(cls, files: Files, path: str, *, write: bool, directory_lock: Lock | None = None) -> Checkpoint:
+        """Open the file; a writer creates it. CorruptLog if it is something else.
+
+        With `directory_lock`, its writer is told when that is lost: see `lost`.
+        """
+        size = SECTOR_BYTES
+        if not write or files.exists(path):
             file = files.open(path)
             size = max(size, file.size())
-            head = file.read(0, len(_MAGIC))
+            _refuse_other_file(path, file)
+            if not write:
+                return cls(files, path, _ReadOnly(file), write, None)
             file.close()
-            if head.strip(b"\0") and head != _MAGIC:
-                raise CorruptLog(path, 0, "it is not a checkpoint file")
-        checkpoint = cls(files, path, _map(files, path, size, write), write)
-        if write:
-            checkpoint._mapped.store(0, _MAGIC)
+        checkpoint = cls(files, path, _allocate(files, path, size), write, directory_lock)
+        checkpoint.store(0, _MAGIC)
         return checkpoint
 
     def slot(self, number: int) -> Slot:
@@ -164,21 +216,36 @@ class Checkpoint:
         return Slot(self, number)
 
     def reserve(self, number: int) -> None:
-        """Make sure the file holds slot `number`."""
+        """Make sure that a writer's file holds slot `number`; StorageFull if the disk has no room for it."""
+        if not self._write:
+            return
         needed = _position(number + 1)
         with self._lock:
-            if self._mapped.size() >= needed:
+            allocated_bytes = self._file.size()
+            if allocated_bytes >= needed:
                 return
-            if self._write:
-                size = _position((number // _GROW_SLOTS + 1) * _GROW_SLOTS)
-            else:
-                file = self._files.open(self.path)
-                size = file.size()
-                file.close()
-                if size < needed:
-                    return  # the writer has not stored this slot yet: it reads as empty
-            # The old mapping stays open for threads that are in it; it shows the same pages.
-            self._mapped = _map(self._files, self.path, size, self._write)
+            size = _position((number // _GROW_SLOTS + 1) * _GROW_SLOTS)
+            # The old one stays open for threads that are in it; it is the same file.
+            self._file = _allocate(self._files, self.path, size, allocated_bytes)
+
+    def lost(self) -> LockLost | None:
+        """What to tell who would write, or acknowledge, in a directory that may have another writer by now.
+
+        Looks each time, which takes 3 microseconds: a second writer that has opened the directory meanwhile must not
+        find its bytes written over. What is lost stays lost: another process may have been in between.
+        """
+        if self._directory_lock is None or self.lost_lock is not None:
+            return self.lost_lock
+        if not self._directory_lock.is_in_place():
+            self.lost_lock = LockLost(self.path.rpartition("/")[0])
+            logger.error("%s", self.lost_lock)
+        return self.lost_lock
+
+    def refuse_if_lost(self) -> None:
+        """Raise what `lost` tells."""
+        lost = self.lost()
+        if lost is not None:
+            raise lost
 
     def clear(self, number: int) -> None:
         """Forget a deleted partition. Durable on return."""
@@ -187,11 +254,19 @@ class Checkpoint:
         self.sync()
 
     def load(self, position: int, length: int) -> bytes:
-        return self._mapped.load(position, length)
+        """Fewer bytes only where the file ends."""
+        try:
+            return self._file.load(position, length)
+        except OSError as error:
+            raise storage_error(f"{self.path} could not be read", error) from error
 
     def store(self, position: int, data: bytes) -> int:
-        """Store, and return a ticket: the store is durable once `is_synced(ticket)`."""
-        self._mapped.store(position, data)
+        """Store, and return a ticket: the store is durable once `is_synced(ticket)`. StorageError if that fails, as it
+        can where somebody tampered with the file."""
+        try:
+            self._file.store(position, data)
+        except OSError as error:
+            raise storage_error(f"{self.path} could not be written", error) from error
         with self._lock:
             self._stores += 1
             return self._stores
@@ -208,32 +283,47 @@ class Checkpoint:
         """Everything stored before the call is durable on return; StorageError if the disk refuses."""
         stores = self._stores
         try:
-            self._mapped.sync()
+            self._file.sync()
         except OSError as error:
             raise storage_error(f"{self.path} could not be synced", error) from error
         with self._lock:
             self._synced_stores = max(self._synced_stores, stores)
 
     def close(self) -> None:
-        """Sync and unmap."""
+        """Sync and close."""
         try:
             if self._write and self.is_dirty:
                 self.sync()
         finally:
-            self._mapped.close()
+            self._file.close()
 
 
-def _map(files: Files, path: str, size: int, write: bool) -> Mapped:
+def is_checkpoint(data: bytes) -> bool:
+    """Whether these are the first bytes of a checkpoint, of any version."""
+    return _ANY_MAGIC.match(data) is not None
+
+
+def _refuse_other_file(path: str, file: File) -> None:
+    """CorruptLog if it is no checkpoint, NewerVersion if it is one of a version that is not known yet."""
+    head = file.read(0, _HEAD_BYTES)
+    found = _ANY_MAGIC.match(head)
+    if found and int(found["version"]) > VERSION:
+        raise NewerVersion(path, int(found["version"]), VERSION)
+    if head[: len(_MAGIC)].strip(b"\0") and not head.startswith(_MAGIC):
+        raise CorruptLog(path, 0, "it is not a checkpoint file")
+
+
+def _allocate(files: Files, path: str, size: int, allocated_bytes: int = 0) -> Allocated:
     try:
-        return files.map(path, size, write=write)
+        return files.allocate(path, size, allocated_bytes=allocated_bytes)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise storage_error(f"{path} could not be mapped", error) from error
+        raise storage_error(f"{path} could not be written", error) from error
 
 
 def _position(number: int) -> int:
-    return MAPPED_SECTOR_BYTES + number * _SLOT_BYTES
+    return SECTOR_BYTES + number * _SLOT_BYTES
 
 
 class Slot:
@@ -242,7 +332,7 @@ class Slot:
     def __init__(self, checkpoint: Checkpoint, number: int) -> None:
         self._checkpoint = checkpoint
         self._hot = _position(number)
-        self._firm = self._hot + MAPPED_SECTOR_BYTES
+        self._firm = self._hot + SECTOR_BYTES
         self._slot_number = number
         self._hot_ticket = 0
         self._stores = -1  # not known yet: the next number must be above both sectors'
@@ -255,22 +345,27 @@ class Slot:
         return state
 
     def load_live(self) -> SlotState | None:
-        """The same beside a writer, who may be in the middle of a store: the hot sector is the newer one then.
+        """As `load`, beside a writer, who may be in the middle of a store: the hot sector is mostly the newer one then.
 
-        Raises CorruptLog if that one is damaged: what the other says may be long ago, and would hide records.
+        The firm one is while it is being synced, and after a power cut that lost the store which followed. Raises
+        CorruptLog if the hot one is damaged: what the other says may be long ago, and would hide records.
         """
-        self._checkpoint.reserve(self._slot_number)
         for attempt in range(_LOAD_TRIES):
-            found = self._load_sector(self._hot)
+            data = self._checkpoint.load(self._hot, SECTOR_BYTES + _STATE_BYTES)
+            found = _decode(data)
             if found is not None:
-                return found[1]
+                firm = data[SECTOR_BYTES:]
+                newer = _decode(firm) if firm[: _NUMBER.size] > data[: _NUMBER.size] else None
+                return found[1] if newer is None else newer[1]
             if attempt >= _LOAD_TRIES_AT_ONCE:
                 time.sleep(_LOAD_PAUSE_S)
-        if not any(self._checkpoint.load(self._hot, _SLOT_BYTES)):
+        data = self._checkpoint.load(self._hot, _SLOT_BYTES)
+        if len(data) < _SLOT_BYTES:
+            # The file holds every slot before the catalog names it. As empty ones they would hide their records.
+            raise CorruptLog(self._checkpoint.path, self._hot, "it was cut short", _OPEN_ONCE)
+        if not any(data):
             return None
-        raise CorruptLog(
-            self._checkpoint.path, self._hot, "a partition's slot is not whole; opening the log for writing recovers it"
-        )
+        raise CorruptLog(self._checkpoint.path, self._hot, "a partition's slot is not whole", _OPEN_ONCE)
 
     def _load_sector(self, position: int) -> tuple[int, SlotState] | None:
         return _decode(self._checkpoint.load(position, _STATE_BYTES))
@@ -285,6 +380,7 @@ class Slot:
             self._checkpoint.sync()  # never both sectors unsynced: one cut could tear both
         self._checkpoint.store(self._firm, _encode(self._next_number(), state))
         self._checkpoint.sync()
+        # The hot one too: beside a writer, readers look at that sector alone.
         self.store(state)
 
     def _next_number(self) -> int:
@@ -296,6 +392,10 @@ class Slot:
 
     def sync(self) -> None:
         self._checkpoint.sync()
+
+    def lost(self) -> LockLost | None:
+        """See Checkpoint."""
+        return self._checkpoint.lost()
 
 
 def _number(found: tuple[int, SlotState]) -> int:

@@ -9,18 +9,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
+from foldlog.errors import CorruptLog, DecompressedTooLarge, FoldlogError, LogClosed
 from foldlog.files.base import storage_error
-from foldlog.log import compaction, recompression
-from foldlog.log.checkpoint import StartReason
+from foldlog.log import compaction
+from foldlog.log.checkpoint import StartReason, out_of_range
 from foldlog.log.compaction import CleanTime, CompactionReport
-from foldlog.log.core import PartitionCore, out_of_range
+from foldlog.log.doctor import recompression
+from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.layout import CLEANED_SUFFIX, SWAP_SUFFIX, swap_in
-from foldlog.log.recompression import RecompressionReport
+from foldlog.log.reading import VerifiedSegments
 from foldlog.log.retention import RetentionPlan, SegmentAge, plan_retention
-from foldlog.log.segment import Segment
+from foldlog.log.segment import NO_TIMESTAMP, Segment
 from foldlog.records.batch import Compression
 from foldlog.records.loops import KeyMap
+
+if TYPE_CHECKING:
+    from foldlog.log.partition import PartitionCore
 
 
 class Cleanup:
@@ -37,27 +44,65 @@ class Cleanup:
         self._append_lock = append_lock
         self._roll = roll
         self._poison = poison
+        self._is_interrupted = False
+        self._undated: Segment | None = None  # its age cannot be told: it is damaged
+        self._stopped: tuple[FoldlogError, Segment] | None = None  # why compaction stopped, and at which segment
         self.lock = threading.Lock()
 
     # The head
 
     def enforce_retention(self, now_ms: int) -> int:
-        """Remove head segments beyond the topic's limits; how many."""
-        with self.lock, self._our_errors():
+        """Remove head segments beyond the topic's limits; how many. CorruptLog where one's age cannot be told, once
+        what comes before it is removed."""
+        with self.lock:
+            return self._enforce_retention(now_ms)
+
+    def try_retention(self, now_ms: int) -> int | None:
+        """As `enforce_retention`, without waiting: None while a compaction runs. A segment whose age could not be told
+        before is not looked at again."""
+        if not self.lock.acquire(blocking=False):
+            return None
+        try:
+            return self._enforce_retention(now_ms, self._undated)
+        finally:
+            self.lock.release()
+
+    def _enforce_retention(self, now_ms: int, undated: Segment | None = None) -> int:
+        with self._our_errors():
             self._core.refuse_if_closed()
             segments = self._core.segments
-            plan = self._plan_retention(self._durable(segments), now_ms)
+            plan, damage = self._plan_retention(self._durable(segments), now_ms, undated)
             if plan.count == len(segments):
                 self._roll()
                 # Once more, now that nobody appends to them: what came since the first plan may be young.
-                plan = self._plan_retention(self._core.segments[:-1], now_ms)
-            if plan.count == 0:
-                return 0
-            return self._remove_head(self._core.segments[plan.count].base_offset, plan.reason)
+                plan, damage = self._plan_retention(self._core.segments[:-1], now_ms, undated)
+            removed = self._remove_head(self._core.segments[plan.count].base_offset, plan.reason) if plan.count else 0
+        if damage is not None:
+            raise damage
+        return removed
 
-    def _plan_retention(self, segments: Sequence[Segment], now_ms: int) -> RetentionPlan:
-        ages = [SegmentAge(segment.size, segment.largest_timestamp()) for segment in segments]
-        return plan_retention(ages, self._core.config, now_ms)
+    def _plan_retention(
+        self, segments: Sequence[Segment], now_ms: int, undated: Segment | None
+    ) -> tuple[RetentionPlan, CorruptLog | None]:
+        """What to remove, and the damage because of which it is no more. A segment's age is looked up only once all
+        before it have expired: damage further on keeps nothing at the head."""
+        config = self._core.config
+        ages = [SegmentAge(segment.size, NO_TIMESTAMP) for segment in segments]
+        plan = plan_retention(ages, config, now_ms)
+        while config.delete and config.retention_ms >= 0 and plan.count < len(segments):
+            segment = segments[plan.count]
+            if segment is undated:
+                break
+            try:
+                ages[plan.count] = SegmentAge(segment.size, segment.largest_timestamp())
+            except CorruptLog as error:
+                self._undated = segment
+                return plan, error
+            longer = plan_retention(ages, config, now_ms)
+            if longer.count == plan.count:
+                break
+            plan = longer
+        return plan, None
 
     @contextmanager
     def _our_errors(self) -> Iterator[None]:
@@ -78,7 +123,9 @@ class Cleanup:
             self._core.refuse_if_closed()
             state = self._core.state
             if not 0 <= before_offset <= state.high_watermark:
-                raise out_of_range(self._core.label, before_offset, state)
+                raise out_of_range(
+                    self._core.label, before_offset, state.log_start_offset, state.high_watermark, state.start_reason
+                )
             if before_offset > state.log_start_offset:
                 if before_offset >= state.durable_offset and self._core.segments[-1].size:
                     self._roll()
@@ -109,49 +156,59 @@ class Cleanup:
     # Compaction
 
     def compact(self, now_ms: int, force: bool, keep_batches: Callable[[], frozenset[int]]) -> CompactionReport:
-        """As many passes as the key map needs. Without `force`, only where policy, lag and dirty ratio call for it."""
+        """As many passes as the key map needs. Without `force`, only where policy, lag and dirty ratio call for it, and
+        not again where damage ended it."""
         with self.lock, self._our_errors():
             core = self._core
             core.refuse_if_closed()
-            report = CompactionReport(cleaned_offset=core.state.cleaned_offset)
-            if force:
-                if core.segments[-1].size:
-                    self._roll()
-            elif not core.config.compact:
-                return report
-            end = compaction.end_of_cleanable(core.segments, core.config, now_ms, force=force)
-            start = max(core.state.cleaned_offset, core.state.log_start_offset)
-            ratio = core.config.min_cleanable_dirty_ratio
-            if not force and not compaction.is_worthwhile(core.segments, start, end, ratio):
-                return report
-            time = CleanTime(now_ms, core.config.delete_retention_ms)
-            while start < end:
-                report = report.plus(self._clean_once(start, end, time, keep_batches()))
-                start = report.cleaned_offset
-            if force and report.segments_before == 0 and end > core.segments[0].base_offset:
-                # Nothing new since the last time: tombstones may still have come of age.
-                report = report.plus(self._rewrite_all(KeyMap(1), end, end, time, keep_batches()))
+            if not force and (not core.config.compact or self.fault is not None):
+                return CompactionReport(cleaned_offset=core.state.cleaned_offset)
+            with self._noting_damage():
+                return self._compact(now_ms, force, keep_batches)
+
+    def _compact(self, now_ms: int, force: bool, keep_batches: Callable[[], frozenset[int]]) -> CompactionReport:
+        core = self._core
+        report = CompactionReport(cleaned_offset=core.state.cleaned_offset)
+        if force and core.segments[-1].size:
+            # Before anything is read: what damage stops below has then one boundary more, and every byte it had. The
+            # next try finds an empty segment, and makes none.
+            self._roll()
+        end = compaction.end_of_cleanable(core.segments, core.config, now_ms, force=force)
+        start = max(core.state.cleaned_offset, core.state.log_start_offset)
+        ratio = core.config.min_cleanable_dirty_ratio
+        if not force and not compaction.is_worthwhile(core.segments, start, end, ratio):
             return report
+        time = CleanTime(now_ms, core.config.delete_retention_ms, core.config.read_decompressed_limit)
+        while start < end:
+            report = report.plus(self._clean_once(start, end, time, keep_batches()))
+            start = report.cleaned_offset
+        if force and report.segments_before == 0 and end > core.segments[0].base_offset:
+            # Nothing new since the last time: tombstones may still have come of age.
+            compaction.map_keys(self._source(), core.segments, end, end, time.decompressed_limit)
+            report = report.plus(self._rewrite_all(KeyMap(1), range(end, end), time, keep_batches()))
+        return report
 
     def _clean_once(self, start: int, end: int, time: CleanTime, keep: frozenset[int]) -> CompactionReport:
-        keys, mapped_end = compaction.map_keys(self._core.segments, start, end)
-        report = self._rewrite_all(keys, mapped_end, end, time, keep)
+        keys, mapped_end = compaction.map_keys(self._source(), self._core.segments, start, end, time.decompressed_limit)
+        if mapped_end <= start:
+            # The first key always fits, so this cannot be; but what follows would be done again and again.
+            raise CorruptLog(self._core.path, 0, f"compaction does not get beyond offset {start}")
+        report = self._rewrite_all(keys, range(start, mapped_end), time, keep)
         self._core.change(firmly=True, cleaned_offset=mapped_end)
         return report.plus(CompactionReport(cleaned_offset=mapped_end))
 
-    def _rewrite_all(
-        self, keys: KeyMap, mapped_end: int, end: int, time: CleanTime, keep: frozenset[int]
-    ) -> CompactionReport:
+    def _rewrite_all(self, keys: KeyMap, mapped: range, time: CleanTime, keep: frozenset[int]) -> CompactionReport:
         core = self._core
         report = CompactionReport()
-        sealed = [segment for segment in core.segments[:-1] if segment.base_offset < mapped_end and segment.size]
-        if core.state.gaps_below < end:
-            # Durable before the first gap exists: readers take a gap above this for damage.
-            core.change(firmly=True, gaps_below=end)
+        sealed = [segment for segment in core.segments[:-1] if segment.base_offset < mapped.stop]
+        following = {one.base_offset: other for one, other in pairwise(core.segments)}
         end_of_sealed = core.segments[len(sealed)].base_offset
+        # With the gaps that were legal before this pass: those it makes itself are behind what it reads.
+        one_pass = compaction.Pass(self._source(), keys, mapped, time, keep)
         for group in compaction.group_segments(sealed, end_of_sealed, core.config.segment_bytes):
+            after = following[group[-1].base_offset]
             with self._removing_draft(group[0]):
-                size, counts = compaction.rewrite(core.files, core.path, group, keys, mapped_end, time, keep)
+                size, counts = one_pass.rewrite(core.files, core.path, group, after)
             report = report.plus(counts)
             if (
                 counts.bytes_after == counts.bytes_before
@@ -160,6 +217,10 @@ class Cleanup:
             ):
                 core.files.unlink(group[0].stem + CLEANED_SUFFIX)
             else:
+                if core.state.gaps_below < after.base_offset:
+                    # Durable before the first gap is there: readers take a gap above this for damage. And not before
+                    # what it covers was read once more: damage that looks like a gap would then pass for one.
+                    core.change(firmly=True, gaps_below=after.base_offset)
                 self._swap(group, size)
         return report
 
@@ -173,15 +234,23 @@ class Cleanup:
             if core.segments[-1].size:
                 self._roll()
             report = RecompressionReport()
-            for segment in core.segments[:-1]:
-                counts = recompression.untouched(segment, codec)
-                report = report.plus(counts or self._recompress_one(segment, codec))
+            source = self._source()
+            # All of them before the first is changed: damage leaves the log as it is.
+            found = [
+                (segment, following, recompression.untouched(source, segment, following, codec))
+                for segment, following in pairwise(core.segments)
+            ]
+            for segment, following, counts in found:
+                report = report.plus(counts or self._recompress_one(source, segment, following, codec))
             return report
 
-    def _recompress_one(self, segment: Segment, codec: Compression) -> RecompressionReport:
+    def _recompress_one(
+        self, source: VerifiedSegments, segment: Segment, following: Segment, codec: Compression
+    ) -> RecompressionReport:
         core = self._core
         with self._removing_draft(segment):
-            counts = recompression.rewrite(core.files, core.path, segment, codec)
+            limit = core.config.read_decompressed_limit
+            counts = recompression.rewrite(core.files, core.path, source, segment, following, codec, limit)
         if counts.batches_rewritten:
             self._swap([segment], counts.bytes_after)
         else:
@@ -189,6 +258,43 @@ class Cleanup:
         return counts
 
     # What the two share
+
+    def _source(self) -> VerifiedSegments:
+        return VerifiedSegments(self._core.state.gaps_below, self._core.epochs.starts, self._refuse_if_interrupted)
+
+    def interrupt(self) -> None:
+        """The log is being closed: what runs ends before its next piece, and leaves the log as it was."""
+        self._is_interrupted = True
+
+    def _refuse_if_interrupted(self) -> None:
+        if self._is_interrupted:
+            raise LogClosed(
+                f"{self._core.path} is being closed; its cleaning was not finished, and goes on another time"
+            )
+
+    @property
+    def fault(self) -> FoldlogError | None:
+        """Why the background does not compact this partition, as long as the segment is there that it stopped at."""
+        stop = self._stopped
+        return stop[0] if stop is not None and stop[1] in self._core.segments else None
+
+    def reconsider(self) -> None:
+        """The settings changed: what was too large to be opened may not be any more."""
+        self._stopped = None
+
+    @contextmanager
+    def _noting_damage(self) -> Iterator[None]:
+        """So that the same input is not gone through again and again."""
+        try:
+            yield
+        except (CorruptLog, DecompressedTooLarge) as error:
+            segments = self._core.segments
+            path = error.path if isinstance(error, CorruptLog) else ""
+            at = next((one for one in segments if path.startswith(one.stem)), segments[0])
+            self._stopped = (error, at)
+            raise
+        else:
+            self._stopped = None
 
     @contextmanager
     def _removing_draft(self, segment: Segment) -> Iterator[None]:
@@ -201,6 +307,13 @@ class Cleanup:
             raise
 
     def _swap(self, group: Sequence[Segment], size: int) -> None:
+        """Let the rewritten file take the place of the group.
+
+        Three kinds of readers must never see a mixture. Threads of this process have the old list of segments, and
+        read from the files that are held open for it, until the new list is there. Other processes see an odd
+        generation, and list the directory again. After a crash the names tell: `.cleaned` was not decided yet and goes;
+        `.swap` is whole and synced, and takes its place at the next open (layout.py has the order of the steps).
+        """
         core = self._core
         fresh = core.segment(group[0].base_offset, size)
         for segment in group:

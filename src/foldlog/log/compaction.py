@@ -3,21 +3,27 @@
 A pass maps the keys of the not yet cleaned part to their newest offsets, as many as the map holds, then rewrites
 the segments up to there without what is superseded. Neighbouring small results become one segment. The active
 segment is never touched. Each segment, also a rewritten one, ends where the next begins: its last batch stays,
-without records if need be.
+without records if need be. What is read is verified as every read verifies it, and what is written is checked before
+it becomes part of the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
-from foldlog.errors import CorruptLog
-from foldlog.files.base import Files
-from foldlog.limits import COMPACTION_KEYS_MAX, POSITION_MAX, READ_CHUNK_BYTES
+from foldlog.errors import CorruptLog, DecompressedTooLarge, InvalidBatch
+from foldlog.files.base import File, Files
+from foldlog.limits import COMPACTION_KEYS_MAX, POSITION_MAX
 from foldlog.log.config import LogConfig
 from foldlog.log.layout import CLEANED_SUFFIX
+from foldlog.log.reading import VerifiedBatches, VerifiedSegments
 from foldlog.log.segment import Segment, segment_stem
-from foldlog.records.loops import KeyMap, compact, walk
+from foldlog.records.batch import FAULT_LOST
+from foldlog.records.compression import READ_DECOMPRESSED_BYTES
+from foldlog.records.loops import KeyMap, check_compacted, compact, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,7 @@ class CompactionReport:
     cleaned_offset: int = 0
 
     def plus(self, other: CompactionReport) -> CompactionReport:
+        """Both together."""
         return CompactionReport(
             self.records_before + other.records_before,
             self.records_after + other.records_after,
@@ -46,10 +53,11 @@ class CompactionReport:
 
 @dataclass(frozen=True, slots=True)
 class CleanTime:
-    """When a pass runs, and how long tombstones outlive their cleaning."""
+    """When a pass runs, how long tombstones outlive their cleaning, and what it expands of a batch."""
 
     now_ms: int
     delete_retention_ms: int
+    decompressed_limit: int = READ_DECOMPRESSED_BYTES
 
 
 def end_of_cleanable(segments: Sequence[Segment], config: LogConfig, now_ms: int, *, force: bool) -> int:
@@ -69,39 +77,46 @@ def is_worthwhile(segments: Sequence[Segment], cleaned_offset: int, end_offset: 
     return dirty > 0 and dirty >= dirty_ratio * total
 
 
-def map_keys(segments: Sequence[Segment], start_offset: int, end_offset: int) -> tuple[KeyMap, int]:
-    """The newest offset of each key in [start, end), and the offset up to which all of them fitted into the map."""
+def map_keys(
+    source: VerifiedSegments,
+    segments: Sequence[Segment],
+    start_offset: int,
+    end_offset: int,
+    decompressed_limit: int = READ_DECOMPRESSED_BYTES,
+) -> tuple[KeyMap, int]:
+    """The newest offset of each key in [start, end), and the offset up to which all of them fitted into the map.
+
+    What stands before `start_offset` is read as well, and so is the rest of a segment in which the map was full: all
+    of what the pass rewrites is verified before it changes anything. Raises CorruptLog.
+    """
     keys = KeyMap(min(COMPACTION_KEYS_MAX, max(1, end_offset - start_offset)))
-    mapped_end = start_offset
-    for segment in segments:
-        if segment.base_offset >= end_offset:
+    mapped_end = end_offset
+    for segment, following in pairwise(segments):
+        if segment.base_offset >= mapped_end:
             break
-        for data, next_offset in read_whole_batches(segment, start_offset):
-            mapped_end = min(keys.add(data, start_offset=start_offset, end_offset=end_offset), end_offset)
-            if mapped_end < min(next_offset, end_offset):
-                return keys, mapped_end
-    return keys, end_offset
+        for piece in source.pieces(segment, following):
+            if start_offset < piece.next_offset and mapped_end == end_offset:
+                with as_stored(segment, piece):
+                    noted = keys.add(
+                        piece.data,
+                        start_offset=start_offset,
+                        end_offset=end_offset,
+                        decompressed_limit=decompressed_limit,
+                    )
+                if noted < min(piece.next_offset, end_offset):
+                    mapped_end = noted
+    return keys, mapped_end
 
 
-def read_whole_batches(segment: Segment, start_offset: int = 0) -> Iterator[tuple[memoryview, int]]:
-    """The segment from the batch that holds `start_offset`, in pieces of whole batches, with the offset after each."""
-    offset = max(start_offset, segment.base_offset)
-    found = segment.find(offset)
-    if found is None:
-        return
-    log, position, wanted = segment.log(), found[0], READ_CHUNK_BYTES
-    while position < segment.size:
-        data = memoryview(log.read(position, min(wanted, segment.size - position)))
-        batches = walk(data)
-        if batches.problem:
-            raise CorruptLog(segment.log_path, position + batches.end, batches.problem)
-        if batches.headers:
-            yield data[: batches.end], batches.headers[-1].next_offset
-            position += batches.end
-        elif wanted < batches.needed_bytes <= segment.size - position:
-            wanted = batches.needed_bytes
-        else:
-            raise CorruptLog(segment.log_path, position, "the last batch is cut off")
+@contextmanager
+def as_stored(segment: Segment, piece: VerifiedBatches) -> Iterator[None]:
+    """A batch whose CRC is right, and which is broken all the same, was stored so: no log takes such a batch."""
+    try:
+        yield
+    except DecompressedTooLarge:
+        raise
+    except InvalidBatch as error:
+        raise CorruptLog(segment.log_path, piece.position + error.position, error.reason) from error
 
 
 def group_segments(segments: Sequence[Segment], end_offset: int, segment_bytes: int) -> list[list[Segment]]:
@@ -126,39 +141,103 @@ def group_segments(segments: Sequence[Segment], end_offset: int, segment_bytes: 
     return groups
 
 
-def rewrite(
-    files: Files,
-    directory: str,
-    group: Sequence[Segment],
-    keys: KeyMap,
-    mapped_end: int,
-    time: CleanTime,
-    keep: frozenset[int],
-) -> tuple[int, CompactionReport]:
-    """Write the group without what is superseded into `<base>.log.cleaned`, synced. Returns its size and the counts."""
-    path = segment_stem(directory, group[0].base_offset) + CLEANED_SUFFIX
-    target = files.open(path, write=True, create=True)
-    target.truncate(0)
-    position = 0
-    report = CompactionReport(segments_before=len(group), segments_after=1)
-    for data, is_last in _with_last(piece for segment in group for piece, _ in read_whole_batches(segment)):
-        kept, stats = compact(
-            data, keys, now_ms=time.now_ms, delete_retention_ms=time.delete_retention_ms, mapped_end=mapped_end,
-            keep_batches=keep, keep_last=is_last,
-        )  # fmt: skip
-        position += target.write(position, [kept])
-        report = report.plus(CompactionReport(stats.records_in, stats.records_out, stats.bytes_in, stats.bytes_out))
-    target.sync()
-    files.sync_directory(directory)
-    return position, report
+class Pass:
+    """One pass over the log: rewrites groups of segments in the order of their offsets. One thread.
+
+    Everything that is written is read again and compared with what it was made from, in code that decides by itself
+    what had to stay (`check_compacted`): a mistake made here must not become the log.
+    """
+
+    def __init__(
+        self, source: VerifiedSegments, keys: KeyMap, mapped: range, time: CleanTime, keep: frozenset[int]
+    ) -> None:
+        self._source = source
+        self._keys = keys
+        self._mapped = mapped
+        self._time = time
+        self._keep = keep
+        self._newest = keys.newest_offsets()
+        self._seen = 0  # how many of these stand in what was rewritten
+
+    def rewrite(
+        self, files: Files, directory: str, group: Sequence[Segment], following: Segment
+    ) -> tuple[int, CompactionReport]:
+        """Write the group without what is superseded into `<base>.log.cleaned`, synced and checked. Returns its size
+        and the counts."""
+        path = segment_stem(directory, group[0].base_offset) + CLEANED_SUFFIX
+        target = files.open(path, write=True, create=True)
+        try:
+            target.truncate(0)
+            position, ended_at = 0, group[0].base_offset
+            report = CompactionReport(segments_before=len(group), segments_after=1)
+            for segment, piece, is_last in _with_last(self._pieces(group, following)):
+                with as_stored(segment, piece):
+                    kept, stats = compact(
+                        piece.data,
+                        self._keys,
+                        now_ms=self._time.now_ms,
+                        delete_retention_ms=self._time.delete_retention_ms,
+                        mapped_end=self._mapped.stop,
+                        keep_batches=self._keep,
+                        keep_last=is_last,
+                        decompressed_limit=self._time.decompressed_limit,
+                    )
+                target.write(position, [kept])
+                ended_at = self._check(path, target, position, len(kept), piece, ended_at)
+                position += len(kept)
+                report = report.plus(
+                    CompactionReport(stats.records_in, stats.records_out, stats.bytes_in, stats.bytes_out)
+                )
+            if ended_at != following.base_offset:
+                raise not_as_read(path, f"it ends at offset {ended_at}, not at {following.base_offset}")
+            if following.base_offset >= self._mapped.stop and 8 * self._seen != len(self._newest):
+                raise not_as_read(path, FAULT_LOST)
+            target.sync()
+        finally:
+            target.close()
+        files.sync_directory(directory)
+        return position, report
+
+    def _pieces(self, group: Sequence[Segment], following: Segment) -> Iterator[tuple[Segment, VerifiedBatches]]:
+        for segment, after in pairwise((*group, following)):
+            for piece in self._source.pieces(segment, after):
+                yield segment, piece
+
+    def _check(self, path: str, target: File, position: int, size: int, piece: VerifiedBatches, expected: int) -> int:
+        """Whether what was written for a piece holds all of it that has to stay; the offset after the last of it."""
+        written = target.read(position, size)
+        found = walk(written, expected_offset=expected, gaps_below=piece.next_offset)
+        if found.problem or found.end != size:
+            raise not_as_read(path, found.problem or "it is shorter than what was written")
+        try:
+            self._seen = check_compacted(
+                piece.data,
+                written,
+                self._keys,
+                self._newest,
+                self._seen,
+                mapped_start=self._mapped.start,
+                mapped_end=self._mapped.stop,
+                now_ms=self._time.now_ms,
+                keep_batches=self._keep,
+                decompressed_limit=self._time.decompressed_limit,
+            )
+        except InvalidBatch as error:
+            raise not_as_read(path, error.reason) from error
+        return found.headers[-1].next_offset if found.headers else expected
 
 
-def _with_last(pieces: Iterator[memoryview]) -> Iterator[tuple[memoryview, bool]]:
+def not_as_read(path: str, reason: str) -> CorruptLog:
+    """A rewritten segment does not hold what it was made from. It never becomes part of the log."""
+    return CorruptLog(path, 0, reason, "test this machine's memory, and if it is sound, report a bug")
+
+
+def _with_last(pieces: Iterator[tuple[Segment, VerifiedBatches]]) -> Iterator[tuple[Segment, VerifiedBatches, bool]]:
     """Each piece with whether it is the last."""
-    previous: memoryview | None = None
+    previous: tuple[Segment, VerifiedBatches] | None = None
     for piece in pieces:
         if previous is not None:
-            yield previous, False
+            yield *previous, False
         previous = piece
     if previous is not None:
-        yield previous, True
+        yield *previous, True

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-DAY_MS = 24 * 60 * 60 * 1000
+from foldlog.limits import DECOMPRESSED_BYTES_MAX, DECOMPRESSED_BYTES_MIN, DECOMPRESSED_RATIO
+from foldlog.records.batch import MAX_INT64
+from foldlog.records.compression import READ_DECOMPRESSED_BYTES
+
+HOUR_MS = 60 * 60 * 1000
+DAY_MS = 24 * HOUR_MS
 AS_PRODUCED = -1
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Kafka's defaults, but for flush_messages: unset means sync before acknowledging."""
+    """Kafka's defaults, but for two: unset, a record is synced before it is acknowledged, and kept for ever."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
     segment_records: int = 0  # 0: no roll by count
     index_interval_bytes: int = 4096
-    retention_ms: int = 7 * DAY_MS  # -1: no limit
+    retention_ms: int = -1  # no limit
     retention_bytes: int = -1
     delete: bool = True
     compact: bool = False
@@ -24,12 +29,25 @@ class LogConfig:
     delete_retention_ms: int = DAY_MS
     min_compaction_lag_ms: int = 0
     max_message_bytes: int = 1048588
+    max_decompressed_bytes: int = 0  # 0: a multiple of max_message_bytes
     flush_messages: int = 1
-    flush_ms: int = (1 << 63) - 1
+    flush_ms: int = MAX_INT64
     log_append_time: bool = False
+    timestamp_before_max_ms: int = MAX_INT64  # no limit
+    timestamp_after_max_ms: int = HOUR_MS
     compression: int = AS_PRODUCED
 
-    @property
-    def acks_when_written(self) -> bool:
-        """Whether the topic gave up syncing before each acknowledgement."""
-        return self.flush_messages > 1
+    # Derived, and read with every append.
+    decompressed_limit: int = field(init=False, repr=False, compare=False)
+    """What a batch may expand to that is appended."""
+    read_decompressed_limit: int = field(init=False, repr=False, compare=False)
+    """What a batch may expand to that is read: it may have been appended under other settings."""
+    acks_when_written: bool = field(init=False, repr=False, compare=False)
+    """Whether the topic gave up syncing before each acknowledgement."""
+
+    def __post_init__(self) -> None:
+        usual = min(DECOMPRESSED_RATIO * self.max_message_bytes, DECOMPRESSED_BYTES_MAX)
+        limit = self.max_decompressed_bytes or max(usual, self.max_message_bytes, DECOMPRESSED_BYTES_MIN)
+        object.__setattr__(self, "decompressed_limit", limit)
+        object.__setattr__(self, "read_decompressed_limit", max(limit, READ_DECOMPRESSED_BYTES))
+        object.__setattr__(self, "acks_when_written", self.flush_messages > 1)

@@ -1,4 +1,9 @@
-"""Which leader epoch wrote which offsets: `leader-epoch-checkpoint`, in Kafka's text format."""
+"""Which leader epoch wrote which offsets: `leader-epoch-checkpoint`, in Kafka's text format.
+
+Offset and epoch together name a record for good. An offset alone does not: after an unclean end the log may be cut, and
+the next append gives the same offset to another record. So the epoch rises with each unclean open, and who remembers an
+offset with its epoch (a fold's bookmark, a client that fetches) is told where that epoch ended.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +30,7 @@ class Epochs:
         self._files = files
         self.path = f"{directory}/{NAME}"
         self.starts = starts
+        self.latest = starts[-1][0] if starts else -1
 
     @classmethod
     def load(cls, files: Files, directory: str) -> Epochs:
@@ -39,7 +45,7 @@ class Epochs:
 
     @classmethod
     def load_or_rebuild(cls, files: Files, directory: str, segments: Sequence[Segment]) -> Epochs:
-        """The same, but a missing or unreadable file is made anew from the epochs inside the batches."""
+        """As `load`, but a missing or unreadable file is made anew from the epochs inside the batches."""
         try:
             return cls.load(files, directory)
         except CorruptLog as error:
@@ -54,16 +60,13 @@ class Epochs:
         replace_file(files, rebuilt.path, format_epochs(rebuilt.starts))
         return rebuilt
 
-    @property
-    def latest(self) -> int:
-        return self.starts[-1][0] if self.starts else -1
-
     def begin(self, epoch: int, start_offset: int) -> None:
         """From `start_offset` on, batches carry `epoch`. Durable on return."""
         kept = tuple(pair for pair in self.starts if pair[1] < start_offset and pair[0] < epoch)
         starts = (*kept, (epoch, start_offset))
         replace_file(self._files, self.path, format_epochs(starts))
-        self.starts = starts  # not before: after a failure the next append has to try again
+        # Not before: after a failure the next append has to try again.
+        self.starts, self.latest = starts, epoch
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(the latest epoch not after `epoch`, where it ended); (-1, -1) if all are after it."""

@@ -15,19 +15,19 @@ from itertools import pairwise
 from typing import ClassVar, Final, NamedTuple
 
 from foldlog.errors import CorruptLog, InvalidBatch, StorageError
-from foldlog.files.base import Entry, Files, read_file
+from foldlog.files.base import DirectoryEntry, Files, read_file
 from foldlog.limits import POSITION_MAX
 from foldlog.log.checkpoint import SlotState, StartReason
+from foldlog.log.doctor.salvage import UNKNOWN_END, Piece, Salvage, SalvageBounds
+from foldlog.log.doctor.segment_scan import is_room, scan_foreign
+from foldlog.log.doctor.soundness import batch_at
 from foldlog.log.epochs import NAME as EPOCHS_NAME
 from foldlog.log.epochs import Epochs
-from foldlog.log.follower import PartitionReader, Result
+from foldlog.log.follower import FollowedPartition, Listing, Result
 from foldlog.log.layout import SWAP_SUFFIX, read_layout
-from foldlog.log.producer_state import read_snapshot
-from foldlog.log.reading import View
-from foldlog.log.salvage import UNKNOWN_END, Bounds, Piece, Salvage
+from foldlog.log.producers import read_snapshot
+from foldlog.log.reading import LogView
 from foldlog.log.segment import ANY_OFFSET, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_stem
-from foldlog.log.segment_scan import is_room, scan_foreign
-from foldlog.log.soundness import batch_at
 from foldlog.log.transactions import (
     TRANSACTION_INDEX_SUFFIX,
     Aborted,
@@ -77,7 +77,7 @@ class ForeignState:
         self._log_start = log_start
         self._committed_only = committed_only
         self._lock = threading.Lock()
-        self._entries_seen: list[Entry] = []
+        self._entries_seen: list[DirectoryEntry] = []
         self._listed: tuple[dict[int, int], int] | None = None
         self._generation = 0
         self._tail: _Tail | None = None
@@ -106,7 +106,7 @@ class ForeignState:
             reason = StartReason.UNKNOWN if start else StartReason.WRITTEN
             return replace(self._state, log_start_offset=start, start_reason=reason)
 
-    def _has_looked(self, entries: list[Entry]) -> bool:
+    def _has_looked(self, entries: list[DirectoryEntry]) -> bool:
         """Look at them; False if Kafka has removed some meanwhile, which is no damage."""
         try:
             self._state = self._look(entries)
@@ -120,10 +120,10 @@ class ForeignState:
         self._entries_seen = entries
         return True
 
-    def _are_still_there(self, entries: list[Entry]) -> bool:
+    def _are_still_there(self, entries: list[DirectoryEntry]) -> bool:
         return _sizes(entries).keys() == _sizes(self._entries()).keys()
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[DirectoryEntry]:
         """The files that say something about what can be read."""
         try:
             entries = self._files.entries(self._path)
@@ -147,7 +147,7 @@ class ForeignState:
         finally:
             file.close()
 
-    def _look(self, entries: list[Entry]) -> SlotState | None:
+    def _look(self, entries: list[DirectoryEntry]) -> SlotState | None:
         logs = read_layout(entries).logs
         bases = sorted(logs)
         if not bases:
@@ -217,14 +217,16 @@ class ForeignState:
             scan = scan_foreign(self._files, self._path, segment.base_offset, segment.size, None)
             pieces: Sequence[Piece] = scan.pieces
         else:
-            bounds = Bounds(tail.position, segment.size, tail.next_offset, UNKNOWN_END, UNKNOWN_END, ())
+            bounds = SalvageBounds(tail.position, segment.size, tail.next_offset, UNKNOWN_END, UNKNOWN_END, ())
             pieces = Salvage(log, bounds, exact=False).pieces
         found = [piece for piece in pieces if not piece.is_lost]
         return tail._replace(position=found[-1].end, next_offset=found[-1].next_offset) if found else None
 
     # Transactions
 
-    def _look_for_transactions(self, bases: list[int], sizes: dict[int, int], entries: list[Entry], end: int) -> int:
+    def _look_for_transactions(
+        self, bases: list[int], sizes: dict[int, int], entries: list[DirectoryEntry], end: int
+    ) -> int:
         """Find the aborted ones; the last stable offset.
 
         Kafka's snapshots of producers tell which were open at a roll, and the batches since then the rest.
@@ -246,7 +248,7 @@ class ForeignState:
         first_open = noted.transactions.first_open_offset()
         return end if first_open is None else min(end, first_open)
 
-    def _newest_snapshot(self, entries: list[Entry], end: int) -> tuple[int, list[tuple[int, int]]]:
+    def _newest_snapshot(self, entries: list[DirectoryEntry], end: int) -> tuple[int, list[tuple[int, int]]]:
         """The offset of the newest sound one, and (producer, first offset) of each transaction that was open there."""
         for offset in sorted(read_layout(entries).snapshots, reverse=True):
             if offset <= end:
@@ -274,7 +276,7 @@ class ForeignState:
             segment.forget()
 
 
-class ForeignPartition(PartitionReader):
+class ForeignPartition(FollowedPartition):
     """Reads a partition of Kafka's, whole or as far as its transactions are decided. Any thread."""
 
     SETTLE: ClassVar = _SETTLE
@@ -292,7 +294,7 @@ class ForeignPartition(PartitionReader):
     def _load_epochs(self) -> Epochs:
         return load_epochs(self._files, self.path)
 
-    def _with_view(self, look: Callable[[View], Result], offset: int | None = None) -> Result:
+    def _with_view(self, look: Callable[[LogView], Result], offset: int | None = None) -> Result:
         try:
             return super()._with_view(look, offset)
         except CorruptLog as error:
@@ -310,9 +312,20 @@ class ForeignPartition(PartitionReader):
         damaged = [piece for piece in scan.pieces if piece.reason and piece.position <= position <= piece.end]
         return CorruptLog(segment.log_path, damaged[-1].position, damaged[-1].reason, ADVICE) if damaged else None
 
-    def _view_of(self, state: SlotState) -> View:
+    @property
+    def _segments(self) -> tuple[Segment, ...]:
+        return () if self._listing is None else self._listing.segments
+
+    def _state_and_start(self) -> SlotState:
+        return self._state()  # told by the files already
+
+    def _without_removed(self, state: SlotState, first: int) -> SlotState:
+        return state
+
+    def _view_of(self, state: SlotState, listing: Listing) -> LogView:
         # Kafka does not hold its epochs to what is in the batches, so neither do reads; `foldlog check` tells of it.
-        return View(self._segments, (), state.gaps_below, state.high_watermark, self._foreign.aborted, self._diagnose)
+        end = state.high_watermark
+        return LogView(listing.segments, (), state.gaps_below, end, end, self._foreign.aborted, self._diagnose)
 
 
 def load_epochs(files: Files, directory: str) -> Epochs:
@@ -322,7 +335,7 @@ def load_epochs(files: Files, directory: str) -> Epochs:
     return Epochs.load(files, directory)
 
 
-def _sizes(entries: list[Entry]) -> dict[str, int]:
+def _sizes(entries: list[DirectoryEntry]) -> dict[str, int]:
     """By name. Times are left out: they say nothing."""
     return {entry.name: entry.size_bytes for entry in entries}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from foldlog.errors import CorruptLog
-from foldlog.files.base import Entry, Files
+from foldlog.files.base import DirectoryEntry, Files
 from foldlog.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -25,7 +25,7 @@ _NAME = re.compile(r"(\d{20})(\.log|\.log\.cleaned|\.log\.swap|\.snapshot)")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PartitionLayout:
     """What a directory holds: base offset → size of each kind of file."""
 
     logs: dict[int, int]
@@ -34,16 +34,16 @@ class Layout:
     snapshots: dict[int, int]
 
 
-def read_layout(entries: Iterable[Entry]) -> Layout:
+def read_layout(entries: Iterable[DirectoryEntry]) -> PartitionLayout:
     kinds: dict[str, dict[int, int]] = {LOG_SUFFIX: {}, CLEANED_SUFFIX: {}, SWAP_SUFFIX: {}, SNAPSHOT_SUFFIX: {}}
     for entry in entries:
         match = _NAME.fullmatch(entry.name)
         if match:
             kinds[match[2]][int(match[1])] = entry.size_bytes
-    return Layout(kinds[LOG_SUFFIX], kinds[CLEANED_SUFFIX], kinds[SWAP_SUFFIX], kinds[SNAPSHOT_SUFFIX])
+    return PartitionLayout(kinds[LOG_SUFFIX], kinds[CLEANED_SUFFIX], kinds[SWAP_SUFFIX], kinds[SNAPSHOT_SUFFIX])
 
 
-def finish_swaps(files: Files, directory: str, layout: Layout) -> bool:
+def finish_swaps(files: Files, directory: str, layout: PartitionLayout) -> bool:
     """Carry out what compaction had decided before a crash; whether there was anything.
 
     A .cleaned file was not decided yet: it goes. A .swap file is whole and synced: it takes the place of the
@@ -54,6 +54,10 @@ def finish_swaps(files: Files, directory: str, layout: Layout) -> bool:
     for base_offset, size in layout.swaps.items():
         swap = segment_stem(directory, base_offset) + SWAP_SUFFIX
         ends_at = _end_of_swap(files, directory, base_offset, size)
+        if ends_at not in layout.logs:
+            # The segment behind it is always there: with a wrong end, segments would go that it does not hold.
+            reason = f"it ends at offset {ends_at}, where no segment begins"
+            raise CorruptLog(swap, size, reason, "restore the directory from a backup; the old segments are untouched")
         swap_in(files, directory, base_offset, [base for base in layout.logs if base_offset < base < ends_at])
         layout.logs[base_offset] = size
         for replaced in [base for base in layout.logs if base_offset < base < ends_at]:

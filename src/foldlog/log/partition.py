@@ -1,43 +1,95 @@
-"""One partition, as its one writer has it. To follow an append: admission.py, `append`, `_ready_tail`, `_write`, and
-then durability.py.
+"""One partition, as its one writer has it: what may be appended, offsets, rolling, and what readers may see.
 
-Locks, in the order they may be taken: the cleanup's (retention, compaction), `_append_lock` (who appends or rolls),
-the durability's (who syncs), the core's (who changes the slot). Readers take none: they see immutable values.
+To follow an append: `Partition.append`, `admit` (at the end), `_ready_tail` where the disk has to be touched first,
+`_write`, and then durability.py.
+
+Locks, in the order in which they may be taken:
+
+    1. Cleanup.lock           who retains, compacts or recompresses; held for hours
+    2. Partition._append_lock who appends, rolls, or replaces the list of segments; held for a write, or for a roll
+    3. Durability.lock        who syncs; held for a sync
+    4. PartitionCore.state_lock   who replaces the state and stores it in the slot; held for microseconds
+
+Cleanup comes first, since a compaction takes the append lock again and again, for moments, and must never be waited for
+by who appends. Syncing comes after appending, since a roll, which holds the append lock, syncs what it seals; a sync
+never appends. Callbacks (`Waiting`, `Watchers`) run with none of the last three held, or they could not append. Readers
+take no lock: they see immutable values.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from foldlog.clock import Clock
-from foldlog.errors import StorageError
+from foldlog.errors import (
+    CorruptLog,
+    DecompressedTooLarge,
+    FoldlogError,
+    InvalidBatch,
+    InvalidTimestamp,
+    LogClosed,
+    PartitionPoisoned,
+    RecordTooLarge,
+    RefusedBatch,
+    StorageError,
+)
 from foldlog.files.base import Buffer, Files, Into, storage_error, would_block
-from foldlog.limits import POSITION_MAX, READ_CHUNK_BYTES
-from foldlog.log.admission import admit
-from foldlog.log.checkpoint import Slot
+from foldlog.limits import (
+    POSITION_MAX,
+    QUICK_DECOMPRESSED_BYTES_MAX,
+    QUICK_DECOMPRESSED_BYTES_MIN,
+    QUICK_DECOMPRESSED_RATIO,
+    QUICK_RECORDS_MAX,
+    READ_CHUNK_BYTES,
+    RECORD_ERRORS_MAX,
+)
+from foldlog.log.checkpoint import Slot, SlotState, StartReason, out_of_range
 from foldlog.log.cleanup import Cleanup
 from foldlog.log.compaction import CompactionReport
-from foldlog.log.config import LogConfig
-from foldlog.log.core import PartitionCore, name_added
-from foldlog.log.creation import begun_ms, create_partition, create_segment
-from foldlog.log.durability import Durability, Tail
-from foldlog.log.epochs import Epochs
-from foldlog.log.latest import latest_record
-from foldlog.log.producer_state import ProducerInfo, ProducerState
-from foldlog.log.producers import Producers
-from foldlog.log.reading import SegmentInfo, Slice, View, first_at_time, read_batches, segment_infos
-from foldlog.log.recompression import RecompressionReport
+from foldlog.log.config import AS_PRODUCED, LogConfig
+from foldlog.log.doctor.recompression import RecompressionReport
+from foldlog.log.durability import Durability, OnAcknowledged, Syncer, Tail, Watchers
+from foldlog.log.epochs import NAME as EPOCHS_NAME
+from foldlog.log.epochs import Epochs, format_epochs
+from foldlog.log.layout import METADATA_NAME
+from foldlog.log.producers import AllProducers, ProducerInfo, Producers, ProducerState
+from foldlog.log.reading import (
+    FetchedBatches,
+    LogView,
+    SegmentInfo,
+    first_at_time,
+    latest_record,
+    read_batches,
+    segment_infos,
+)
 from foldlog.log.recovery import recover
-from foldlog.log.syncer import Syncer
-from foldlog.log.waiting import OnAcknowledged
-from foldlog.records.batch import Compression
-from foldlog.records.loops import BatchHeader, assign_offsets
+from foldlog.log.retention import outlived_on_arrival
+from foldlog.log.segment import Segment, create_segment
+from foldlog.records.batch import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    FAULT_CUT_OFF,
+    LENGTH_AT,
+    LENGTH_PREFIX_BYTES,
+    MAX_INT64,
+    NO_TIMESTAMP,
+    RECORDS_AT,
+    Compression,
+)
+from foldlog.records.compression import declared_bytes
+from foldlog.records.loops import BatchHeader, assign_offsets, decode, recompress, validate, walk
 
 logger = logging.getLogger("foldlog.log")
+
+Writable = bytearray | memoryview
+
+_VIEW_TRIES = 16  # each try follows a change of the segment list, which takes a retention or a compaction
 
 Result = TypeVar("Result")
 
@@ -51,6 +103,151 @@ class Appended(NamedTuple):
     is_duplicate: bool
 
 
+class ExpandsFurther(BlockingIOError):
+    """Whoever must not wait has looked at a batch as far as there is time. `is_steep`: it expands to so many times its
+    own size that its sender has hardly paid for the look."""
+
+    def __init__(self, is_steep: bool) -> None:
+        super().__init__(errno.EAGAIN, "a batch expands further than can be looked at in a moment")
+        self.is_steep = is_steep
+
+
+class Admitted(NamedTuple):
+    """Batches that may be appended, in memory that offsets may be written into."""
+
+    data: Writable
+    headers: list[BatchHeader]
+
+
+class PartitionCore:
+    """What the parts of a partition share: its segments, its slot, and the view a reader gets of both.
+
+    One rule: `state` and `segments` are immutable values, replaced whole, so reading them needs no lock. Who reads
+    `state` twice may see two states: take it once. It is replaced under `state_lock`, and stored in the slot there, so
+    that the newest store is the newest state; who replaces `segments` holds the append lock or is inside
+    `changing_names`.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        label: tuple[str, int],
+        config: LogConfig,
+        slot: Slot,
+        state: SlotState,
+        segments: tuple[Segment, ...],
+        epochs: Epochs,
+    ) -> None:
+        self.files = files
+        self.path = path
+        self.label = label
+        self.config = config
+        self.slot = slot
+        self.state = state
+        self.state_lock = threading.Lock()
+        self.segments = segments
+        self.epochs = epochs
+        self.watchers = Watchers()
+        self.is_closed = False
+        self.names_are_unsettled = False
+
+    def change(self, *, firmly: bool = False, generation: Callable[[int], int] = int, **changes: Any) -> None:
+        """Replace the state and store it; `firmly`: durable on return. The slot is no longer a clean one.
+
+        `generation` makes the next one of the present one. StorageError, and the state as it was, if it cannot be
+        made durable, or the directory's lock is lost.
+        """
+        if firmly:
+            self.refuse_if_lost()
+        with self.state_lock:
+            state = replace(self.state, **{"clean": False, **changes}, generation=generation(self.state.generation))
+            if firmly:
+                self._store_firmly(state)
+            else:
+                self.slot.store(state)
+            self.state = state
+
+    def _store_firmly(self, state: SlotState) -> None:
+        try:
+            self.slot.store_firmly(state)
+        except StorageError:
+            # Who tries again must not find it done in memory: the newest store is again what was before.
+            self.slot.store(self.state)
+            raise
+
+    @contextmanager
+    def changing_names(self) -> Iterator[None]:
+        """The generation is odd inside: reading processes wait, and list the directory again afterwards.
+
+        They have no lock to wait for, so the slot tells them: a list of names that was taken between two equal even
+        generations is one that existed. Assumed: a store into the checkpoint is seen by other processes in the order
+        of the stores and of the renames, as it is on one machine.
+        """
+        self.refuse_if_lost()
+        self.change(generation=names_change)
+        try:
+            yield
+        finally:
+            if not self.names_are_unsettled:
+                self.change(generation=names_settled)
+
+    def sync_checkpoint(self) -> None:
+        self.slot.sync()
+
+    def segment(self, base_offset: int, size: int) -> Segment:
+        interval = self.config.index_interval_bytes
+        return Segment(self.files, self.path, base_offset, size, writable=True, index_interval_bytes=interval)
+
+    def refuse_if_closed(self) -> None:
+        if self.is_closed:
+            raise LogClosed(f"{self.path} was closed; open the log again")
+
+    def refuse_if_lost(self) -> None:
+        """Before anything is done that another writer of the directory would not survive."""
+        lost = self.slot.lost()
+        if lost is not None:
+            raise lost
+
+    def with_view(self, look: Callable[[LogView], Result], offset: int | None = None) -> Result:
+        """`look` at a consistent view, with a new one if retention or compaction has replaced a segment meanwhile.
+
+        Raises OffsetOutOfRange if `offset` is given and not in it.
+        """
+        for _ in range(_VIEW_TRIES):
+            self.refuse_if_closed()
+            state = self.state  # before the segments: a roll publishes these before a watermark that needs them
+            if offset is not None and not state.log_start_offset <= offset <= state.high_watermark:
+                raise out_of_range(self.label, offset, state.log_start_offset, state.high_watermark, state.start_reason)
+            view = LogView(
+                self.segments, self.epochs.starts, state.gaps_below, state.high_watermark, state.durable_offset
+            )
+            try:
+                if view.segments[0].base_offset <= state.log_start_offset:
+                    return look(view)
+            except CorruptLog:
+                if self.segments is view.segments and self.state.gaps_below == state.gaps_below:
+                    raise
+            except BlockingIOError:
+                raise  # not a fault: who asked not to wait asks again elsewhere
+            except OSError as error:
+                raise storage_error(f"{self.path} could not be read", error) from error
+        raise StorageError(f"{self.path} changes faster than it can be read; try again")
+
+
+def names_change(generation: int) -> int:
+    return generation | 1
+
+
+def names_settled(generation: int) -> int:
+    return (generation | 1) + 1
+
+
+def name_added(generation: int) -> int:
+    """Even stays even, and odd odd: a roll may come in the middle of a compaction."""
+    return generation + 2
+
+
 class Partition:
     """A directory of segments with one appender at a time and any number of readers, each in any thread.
 
@@ -58,21 +255,43 @@ class Partition:
     used twice, readers see only what is acknowledged. Does not promise: that an unacknowledged record is gone.
     """
 
-    def __init__(self, core: PartitionCore, clock: Clock, syncer: Syncer) -> None:
+    def __init__(self, core: PartitionCore, clock: Clock, syncer: Syncer, producers: AllProducers) -> None:
+        """Use `Partition.open`."""
         self._core = core
+        self.label = core.label
+        self.path = core.path
+        self.config = core.config
         self._clock = clock
         self._syncer = syncer
         active = core.segments[-1]
         self._durability = Durability(core, syncer, Tail(active, core.state.durable_offset, active.size))
-        self._producers = Producers(core)
         self._active_since_ms: int | None = None
-        self._appending = False  # the active segment is pinned and its indexes are complete
+        self._acknowledged_early = 0
         self._append_lock = threading.Lock()
+        self._producers = Producers(core, self._append_lock, producers)
         self._cleanup = Cleanup(core, self._append_lock, self.roll, self._durability.poison_with)
+        self._told_outlived = False
+        self.on_outlived: Callable[[], None] | None = None
+        """Called once after an append of records that retention.ms deletes at once, until the settings change."""
 
     # Opening and closing
 
-    create = staticmethod(create_partition)
+    @staticmethod
+    def create(files: Files, path: str, *, topic_id: str) -> None:
+        """Make an empty partition. Durable on return, once the caller has synced the parent directory."""
+        files.make_directory(path)
+        # Written in place: until the catalog names this directory, nobody takes a half-made one for a partition.
+        for name, data in (
+            (METADATA_NAME, f"version: 0\ntopic_id: {topic_id}\n".encode()),
+            (EPOCHS_NAME, format_epochs(((0, 0),))),
+        ):
+            file = files.open(f"{path}/{name}", write=True, create=True)
+            file.truncate(0)
+            file.write(0, [data])
+            file.sync()
+            file.close()
+        create_segment(files, path, 0)
+        files.sync_directory(path)
 
     @classmethod
     def open(
@@ -85,8 +304,12 @@ class Partition:
         clock: Clock,
         syncer: Syncer,
         label: tuple[str, int],
+        producers: AllProducers | None = None,
     ) -> Partition:
-        """Recover, then be ready to append and read. Raises CorruptLog if something durable is missing or damaged."""
+        """Recover, then be ready to append and read. Raises CorruptLog if something durable is missing or damaged.
+
+        `producers`: with whose together its own have a bound.
+        """
         known = slot.load()
         try:
             recovered = recover(files, path, known, config.index_interval_bytes)
@@ -100,18 +323,25 @@ class Partition:
         state = replace(recovered.state, leader_epoch=epoch)
         if known is not None and known.poisoned:
             slot.store_firmly(state)  # durable: what is acknowledged from now on must not be cut at the next open
-        elif known is None or not known.clean or known.generation & 1:
+        elif (
+            known is None
+            or not known.clean
+            or known.generation & 1
+            or known.log_start_offset != state.log_start_offset  # a reading process has to know, too
+        ):
             slot.store(state)
         state = replace(state, clean=known is not None and known.clean)  # so it still says on the disk
-        return cls(PartitionCore(files, path, label, config, slot, state, recovered.segments, epochs), clock, syncer)
+        core = PartitionCore(files, path, label, config, slot, state, recovered.segments, epochs)
+        return cls(core, clock, syncer, producers or AllProducers())
 
     def close(self) -> None:
         """Sync, and leave the directory so that the next open has nothing to recover. Idempotent."""
         core = self._core
+        self.interrupt()
         with self._cleanup.lock, self._append_lock:
             if core.is_closed:
                 return
-            if self._appending:
+            if core.segments[-1].held is not None:
                 self._durability.sync()
                 if not self.is_poisoned:
                     with self._durability.lock:
@@ -127,20 +357,18 @@ class Partition:
     # What it is
 
     @property
-    def label(self) -> tuple[str, int]:
-        return self._core.label
-
-    @property
-    def path(self) -> str:
-        return self._core.path
-
-    @property
-    def config(self) -> LogConfig:
-        return self._core.config
+    def decompressed_limit(self) -> int:
+        """What one batch may expand to when it is read."""
+        return self._core.config.read_decompressed_limit
 
     @property
     def log_start_offset(self) -> int:
         return self._core.state.log_start_offset
+
+    @property
+    def start_reason(self) -> StartReason:
+        """Why it starts there."""
+        return self._core.state.start_reason
 
     @property
     def log_end_offset(self) -> int:
@@ -151,6 +379,11 @@ class Partition:
     def high_watermark(self) -> int:
         """All below may be read."""
         return self._core.state.high_watermark
+
+    @property
+    def acknowledged_offset(self) -> int:
+        """All below was acknowledged, and may not be durable yet."""
+        return max(self._core.state.high_watermark, self._acknowledged_early)
 
     @property
     def durable_offset(self) -> int:
@@ -186,14 +419,19 @@ class Partition:
         """All segments, oldest first."""
         return self._core.with_view(segment_infos)
 
-    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """(the latest epoch not after `epoch`, the offset where it ended); (-1, -1) if there is none."""
-        return self._core.epochs.end_offset(epoch, self.high_watermark)
+    def epoch_end_offset(self, epoch: int, *, written: bool = False) -> tuple[int, int]:
+        """(the latest epoch not after `epoch`, the offset where it ended); (-1, -1) if there is none.
+
+        The last one ends where reading does, or with `written` where writing does.
+        """
+        return self._core.epochs.end_offset(epoch, self.log_end_offset if written else self.high_watermark)
 
     def reconfigure(self, config: LogConfig) -> None:
         """Settings change from the next append, retention and compaction on."""
         with self._append_lock:
-            self._core.config = config
+            self.config = self._core.config = config
+            self._told_outlived = False
+        self._cleanup.reconsider()
         if not config.acks_when_written:
             self._durability.sync()  # what may be read is durable, also what was written before
 
@@ -205,39 +443,71 @@ class Partition:
         """Check the batches, give them offsets, write them. All of them or none. Not durable yet.
 
         Writable memory is not copied: offsets are put into it, and it is the caller's again on return. `trusted`,
-        `foreign` and `stored`: see `admission.admit`. `nowait`: BlockingIOError, and nothing done, where it would have
+        `foreign` and `stored`: see `admit`. `nowait`: BlockingIOError, and nothing done, where it would have
         to wait.
         """
+        core, arrived_ms = self._core, self._clock.now_ms()
         admitted = [
-            admit(buffer, self.config, trusted=trusted, foreign=foreign, stored=stored, quickly=nowait)
+            admit(buffer, core.config, arrived_ms, trusted=trusted, foreign=foreign, stored=stored, quickly=nowait)
             for buffer in buffers
         ]
         headers = admitted[0].headers if len(admitted) == 1 else [header for _, found in admitted for header in found]
         size_bytes = sum([len(data) for data, _ in admitted])
+        # Most batches have no producer id, and nothing is asked about their producer.
+        producers = self._producers if any(header.producer_id >= 0 for header in headers) else None
         if not self._append_lock.acquire(blocking=not nowait):
             raise would_block(self.path)
         try:
-            self._refuse_unless_writable()
-            now_ms = self._clock.now_ms()
+            core.refuse_if_closed()
+            self._durability.refuse_if_poisoned()
+            now_ms = self._clock.now_ms()  # under the lock: times that the log gives ascend, as its offsets do
             must_prepare = self._has_to_prepare(headers, size_bytes, now_ms)
-            if nowait and (must_prepare or self._producers.must_wait(headers)):
+            if nowait and (must_prepare or (producers is not None and producers.must_wait())):
                 raise would_block(self.path)
-            repeated = self._producers.duplicate_of(headers, self._durability.tail.end_offset)
-            if repeated is not None:
-                then_ms = repeated.timestamp_ms if self.config.log_append_time else -1
-                return Appended(repeated.base_offset, repeated.last_offset + 1, then_ms, True)
+            if producers is not None:
+                repeated = producers.duplicate_of(headers, self._durability.tail.end_offset)
+                if repeated is not None:
+                    then_ms = repeated.timestamp_ms if core.config.log_append_time else -1
+                    return Appended(repeated.base_offset, repeated.last_offset + 1, then_ms, True)
+                if not stored:
+                    producers.make_room(headers, now_ms)
             tail = self._ready_tail(headers, size_bytes, now_ms) if must_prepare else self._durability.tail
-            append_time_ms, next_offset = now_ms if self.config.log_append_time else -1, tail.end_offset
-            for data, found in admitted:
-                next_offset = assign_offsets(data, found, next_offset, self.leader_epoch, append_time_ms)
-            self._producers.expect(headers)
-            self._write(tail, [data for data, _ in admitted])
-            self._producers.note(headers)
-            tail.segment.wrote(headers, tail.position, size_bytes)
-            self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)
+            appended = self._place(tail, admitted, headers, size_bytes, now_ms, producers)
         finally:
             self._append_lock.release()
+        if core.config.retention_ms >= 0 and not self._told_outlived:
+            self._tell_outlived(headers, now_ms)
+        return appended
+
+    def _place(
+        self,
+        tail: Tail,
+        admitted: Sequence[Admitted],
+        headers: Sequence[BatchHeader],
+        size_bytes: int,
+        now_ms: int,
+        producers: Producers | None,
+    ) -> Appended:
+        """Give the batches their offsets behind `tail`, and write them."""
+        core, next_offset = self._core, tail.end_offset
+        append_time_ms = now_ms if core.config.log_append_time else -1
+        leader_epoch = core.state.leader_epoch
+        for data, found in admitted:
+            next_offset = assign_offsets(data, found, next_offset, leader_epoch, append_time_ms)
+        if producers is not None:
+            producers.expect()
+        self._write(tail, [data for data, _ in admitted])
+        if producers is not None:
+            producers.note(headers, now_ms)
+        tail.segment.wrote(headers, tail.position, size_bytes)
+        self._durability.wrote(Tail(tail.segment, next_offset, tail.segment.size), now_ms)
         return Appended(tail.end_offset, next_offset, append_time_ms, False)
+
+    def _tell_outlived(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
+        newest_ms = max((header.max_timestamp for header in headers), default=-1)
+        if self.on_outlived is not None and outlived_on_arrival(newest_ms, self.config, now_ms):
+            self._told_outlived = True
+            self.on_outlived()
 
     def append_may_wait(self, size_bytes: int) -> bool:
         """Whether an append of that size, without a producer id, would wait now: for who cannot use `nowait`."""
@@ -249,32 +519,35 @@ class Partition:
 
     def _has_to_prepare(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> bool:
         """Whether `_ready_tail` has something to do, which goes to the disk."""
+        core = self._core
+        state = core.state
         return (
-            not self._appending
+            self._durability.tail.segment.held is None
             or self._active_since_ms is None
             or self._must_roll(headers, size, now_ms)
-            or self._core.epochs.latest != self.leader_epoch
-            or (self._core.state.clean and self.acks_when_written)
+            or core.epochs.latest != state.leader_epoch
+            or (state.clean and core.config.acks_when_written)
         )
 
     def _ready_tail(self, headers: Sequence[BatchHeader], size: int, now_ms: int) -> Tail:
         """The tail that has room for these batches, open for appending."""
+        core = self._core
         try:
             if self._must_roll(headers, size, now_ms):
                 self._roll()
             tail = self._durability.tail
-            if not self._appending:
+            if tail.segment.held is None:
                 tail.segment.pin()
-                self._appending = True
             if self._active_since_ms is None:
-                self._active_since_ms = now_ms if tail.position == 0 else begun_ms(tail.segment, now_ms)
-            if self._core.epochs.latest != self.leader_epoch:
+                self._active_since_ms = now_ms if tail.position == 0 else tail.segment.begun_ms(now_ms)
+            state = core.state
+            if core.epochs.latest != state.leader_epoch:
                 # Durable before the first batch of the epoch: readers compare the two.
-                self._core.epochs.begin(self.leader_epoch, tail.end_offset)
-            if self._core.state.clean and self.acks_when_written:
+                core.epochs.begin(state.leader_epoch, tail.end_offset)
+            if state.clean and core.config.acks_when_written:
                 # It may be read before it is synced. If a cut takes it, the next open must not pass for a clean one,
                 # or the offset would come again in the same epoch.
-                self._core.change(firmly=True)
+                core.change(firmly=True)
             return tail
         except OSError as error:
             raise storage_error(f"{self.path} is not ready to be written; nothing was kept", error) from error
@@ -283,7 +556,7 @@ class Partition:
         segment, end_offset, position = self._durability.tail
         if position == 0:
             return False
-        config = self.config
+        config = self._core.config
         relative_end = end_offset + sum([header.last_offset_delta + 1 for header in headers]) - segment.base_offset
         return (
             position + size > min(config.segment_bytes, POSITION_MAX)
@@ -293,12 +566,13 @@ class Partition:
         )
 
     def _write(self, tail: Tail, buffers: Sequence[Buffer]) -> None:
+        log = tail.segment.held or tail.segment.log()
         try:
-            tail.segment.log().write(tail.position, buffers)
+            log.write(tail.position, buffers)
         except (OSError, StorageError) as error:
             try:
                 self._durability.has_leftovers = True
-                tail.segment.log().truncate(tail.position)  # take back what a part of it may have left
+                log.truncate(tail.position)  # take back what a part of it may have left
             except OSError:
                 self._durability.poison_with(error)
             if isinstance(error, StorageError):
@@ -313,9 +587,22 @@ class Partition:
         self._durability.wait_acknowledged(next_offset)
 
     def on_acknowledged(self, next_offset: int, callback: OnAcknowledged, *, is_quick: bool = False) -> None:
-        """The same without blocking: `callback` runs once, with the error if any, on a syncing thread or here.
-        `is_quick`: it waits for nothing, so a server's event loop may run it too."""
+        """As `wait_acknowledged`, without blocking: `callback` runs once, with the error if any, on a syncing thread or
+        here. `is_quick`: it waits for nothing, so a server's event loop may run it too."""
         self._durability.on_acknowledged(next_offset, callback, is_quick=is_quick)
+
+    def acknowledged_end(self) -> int:
+        """Where the log ends for who asks now. All that was acknowledged before the call is below it: what of that is
+        not synced yet is synced, and waited for. Where a failed sync keeps that from happening, what is durable ends
+        there."""
+        if self.high_watermark < self.acknowledged_offset:
+            with suppress(PartitionPoisoned):
+                self._durability.wait_acknowledged(self.acknowledged_offset)
+        return self.high_watermark
+
+    def acknowledged_early(self, next_offset: int) -> None:
+        """A client is told that it is written before it is durable, as it asked for (acks=1). Belongs to one thread."""
+        self._acknowledged_early = max(next_offset, self._acknowledged_early)
 
     def sync(self) -> None:
         """Make everything appended so far durable. A failure poisons the partition and is told to all who wait."""
@@ -343,22 +630,21 @@ class Partition:
                 create_segment(core.files, core.path, end_offset)
                 # A crash could lose the name, and with it what is acknowledged in that file.
                 core.files.sync_directory(core.path)
+                core.change(
+                    generation=name_added,
+                    active_base_offset=end_offset,
+                    active_position=0,
+                    segment_count=len(core.segments) + 1,
+                )
             except (OSError, StorageError) as error:
                 self._take_back(end_offset, error)
                 raise storage_error(f"{core.path} cannot begin a new segment; nothing was kept", error) from error
             fresh = core.segment(end_offset, 0)
             core.segments = (*core.segments, fresh)
-            core.change(
-                generation=name_added,
-                active_base_offset=end_offset,
-                active_position=0,
-                segment_count=len(core.segments),
-            )
             self._durability.tail = Tail(fresh, end_offset, 0)
             self._active_since_ms = None
-            if self._appending:
+            if sealed.held is not None:
                 sealed.unpin()
-                self._appending = False
             core.sync_checkpoint()
 
     def _take_back(self, base_offset: int, cause: Exception) -> None:
@@ -371,7 +657,7 @@ class Partition:
     def _write_hints(self) -> None:
         """What the next open would otherwise have to make again from the log."""
         try:
-            if self._appending:
+            if self._durability.tail.segment.held is not None:
                 self._durability.tail.segment.seal_indexes()
             self._producers.write_snapshot(self._durability.tail.end_offset, self._clock.now_ms())
         except (OSError, StorageError) as error:
@@ -379,25 +665,40 @@ class Partition:
 
     # Reading
 
-    def read(self, offset: int, max_bytes: int = READ_CHUNK_BYTES, into: Into = None, *, nowait: bool = False) -> Slice:
+    def read(
+        self, offset: int, max_bytes: int = READ_CHUNK_BYTES, into: Into = None, *, nowait: bool = False
+    ) -> FetchedBatches:
         """Whole verified batches below the high watermark, from the one that holds `offset` on; at least one, if any.
 
-        With `into`, the data stand there, until the next read into it. `nowait`: BlockingIOError where the disk would
-        have to be waited for; another thread asks again without it. Raises OffsetOutOfRange (with the reason) and
-        CorruptLog.
+        An offset that was acknowledged and is not synced yet is waited for. With `into`, the data stand there, until
+        the next read into it. `nowait`: BlockingIOError where the disk would have to be waited for; another thread asks
+        again without it. Raises OffsetOutOfRange (with the reason) and CorruptLog.
         """
+        if self.high_watermark < offset <= self.acknowledged_offset:
+            if nowait:
+                raise would_block(self.path)
+            self.acknowledged_end()
         return self._core.with_view(lambda view: read_batches(view, offset, max_bytes, into, nowait), offset)
 
     def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after `timestamp_ms`; None if there is none."""
-        return self._core.with_view(lambda view: first_at_time(view, self.log_start_offset, timestamp_ms))
+
+        def look(view: LogView) -> tuple[int, int] | None:
+            return first_at_time(view, self.log_start_offset, timestamp_ms, self.decompressed_limit)
+
+        seen = self.high_watermark
+        found = self._core.with_view(look)
+        if found is None and self.acknowledged_end() > seen:
+            found = self._core.with_view(look)
+        return found
 
     def max_timestamp_offset(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the readable record with the largest timestamp, of equals the first; None if none has
         a timestamp."""
-        return self._core.with_view(lambda view: latest_record(view, self.log_start_offset))
+        self.acknowledged_end()
+        return self._core.with_view(lambda view: latest_record(view, self.log_start_offset, self.decompressed_limit))
 
-    def look(self, at: Callable[[View], Result], offset: int | None = None) -> Result:
+    def look(self, at: Callable[[LogView], Result], offset: int | None = None) -> Result:
         """What `at` makes of a consistent view of the segments: for who shows where things stand, and changes nothing.
 
         It may be called again, where a segment was replaced meanwhile. OffsetOutOfRange if `offset` is not in it.
@@ -417,8 +718,15 @@ class Partition:
         """Remove head segments beyond retention.bytes or retention.ms; how many."""
         return self._cleanup.enforce_retention(self._clock.now_ms() if now_ms is None else now_ms)
 
+    def try_retention(self) -> int | None:
+        """As `enforce_retention`, for the background: None, and nothing done, while a compaction runs."""
+        return self._cleanup.try_retention(self._clock.now_ms())
+
     def delete_records(self, before_offset: int) -> int:
-        """Move the log start to `before_offset`, for good; the new log start."""
+        """Move the log start to `before_offset`, for good; the new log start. Up to the end of what was acknowledged,
+        which is synced for it: PartitionPoisoned if that fails."""
+        if self.high_watermark < before_offset <= self.acknowledged_offset:
+            self.wait_acknowledged(before_offset)
         return self._cleanup.delete_records(before_offset)
 
     def compact(self, now_ms: int | None = None, *, force: bool = False) -> CompactionReport:
@@ -427,8 +735,17 @@ class Partition:
         return self._cleanup.compact(when, force, self._last_batches)
 
     def recompress(self, codec: Compression) -> RecompressionReport:
-        """The same records in that codec, up to now, where they get smaller by it."""
+        """Its records in that codec, up to now, where they get smaller by it."""
         return self._cleanup.recompress(codec)
+
+    def interrupt(self) -> None:
+        """It will be closed: a compaction or recompression that runs ends soon, and leaves the log as it was."""
+        self._cleanup.interrupt()
+
+    @property
+    def cleaning_fault(self) -> FoldlogError | None:
+        """Why the background does not compact it any more: damage, or a batch too large to open. Every byte is kept."""
+        return self._cleanup.fault
 
     def _last_batches(self) -> frozenset[int]:
         return self._look_at_producers(lambda producers: producers.last_batches(), frozenset())
@@ -446,3 +763,160 @@ class Partition:
         with self._append_lock:
             self._core.refuse_if_closed()
             return look(self._producers.load(self._durability.tail.end_offset))
+
+
+# What may be appended: batches are looked at, and made what the topic wants, before the partition is locked. Pure
+# functions of the bytes and the settings; offsets are given later. Kafka's own rules for clients are in
+# `_refuse_foreign`, so that a client gets the same refusals from both.
+
+
+def admit(
+    buffer: Buffer,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    trusted: bool,
+    foreign: bool,
+    stored: bool = False,
+    quickly: bool = False,
+) -> Admitted:
+    """Check the batches of one buffer, at `now_ms`. Raises InvalidBatch, RefusedBatch, InvalidTimestamp or
+    RecordTooLarge.
+
+    `trusted`: built by our own builder just now, so only the headers are looked at. `foreign`: from a client, which
+    may send one batch and nothing that only a log may write. `stored`: as another log holds them, which has admitted
+    them already: where compaction removed records their offsets stay taken, and codec and size are left as they are.
+    `quickly`: ExpandsFurther where that takes longer than a moment. What is too large by its own account is refused at
+    once, whoever asks.
+    """
+    data = _writable(buffer)
+    if stored:
+        return Admitted(data, _headers_of_another_log(data))
+    if foreign:
+        _refuse_several(data)
+    limit = config.decompressed_limit
+    if trusted and not foreign and not config.compact and config.compression == AS_PRODUCED:
+        headers = _headers_of_our_own(data, config, limit)
+        _refuse_times(data, headers, config, now_ms, quickly)
+        return Admitted(data, headers)
+    quick_limit = min(limit, _quick_limit(len(data))) if quickly else limit
+    try:
+        headers = validate(data, max_batch_bytes=config.max_message_bytes, decompressed_limit=quick_limit)
+    except DecompressedTooLarge:
+        if quick_limit == limit:
+            raise
+        if foreign:  # which is one batch
+            declared_bytes(data[ATTRIBUTES_AT + 1] & COMPRESSION_MASK, memoryview(data)[RECORDS_AT:], limit)
+        raise ExpandsFurther(quick_limit < QUICK_DECOMPRESSED_BYTES_MAX) from None
+    if foreign:
+        _refuse_foreign(headers)
+    _refuse_times(data, headers, config, now_ms, quickly)
+    if config.compact:
+        _refuse_keyless(data, headers, limit)
+    if config.compression != AS_PRODUCED and any(header.compression != config.compression for header in headers):
+        data = recompress(data, config.compression, decompressed_limit=limit)
+        headers = walk(data, check_crc=False).headers
+    return Admitted(data, headers)
+
+
+def _headers_of_another_log(data: Writable) -> list[BatchHeader]:
+    """Its CRCs are checked, and that nothing stands between or behind the batches."""
+    found = walk(data)
+    if found.problem is not None or found.end != len(data):
+        raise InvalidBatch(found.problem or FAULT_CUT_OFF, found.end)
+    return found.headers
+
+
+def _headers_of_our_own(data: Writable, config: LogConfig, decompressed_limit: int) -> list[BatchHeader]:
+    """What our own builder made is sound. It keeps batches below max.message.bytes before they are compressed, but for
+    a record that is larger by itself: only that one is opened."""
+    headers = walk(data, check_crc=False).headers
+    for header in headers:
+        if header.size > config.max_message_bytes:
+            raise RecordTooLarge(header.size, config.max_message_bytes)
+        if header.compression and header.record_count == 1:
+            alone = memoryview(data)[header.position : header.position + header.size]
+            validate(alone, max_batch_bytes=config.max_message_bytes, decompressed_limit=decompressed_limit)
+    return headers
+
+
+def _quick_limit(size_bytes: int) -> int:
+    """What may be expanded of so many bytes in a moment."""
+    least = max(QUICK_DECOMPRESSED_RATIO * size_bytes, QUICK_DECOMPRESSED_BYTES_MIN)
+    return min(QUICK_DECOMPRESSED_BYTES_MAX, least)
+
+
+def _writable(buffer: Buffer) -> Writable:
+    """The caller's own memory where it can be written, else a copy of it."""
+    if isinstance(buffer, bytearray):
+        return buffer
+    if isinstance(buffer, memoryview) and not buffer.readonly and buffer.c_contiguous:
+        return buffer if buffer.format == "B" and buffer.ndim == 1 else buffer.cast("B")
+    return bytearray(buffer)
+
+
+def _refuse_several(data: Writable) -> None:
+    """Before any is opened: the first one's codec tells what that costs."""
+    declared = LENGTH_PREFIX_BYTES + int.from_bytes(data[LENGTH_AT:LENGTH_PREFIX_BYTES], "big")
+    headers = walk(data, check_crc=False).headers if declared < len(data) else []
+    if len(headers) > 1:
+        raise RefusedBatch(f"{len(headers)} batches were sent for one partition; one is allowed", headers[1].position)
+
+
+def _refuse_times(data: Writable, headers: list[BatchHeader], config: LogConfig, now_ms: int, quickly: bool) -> None:
+    """Refuse records whose producer's clock, or unit, is wrong: a time far ahead keeps its segment from retention for
+    as long, and is what a lookup by time finds. Our own appends too: they are the same call on a served directory.
+
+    A batch's header has its largest time, so most often nothing is opened; for the smallest each record is looked at.
+    """
+    if config.log_append_time:
+        return
+    earliest_ms, latest_ms = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
+    if config.timestamp_before_max_ms == MAX_INT64 and all(header.max_timestamp <= latest_ms for header in headers):
+        return
+    if quickly and sum(header.record_count for header in headers) > QUICK_RECORDS_MAX:
+        raise ExpandsFurther(False)
+    records, _ = decode(data, "", 0, decompressed_limit=config.decompressed_limit)
+    outside: list[tuple[int, str]] = []
+    for index, record in enumerate(records):
+        time_ms = record.timestamp_ms
+        if time_ms > latest_ms:
+            allowed = f"ahead of the clock, over message.timestamp.after.max.ms={config.timestamp_after_max_ms}"
+            outside.append((index, f"the time {time_ms} is {time_ms - now_ms} ms {allowed}"))
+        elif time_ms < earliest_ms and time_ms != NO_TIMESTAMP:
+            allowed = f"behind the clock, over message.timestamp.before.max.ms={config.timestamp_before_max_ms}"
+            outside.append((index, f"the time {time_ms} is {now_ms - time_ms} ms {allowed}"))
+    if outside:
+        refused = InvalidTimestamp(outside[0][1], 0)
+        refused.record_errors = tuple(outside[:RECORD_ERRORS_MAX])
+        raise refused
+
+
+def _refuse_keyless(data: Writable, headers: list[BatchHeader], decompressed_limit: int) -> None:
+    """Refuse, for a compacted topic, what compaction could not tell from other records."""
+    if not any(header.keyless_count for header in headers):
+        return
+    refused = RefusedBatch("a record without a key cannot go to a compacted topic", 0)
+    records, _ = decode(data, "", 0, decompressed_limit=decompressed_limit)
+    keyless = [(index, refused.reason) for index, record in enumerate(records) if record.key is None]
+    refused.record_errors = tuple(keyless[:RECORD_ERRORS_MAX])
+    raise refused
+
+
+def _refuse_foreign(headers: list[BatchHeader]) -> None:
+    """What Kafka refuses from a client: what is a log's own to write, and what could not be told from a repetition."""
+    header = headers[0]
+    if header.is_control:
+        raise RefusedBatch("it is a control batch, which only a log itself writes", 0)
+    if header.is_transactional:
+        raise RefusedBatch("it belongs to a transaction, and this log has no transactions", 0)
+    if header.has_delete_horizon:
+        raise RefusedBatch("it has a delete horizon, which only compaction sets", 0)
+    if header.is_log_append_time:
+        raise InvalidTimestamp("its timestamp type is LogAppendTime, which only a log itself sets", 0)
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise RefusedBatch(
+            f"producer {header.producer_id} sent it with epoch {header.producer_epoch} and sequence"
+            f" {header.base_sequence}, which start at 0",
+            0,
+        )

@@ -1,51 +1,381 @@
-"""A partition's producer state on disk: read when the first idempotent batch comes, written at roll and close."""
+"""Who has sent what: the ids, epochs and sequence numbers of idempotent producers.
+
+`ProducerState` decides, in memory: which batch repeats one that is in the log, and which comes out of order.
+`Producers` is one partition's, with its snapshots on disk: read when the first batch with a producer id comes, written
+at roll and close. `AllProducers` bounds those of all partitions together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
+from crc32c import crc32c
+
+from foldlog.errors import InvalidProducerEpoch, OutOfOrderSequence, TooManyProducers
 from foldlog.files.base import read_file, storage_error
-from foldlog.log.core import PartitionCore
+from foldlog.limits import PRODUCER_IDLE_MS, PRODUCER_IDS_MAX, PRODUCER_IDS_OF_ALL_MAX, PRODUCERS_COUNT_MS
 from foldlog.log.layout import read_layout
-from foldlog.log.producer_state import ProducerState, SentBatch
 from foldlog.log.segment import SNAPSHOT_SUFFIX, segment_stem
 from foldlog.records.loops import BatchHeader
+
+if TYPE_CHECKING:
+    from foldlog.log.partition import PartitionCore
+
+REMEMBERED_BATCHES = 5  # a producer may have five requests in flight, so five may come again
+EXPIRATION_MS = 24 * 60 * 60 * 1000  # Kafka's producer.id.expiration.ms
+_SEQUENCE_MAX = (1 << 31) - 1
+
+_HEAD = struct.Struct(">hIi")  # version, CRC-32C of what follows it, number of entries
+_ENTRY = struct.Struct(">qhiqiqiq")  # id, epoch, last sequence, last offset, offset delta, timestamp, coordinator, txn
+_VERSION = 1
+_CRC_END = 6
+
+
+class SentBatch(NamedTuple):
+    """One batch as its producer numbered it and as the log did."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class ProducerInfo(NamedTuple):
+    """What a log remembers of a producer, as Kafka's DescribeProducers tells it. -1: it has no transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int = -1
+    transaction_start_offset: int = -1
+
+
+class SnapshotEntry(NamedTuple):
+    """One producer as a .snapshot file has it. -1: no coordinator, no open transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int
+
+
+def read_snapshot(data: bytes) -> list[SnapshotEntry] | None:
+    """The entries of a .snapshot file; None if it is damaged."""
+    if len(data) < _HEAD.size:
+        return None
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != _VERSION or crc != crc32c(data[_CRC_END:]) or len(data) != _HEAD.size + count * _ENTRY.size:
+        return None
+    return [SnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :])]
+
+
+class _Producer:
+    """One producer id: its epoch, and its newest batches in that epoch, oldest first; never empty once noted.
+
+    `seen_ms`: when it was last known to write, by our clock, as timestamps of records may be of any time; None
+    since the last look at the clock.
+    """
+
+    __slots__ = ("batches", "epoch", "seen_ms")
+
+    def __init__(self, epoch: int, seen_ms: int | None = None) -> None:
+        self.epoch = epoch
+        self.seen_ms = seen_ms
+        self.batches: list[SentBatch] = []  # no deque: its first block is larger than all that most producers need
+
+
+class ProducerState:
+    """The newest batches of every producer id, of at most PRODUCER_IDS_MAX. Owned by the partition's appender.
+
+    Producers are in the order in which they last wrote.
+
+    Snapshots are in Kafka's .snapshot format, which keeps one batch a producer: after a restart only the newest
+    batch is known as a duplicate, an older one is out of order.
+    """
+
+    def __init__(self) -> None:
+        self._producers: dict[int, _Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def duplicate_of(self, headers: Sequence[BatchHeader]) -> SentBatch | None:
+        """The batch already in the log that these repeat; None if they are the producer's next.
+
+        Raises OutOfOrderSequence or InvalidProducerEpoch if they are neither.
+        """
+        if len(headers) == 1:  # as a client sends them
+            header = headers[0]
+            batch = self._repeated(header)
+            if batch is None and header.producer_id >= 0 and not header.is_control:
+                self._check(header)
+            return batch
+        repeated = [batch for header in headers if (batch := self._repeated(header)) is not None]
+        if repeated:
+            if len(repeated) < len(headers):
+                raise OutOfOrderSequence(
+                    f"of {len(headers)} batches sent together, {len(repeated)} are in the log already and the others"
+                    " are not; send only the others"
+                )
+            first, last = repeated[0], repeated[-1]
+            return last._replace(first_sequence=first.first_sequence, base_offset=first.base_offset)
+        self._check_order(headers)
+        return None
+
+    def _repeated(self, header: BatchHeader) -> SentBatch | None:
+        known = self._producers.get(header.producer_id)
+        if known is None or header.is_control or header.producer_epoch != known.epoch:
+            return None
+        first_sequence = header.base_sequence
+        for batch in known.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == _last_sequence(header):
+                return batch
+        return None
+
+    def _check_order(self, headers: Sequence[BatchHeader]) -> None:
+        following: dict[int, tuple[int, int]] = {}
+        for header in headers:
+            if header.producer_id < 0 or header.is_control:
+                continue
+            if header.producer_id in following:
+                epoch, last = following[header.producer_id]
+                if header.producer_epoch != epoch or header.base_sequence != _after(last, 1):
+                    raise _out_of_order(header, _after(last, 1))
+            else:
+                self._check(header)
+            following[header.producer_id] = (header.producer_epoch, _last_sequence(header))
+
+    def _check(self, header: BatchHeader) -> None:
+        known = self._producers.get(header.producer_id)
+        if known is None:
+            return  # forgotten or new: any sequence starts it, as in Kafka
+        if header.producer_epoch < known.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} sent epoch {header.producer_epoch}, but {known.epoch} has taken over"
+            )
+        if header.producer_epoch > known.epoch:
+            if header.base_sequence != 0:
+                raise _out_of_order(header, 0)
+            return
+        expected = _after(known.batches[-1].last_sequence, 1)
+        if header.base_sequence != expected:
+            raise _out_of_order(header, expected)
+
+    def make_room(
+        self, headers: Sequence[BatchHeader], now_ms: int, are_all_full: Callable[[int], bool] = lambda _: False
+    ) -> None:
+        """Where a new producer comes and there are as many as may be, here or, as `are_all_full` says at that time, in
+        all partitions, the one that is silent longest is forgotten.
+
+        TooManyProducers if that one has written in the last minutes: what it sent may come again, and would be taken
+        for new.
+        """
+        for header in headers:
+            if header.producer_id < 0 or header.producer_id in self._producers:
+                continue
+            if len(self._producers) >= PRODUCER_IDS_MAX:
+                if not self.forget_silent(now_ms, 1):
+                    raise TooManyProducers(header.producer_id, PRODUCER_IDS_MAX)
+            elif not are_all_full(now_ms):
+                return
+            elif not self.forget_silent(now_ms, 1):
+                raise TooManyProducers(header.producer_id, PRODUCER_IDS_OF_ALL_MAX, of_all=True)
+
+    def forget_silent(self, now_ms: int, count_max: int) -> int:
+        """So many of those that have not written in the last minutes, the one that is silent longest first; how many
+        there were."""
+        forgotten = 0
+        while self._producers and forgotten < count_max:
+            producer_id, oldest = next(iter(self._producers.items()))
+            if oldest.seen_ms is None:
+                oldest.seen_ms = now_ms
+            if now_ms - oldest.seen_ms < PRODUCER_IDLE_MS:
+                break
+            del self._producers[producer_id]
+            forgotten += 1
+        return forgotten
+
+    def note(self, header: BatchHeader, now_ms: int | None = None) -> None:
+        """The batch is in the log, written at that time by our clock if it is known."""
+        if header.producer_id < 0 or header.is_control or header.base_sequence < 0:
+            return
+        known = self._producers.pop(header.producer_id, None)
+        if known is None and len(self._producers) >= PRODUCER_IDS_MAX:
+            del self._producers[next(iter(self._producers))]
+        if known is None or known.epoch != header.producer_epoch:
+            known = _Producer(header.producer_epoch)
+        self._producers[header.producer_id] = known
+        known.seen_ms = now_ms
+        del known.batches[: -(REMEMBERED_BATCHES - 1)]
+        known.batches.append(
+            SentBatch(
+                header.base_sequence,
+                _last_sequence(header),
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp,
+            )
+        )
+
+    def last_batches(self) -> frozenset[int]:
+        """Base offsets of the batches that carry each producer's last sequence: compaction keeps these."""
+        return frozenset(producer.batches[-1].base_offset for producer in self._producers.values())
+
+    def infos(self) -> list[ProducerInfo]:
+        return [
+            ProducerInfo(pid, known.epoch, known.batches[-1].last_sequence, known.batches[-1].timestamp_ms)
+            for pid, known in sorted(self._producers.items())
+        ]
+
+    def expire(self, now_ms: int) -> None:
+        """Forget producers that have been silent for a day."""
+        for pid, known in list(self._producers.items()):
+            if known.seen_ms is None:
+                known.seen_ms = now_ms
+            elif now_ms - known.seen_ms > EXPIRATION_MS:
+                del self._producers[pid]
+
+    def snapshot(self) -> bytes:
+        entries = b"".join(
+            _ENTRY.pack(
+                pid,
+                known.epoch,
+                batch.last_sequence,
+                batch.last_offset,
+                batch.last_offset - batch.base_offset,
+                batch.timestamp_ms if known.seen_ms is None else known.seen_ms,
+                -1,
+                -1,
+            )
+            for pid, known in self._producers.items()
+            for batch in (known.batches[-1],)
+        )
+        body = struct.pack(">i", len(self._producers)) + entries
+        return struct.pack(">hI", _VERSION, crc32c(body)) + body
+
+    @classmethod
+    def from_snapshot(cls, data: bytes) -> ProducerState | None:
+        """None if it is damaged: the state is then rebuilt from the log."""
+        entries = read_snapshot(data)
+        if entries is None:
+            return None
+        state = cls()
+        for pid, epoch, sequence, offset, delta, timestamp, _, _ in entries:
+            known = state._producers[pid] = _Producer(epoch, seen_ms=timestamp)
+            first = sequence - delta if sequence >= delta else sequence - delta + _SEQUENCE_MAX + 1
+            known.batches.append(SentBatch(first, sequence, offset - delta, offset, timestamp))
+        return state
+
+    def replay(self, headers: Iterable[BatchHeader], now_ms: int | None = None) -> None:
+        for header in headers:
+            self.note(header, now_ms)
+
+
+def _after(sequence: int, count: int) -> int:
+    """Sequences wrap around at 2^31."""
+    return (sequence + count) & _SEQUENCE_MAX
+
+
+def _last_sequence(header: BatchHeader) -> int:
+    return _after(header.base_sequence, header.last_offset_delta)
+
+
+def _out_of_order(header: BatchHeader, expected: int) -> OutOfOrderSequence:
+    return OutOfOrderSequence(
+        f"producer {header.producer_id} sent sequence {header.base_sequence}, but {expected} comes next;"
+        " a batch before it was lost or refused: start a new producer epoch"
+    )
+
 
 _SNAPSHOTS_KEPT = 2
 
 
-class Producers:
-    """Owned by the appender. Costs nothing where no producer is idempotent, and no scan of a log that never had one."""
+class AllProducers:
+    """How many producers all open partitions of a directory remember together. Any thread's.
 
-    def __init__(self, core: PartitionCore) -> None:
+    Counted anew only when there may be too many: who is forgotten, or closed with its partition, needs no notice.
+    """
+
+    def __init__(self) -> None:
+        self._partitions: WeakSet[Producers] = WeakSet()
+        self._count = 0  # or less, as some may be gone
+        self._counted_ms: int | None = None
+        self._lock = threading.Lock()
+
+    def added(self, partition: Producers, count: int) -> None:
+        with self._lock:
+            self._partitions.add(partition)
+            self._count += count
+
+    def are_full(self, now_ms: int) -> bool:
+        """Before that is said, those that are silent are forgotten, wherever nobody appends at this moment."""
+        if self._count < PRODUCER_IDS_OF_ALL_MAX:
+            return False
+        with self._lock:
+            if self._counted_ms is None or not 0 <= now_ms - self._counted_ms < PRODUCERS_COUNT_MS:
+                self._counted_ms = now_ms
+                self._count = sum(partition.count_heard(now_ms) for partition in self._partitions)
+            return self._count >= PRODUCER_IDS_OF_ALL_MAX
+
+
+class Producers:
+    """Owned by the appender, who holds `lock`. Costs nothing where no producer is idempotent, and no scan of a log that
+    never had one."""
+
+    def __init__(self, core: PartitionCore, lock: threading.Lock, everybody: AllProducers) -> None:
         self._core = core
+        self._lock = lock
+        self._everybody = everybody
         self._state: ProducerState | None = None
 
     def duplicate_of(self, headers: Sequence[BatchHeader], end_offset: int) -> SentBatch | None:
-        """The batch in the log that these repeat, if they do; see ProducerState."""
-        for header in headers:
-            if header.producer_id >= 0:
-                return self.load(end_offset).duplicate_of(headers)
-        return None
+        """The batch in the log that these repeat, if they do; see ProducerState. One of them has a producer id."""
+        return self.load(end_offset).duplicate_of(headers)
 
-    def must_wait(self, headers: Sequence[BatchHeader]) -> bool:
-        """Whether these need state that has to be read first, or are the first that need any: that is stored firmly."""
-        is_ready = self._state is not None and self._core.state.has_producers
-        return not is_ready and any(header.producer_id >= 0 for header in headers)
+    def make_room(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Before they are written; see ProducerState. TooManyProducers if there is none."""
+        if self._state is not None:
+            self._state.make_room(headers, now_ms, self._everybody.are_full)
 
-    def expect(self, headers: Sequence[BatchHeader]) -> None:
-        """The batches are about to be written: from the first idempotent one on, the next open looks for such state."""
-        if self._core.state.has_producers:
-            return
-        for header in headers:
-            if header.producer_id >= 0:
-                self._core.change(firmly=True, has_producers=True)
-                return
+    def count_heard(self, now_ms: int) -> int:
+        """How many are remembered, without those that are silent unless somebody appends now. Waits for no lock."""
+        state = self._state
+        if state is None or self._core.is_closed:
+            return 0
+        if self._lock.acquire(blocking=False):
+            try:
+                state.forget_silent(now_ms, len(state))
+            finally:
+                self._lock.release()
+        return len(state)
 
-    def note(self, headers: Sequence[BatchHeader]) -> None:
+    def must_wait(self) -> bool:
+        """Whether a batch with a producer id needs state that has to be read first, or is the first that needs any:
+        that is stored firmly."""
+        return self._state is None or not self._core.state.has_producers
+
+    def expect(self) -> None:
+        """A batch with a producer id is about to be written: from the first on, the next open looks for such state."""
+        if not self._core.state.has_producers:
+            self._core.change(firmly=True, has_producers=True)
+
+    def note(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
         """The batches are written."""
         if self._state is not None:
-            self._state.replay(headers)
+            before = len(self._state)
+            self._state.replay(headers, now_ms)
+            if len(self._state) > before:
+                self._everybody.added(self, len(self._state) - before)
 
     def load(self, end_offset: int) -> ProducerState:
         """The state as of `end_offset`: the newest good snapshot, and the batches since."""
@@ -54,6 +384,7 @@ class Producers:
                 self._state = self._read(end_offset) if self._core.state.has_producers else ProducerState()
             except OSError as error:
                 raise storage_error(f"what producers sent to {self._core.path} cannot be read", error) from error
+            self._everybody.added(self, len(self._state))
         return self._state
 
     def _read(self, end_offset: int) -> ProducerState:

@@ -1,24 +1,28 @@
-"""What a read may see, and the one way to read it: the writer's partition and reading processes share it."""
+"""What a read may see, and the one way to read it: the writer's partition and reading processes share it.
+
+By offset (`read_batches`), by time (`first_at_time`, `latest_record`), and whole sealed segments for those who write
+them anew (`VerifiedSegments`).
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from foldlog.errors import CorruptLog
 from foldlog.files.base import Into
 from foldlog.limits import READ_CHUNK_BYTES
-from foldlog.log.segment import Found, Segment
-from foldlog.log.soundness import batch_at
+from foldlog.log.doctor.soundness import batch_at
+from foldlog.log.segment import ANY_OFFSET, FoundBatches, Segment
 from foldlog.log.transactions import Aborted, spans_without
 from foldlog.records.batch import LENGTH_AT
-from foldlog.records.loops import BatchHeader, check_epochs, offset_at_time, walk
+from foldlog.records.loops import BatchHeader, check_epochs, decode, offset_at_time, walk
 
 
-class Slice(NamedTuple):
-    """Whole verified batches; `next_offset` is where to go on, and what was asked for if there was nothing."""
+class FetchedBatches(NamedTuple):
+    """Whole verified batches; `next_offset` is where to go on, and what was asked for if that is the view's end."""
 
     data: memoryview
     next_offset: int
@@ -49,7 +53,7 @@ Diagnose = Callable[[Segment, int], CorruptLog | None]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LogView:
     """A consistent list of segments, and the bounds within which they are read and verified.
 
     Batches of `aborted` transactions are passed over. With `diagnose` offsets may be missing anywhere, also at the end
@@ -61,6 +65,7 @@ class View:
     epoch_starts: Sequence[tuple[int, int]]
     gaps_below: int
     end_offset: int  # the high watermark: always the end of a batch
+    durable_offset: int  # what is missing above it, where flush.* is relaxed, a power cut may have taken
     aborted: Aborted | None = None
     diagnose: Diagnose | None = None
 
@@ -73,11 +78,12 @@ def _base_offset(segment: Segment) -> int:
     return segment.base_offset
 
 
-def read_batches(view: View, offset: int, max_bytes: int, into: Into = None, nowait: bool = False) -> Slice:
+def read_batches(view: LogView, offset: int, max_bytes: int, into: Into = None, nowait: bool = False) -> FetchedBatches:
     """The batch that holds `offset` (or the next, where compaction left a gap) and those after it in its segment.
 
-    At most `max_bytes`, but at least one batch if there is any below the view's end. CRC, contiguous offsets and
-    leader epoch of all of them are checked. `nowait`: see `Segment.locate`. Raises CorruptLog.
+    At most `max_bytes`, but at least one batch below the view's end: a log ends with a batch, also a compacted one, and
+    none is damage. Only in files of Kafka's there may be none. CRC, contiguous offsets and leader epoch of all of them
+    are checked. `nowait`: see `Segment.locate`. Raises CorruptLog.
     """
     while True:
         found = _read_all(view, offset, max_bytes, into, nowait)
@@ -89,40 +95,56 @@ def read_batches(view: View, offset: int, max_bytes: int, into: Into = None, now
         offset = found.next_offset
 
 
-def _without_aborted(found: Slice, aborted: Aborted) -> Slice:
+def _without_aborted(found: FetchedBatches, aborted: Aborted) -> FetchedBatches:
     spans = spans_without(aborted, walk(found.data, check_crc=False).headers)
     if spans == [(0, len(found.data))]:
         return found
-    return Slice(memoryview(b"".join(found.data[start:stop] for start, stop in spans)), found.next_offset)
+    return FetchedBatches(memoryview(b"".join(found.data[start:stop] for start, stop in spans)), found.next_offset)
 
 
-def _read_all(view: View, offset: int, max_bytes: int, into: Into, nowait: bool) -> Slice:
-    """The same, whatever transactions the batches are of."""
+def _read_all(view: LogView, offset: int, max_bytes: int, into: Into, nowait: bool) -> FetchedBatches:
+    """Batches of any transactions."""
+    if offset >= view.end_offset:
+        return FetchedBatches(memoryview(b""), offset)
     at = view.segment_at(offset)
-    while offset < view.end_offset and at < len(view.segments):
+    while True:
         segment = view.segments[at]
         found = segment.locate(offset, max_bytes, view.gaps_below, view.end_offset, into, nowait)
         taken = _select(found.headers, offset, max_bytes)
         if taken:
-            wrong = check_epochs(taken, view.epoch_starts)
-            if wrong is not None:
-                header, epoch = wrong
-                raise CorruptLog(
-                    segment.log_path,
-                    found.position + header.position,
-                    f"the batch at offset {header.base_offset} has leader epoch {header.leader_epoch}, not {epoch}",
-                )
+            check_leader_epochs(segment, found.position, taken, view.epoch_starts)
             if view.diagnose is not None:
                 taken = _not_to_blame(view, view.diagnose, at, found, taken)
+            elif at + 1 < len(view.segments) and taken[-1].next_offset > view.segments[at + 1].base_offset:
+                # Where offsets may be missing, one that is too large has nothing behind it to contradict it.
+                check_boundary(segment, taken[-1].next_offset, view.segments[at + 1])
             first, last = taken[0], taken[-1]
-            return Slice(found.data[first.position : last.position + last.size], last.next_offset)
+            return FetchedBatches(found.data[first.position : last.position + last.size], last.next_offset)
         at += 1
-        if at < len(view.segments) and view.diagnose is None:
-            check_boundary(segment, found.ended_at, view.segments[at])
-    return Slice(memoryview(b""), offset)
+        if at < len(view.segments):
+            if view.diagnose is None:
+                check_boundary(segment, found.ended_at, view.segments[at])
+        elif view.diagnose is None:
+            raise _lost_end(view, found.ended_at)
+        else:
+            return FetchedBatches(memoryview(b""), view.end_offset)
 
 
-def _not_to_blame(view: View, diagnose: Diagnose, at: int, found: Found, taken: list[BatchHeader]) -> list[BatchHeader]:
+def _lost_end(view: LogView, ended_at: int) -> CorruptLog:
+    """The files end before the log does: batches at the end, or a whole segment, are gone."""
+    last = view.segments[-1]
+    return CorruptLog(
+        last.log_path,
+        last.size,
+        f"it ends at offset {ended_at}, and the log at {view.end_offset}: its end, or a file behind it, is missing",
+        # Recovery keeps what is there: above the durable offset nothing was promised to survive a power cut.
+        "open the log once for writing, which recovers it" if ended_at >= view.durable_offset else None,
+    )
+
+
+def _not_to_blame(
+    view: LogView, diagnose: Diagnose, at: int, found: FoundBatches, taken: list[BatchHeader]
+) -> list[BatchHeader]:
     """Those before the one whose base offset is too large by what follows; raises the diagnosis if it is the first."""
     segment, last = view.segments[at], taken[-1]
     limit = view.segments[at + 1].base_offset if at + 1 < len(view.segments) else view.end_offset
@@ -140,7 +162,7 @@ def _not_to_blame(view: View, diagnose: Diagnose, at: int, found: Found, taken: 
     return kept
 
 
-def batch_place(view: View, offset: int) -> BatchPlace | None:
+def batch_place(view: LogView, offset: int) -> BatchPlace | None:
     """The batch that holds `offset`, or the next one where there is a gap; None if none is below the view's end."""
     data = read_batches(view, offset, 1).data
     if not data:
@@ -153,10 +175,33 @@ def batch_place(view: View, offset: int) -> BatchPlace | None:
     return BatchPlace(segment, found[0], header, data)
 
 
-def segment_infos(view: View) -> list[SegmentInfo]:
+def segment_infos(view: LogView) -> list[SegmentInfo]:
     """All segments, oldest first."""
     last = view.segments[-1]
     return [SegmentInfo(s.base_offset, s.log_path, s.size, s.largest_timestamp(), s is last) for s in view.segments]
+
+
+def largest_timestamp(view: LogView, at: int) -> int:
+    """Of the segment at that index. CorruptLog if it lost its end: it would tell an earlier time and be passed over."""
+    segment = view.segments[at]
+    largest_ms = segment.largest_timestamp()
+    if view.diagnose is None and at + 1 < len(view.segments):
+        check_boundary(segment, segment.latest_looked_to(), view.segments[at + 1])
+    return largest_ms
+
+
+def check_leader_epochs(
+    segment: Segment, position: int, headers: list[BatchHeader], starts: Sequence[tuple[int, int]]
+) -> None:
+    """CorruptLog if a batch has another leader epoch than its offset; the headers' positions are from `position` on."""
+    wrong = check_epochs(headers, starts)
+    if wrong is not None:
+        header, epoch = wrong
+        raise CorruptLog(
+            segment.log_path,
+            position + header.position,
+            f"the batch at offset {header.base_offset} has leader epoch {header.leader_epoch}, not {epoch}",
+        )
 
 
 def check_boundary(segment: Segment, ended_at: int, following: Segment) -> None:
@@ -183,19 +228,167 @@ def _next_offset(header: BatchHeader) -> int:
     return header.next_offset
 
 
-def first_at_time(view: View, start_offset: int, timestamp_ms: int) -> tuple[int, int] | None:
+def first_at_time(
+    view: LogView, start_offset: int, timestamp_ms: int, decompressed_limit: int
+) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record at or after `timestamp_ms`, by offset order; None if there is none."""
-    for segment in view.segments[view.segment_at(start_offset) :]:
-        if segment is not view.segments[-1] and segment.largest_timestamp() < timestamp_ms:
+    for at in range(view.segment_at(start_offset), len(view.segments)):
+        segment = view.segments[at]
+        if segment is not view.segments[-1] and largest_timestamp(view, at) < timestamp_ms:
             continue
         offset = max(start_offset, segment.before_time(timestamp_ms))
         while offset < view.end_offset:
             found = read_batches(view, offset, READ_CHUNK_BYTES)
             if not found.data:
                 break
-            hit = offset_at_time(found.data, timestamp_ms, offset)
+            hit = offset_at_time(found.data, timestamp_ms, offset, decompressed_limit=decompressed_limit)
             if hit is not None:
                 return hit
             offset = found.next_offset
         return None
     return None
+
+
+Hit = tuple[int, int]
+"""Offset and timestamp of a record."""
+
+
+def latest_record(view: LogView, start_offset: int, decompressed_limit: int) -> Hit | None:
+    """(offset, timestamp) of the record with the largest timestamp from `start_offset` on, of equals the first: by the
+    time indexes, with a scan only of what they do not cover.
+
+    None if there is none, or none with a timestamp. Segments are looked into in the order of what they can hold at
+    most, so usually into one. Raises CorruptLog and DecompressedTooLarge.
+    """
+    visible = [
+        (at, segment)
+        for at, segment in enumerate(view.segments)
+        if at >= view.segment_at(start_offset) and segment.base_offset < view.end_offset
+    ]
+    at_most = sorted((-largest_timestamp(view, at), segment.base_offset, segment) for at, segment in visible)
+    best: Hit | None = None
+    for negative_ms, base_offset, segment in at_most:
+        if best is not None and (best[1] > -negative_ms or (best[1] == -negative_ms and best[0] < base_offset)):
+            break
+        best = _better(best, _latest_in(view, segment, start_offset, decompressed_limit))
+    return best if best is not None and best[1] >= 0 else None
+
+
+def _better(one: Hit | None, other: Hit | None) -> Hit | None:
+    if one is None or other is None:
+        return one or other
+    return max(one, other, key=lambda hit: (hit[1], -hit[0]))
+
+
+def _latest_in(view: LogView, segment: Segment, start_offset: int, decompressed_limit: int) -> Hit | None:
+    """Of the segment's records in the view."""
+    batch = _latest_batch(segment, view.end_offset)
+    if batch is not None and batch.base_offset >= start_offset:
+        data = read_batches(view, batch.base_offset, 1).data
+        hit = offset_at_time(data, batch.max_timestamp, decompressed_limit=decompressed_limit)
+        if hit is not None:
+            return hit
+    # It was deleted or compacted away, or is a marker of a transaction: nothing is known of what is left.
+    return _latest_by_scan(view, segment, start_offset, decompressed_limit)
+
+
+def _latest_batch(segment: Segment, end_offset: int) -> BatchHeader | None:
+    """The segment's first batch with the largest timestamp of those below `end_offset`; None if that is not known.
+
+    While records wait for their sync, the largest of all may be among them. The time index then has the largest as of
+    each entry of the offset index, and what comes after the last of these is looked at.
+    """
+    latest = segment.latest()
+    if latest is None or latest[1] < end_offset:
+        found = None if latest is None else segment.find(latest[1])
+        return None if found is None else found[1]
+    best: BatchHeader | None = None
+    relative_end = end_offset - segment.base_offset
+    time_entry = segment.time_index.below(relative_end)
+    if time_entry is not None:
+        found = segment.find(segment.base_offset + time_entry[1])
+        if found is None or found[1].max_timestamp != time_entry[0]:
+            return None
+        best = found[1]
+    offset_entry = segment.offset_index.floor(relative_end - 1)
+    for _, headers in segment.scan(offset_entry[1] if offset_entry else 0, -1, ANY_OFFSET, stop_at_tear=True):
+        for header in headers:
+            if header.base_offset >= end_offset:
+                return best
+            if best is None or header.max_timestamp > best.max_timestamp:
+                best = header
+    return best
+
+
+def _latest_by_scan(view: LogView, segment: Segment, start_offset: int, decompressed_limit: int) -> Hit | None:
+    """As `_latest_in`, from the batches themselves."""
+    best: Hit | None = None
+    offset = max(start_offset, segment.base_offset)
+    following = [other.base_offset for other in view.segments if other.base_offset > segment.base_offset]
+    end_offset = min(following[0] if following else view.end_offset, view.end_offset)
+    while offset < end_offset:
+        found = read_batches(view, offset, READ_CHUNK_BYTES)
+        if not found.data:
+            break
+        for header in walk(found.data, check_crc=False).headers:
+            if header.base_offset < end_offset and (best is None or header.max_timestamp > best[1]):
+                batch = found.data[header.position : header.position + header.size]
+                records, _ = decode(batch, "", 0, start_offset=start_offset, decompressed_limit=decompressed_limit)
+                for record in records:
+                    best = _better(best, (record.offset, record.timestamp_ms))
+        offset = found.next_offset
+    return best
+
+
+class VerifiedBatches(NamedTuple):
+    """Whole verified batches that stand at `position` of a segment's file; `headers` have positions in `data`."""
+
+    data: memoryview
+    headers: list[BatchHeader]
+    position: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.headers[-1].next_offset
+
+
+class VerifiedSegments:
+    """Sealed segments read whole, with all that a read verifies: for those who write them anew.
+
+    A batch's CRC does not cover its base offset and leader epoch. Whoever takes these as they stand makes damage that
+    `foldlog check` could have mended final: so each batch has to begin where the one before it ended (or, where
+    compaction has been, after it) and carry the epoch of its offset, and the last has to end where the next segment
+    begins.
+
+    Reads with the bounds of one moment: `gaps_below` must not move up before what it covers was read.
+
+    `before_each` is called before each piece, so that a long reading can be ended: whatever it raises.
+    """
+
+    def __init__(
+        self, gaps_below: int, epoch_starts: Sequence[tuple[int, int]], before_each: Callable[[], None]
+    ) -> None:
+        self._gaps_below = gaps_below
+        self._epoch_starts = epoch_starts
+        self._before_each = before_each
+
+    def pieces(self, segment: Segment, following: Segment) -> Iterator[VerifiedBatches]:
+        """All batches of a segment that ends where `following` begins. Raises CorruptLog."""
+        log, position, wanted, expected = segment.log(), 0, READ_CHUNK_BYTES, segment.base_offset
+        while position < segment.size:
+            self._before_each()
+            data = memoryview(log.read(position, min(wanted, segment.size - position)))
+            found = walk(data, expected_offset=expected, gaps_below=self._gaps_below)
+            if not found.headers:
+                if not found.problem and wanted < found.needed_bytes <= segment.size - position:
+                    wanted = found.needed_bytes
+                    continue
+                raise CorruptLog(segment.log_path, position, found.problem or "the last batch is cut off")
+            check_leader_epochs(segment, position, found.headers, self._epoch_starts)
+            expected = found.headers[-1].next_offset
+            if expected > following.base_offset:
+                break
+            yield VerifiedBatches(data[: found.end], found.headers, position)
+            position += found.end
+            wanted = max(READ_CHUNK_BYTES, found.needed_bytes)
+        check_boundary(segment, expected, following)

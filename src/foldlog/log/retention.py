@@ -38,6 +38,25 @@ def plan_retention(segments: Sequence[SegmentAge], config: LogConfig, now_ms: in
     return RetentionPlan(by_size + by_time, reason)
 
 
+def outlived_on_arrival(newest_ms: int, config: LogConfig, now_ms: int) -> bool:
+    """Whether records that are appended now, the newest of them of `newest_ms`, are past retention.ms already."""
+    return (
+        config.retention_ms >= 0
+        and config.delete
+        and not config.log_append_time
+        and newest_ms >= 0
+        and now_ms - newest_ms > config.retention_ms
+    )
+
+
+def outlived_text(topic: str, retention_ms: int) -> str:
+    """What to tell whoever appends such records."""
+    return (
+        f"topic {topic!r} gets records that are older than its retention.ms ({retention_ms}), by their own times:"
+        " retention deletes them soon; to keep them, set retention.ms=-1"
+    )
+
+
 def _over_size(segments: Sequence[SegmentAge], retention_bytes: int) -> int:
     """How many can go with at least `retention_bytes` left: a segment is never removed to get below the limit."""
     if retention_bytes < 0:

@@ -1,20 +1,26 @@
-"""A run of batches in one file, with its two indexes."""
+"""A run of batches in one file, with its two indexes: where an offset is, and where a time is.
+
+An index is a hint. It has no checksum and is not synced; whatever it leads to is verified, and it is made anew from the
+log when it is missing or leads elsewhere. So a crash may take any part of it, and costs a scan.
+"""
 
 from __future__ import annotations
 
 import logging
 import struct
 import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import lt
+from typing import ClassVar, Protocol, Self
 
 from foldlog.errors import CorruptLog, StorageError
-from foldlog.files.base import File, Files, Into, read_file, read_view, would_block
-from foldlog.limits import READ_CHUNK_BYTES
-from foldlog.log.offset_index import OffsetIndex
-from foldlog.log.open_files import OPEN_FILES
-from foldlog.log.time_index import TimeIndex
+from foldlog.files.base import NO_DESCRIPTORS, File, Files, Into, in_forked_children, read_file, read_view, would_block
+from foldlog.limits import OPEN_FILES_MAX, READ_CHUNK_BYTES
 from foldlog.records.batch import LENGTH_AT, LENGTH_PREFIX_BYTES, MAGIC
 from foldlog.records.loops import BatchHeader, walk
 
@@ -28,6 +34,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 ANY_OFFSET = (1 << 63) - 1
 NO_TIMESTAMP = -1
 _FIND_BYTES = 1 << 12
+_RELATIVE_MAX = (1 << 32) - 1  # what an entry of an index can hold
 _HEAD = struct.Struct(">qi4xb6xi")  # base offset, length, (epoch), magic, (CRC, attributes), last offset delta
 _Hint = tuple[int, int]
 _FROM_THE_START: _Hint = (0, -1)
@@ -35,8 +42,183 @@ _RECENT_MORE = 7  # who follows the end need not walk there from an index entry:
 _NO_INDEX_BYTES = 1 << 16  # a look-up that walked further than this had no useful index
 
 
+class SparseIndex:
+    """Entries of two numbers, both strictly growing. Kept whole in memory: 2 MB for a segment of 1 GiB.
+
+    Not checksummed and not synced: a hint. Who looks something up verifies the batch it leads to, and has
+    the index rebuilt when in doubt. Appended to by the partition's one appender, read by any thread.
+    """
+
+    ENTRY: ClassVar[struct.Struct]
+    COLUMNS: ClassVar[tuple[str, str]]
+    __slots__ = ("_first", "_second", "_written")
+
+    def __init__(self) -> None:
+        # Columns, not tuples: a binary search over an array costs a tenth of one that unpacks entries.
+        self._first: array[int] = array(self.COLUMNS[0])
+        self._second: array[int] = array(self.COLUMNS[1])
+        self._written = 0
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """The longest beginning of `data` whose entries grow. Kafka makes room ahead, as 10 MB of zeroes."""
+        index = cls()
+        used_bytes = min(len(data), len(data.rstrip(b"\0")) + cls.ENTRY.size - 1)  # an entry may end with zeroes
+        entries = list(cls.ENTRY.iter_unpack(data[: used_bytes // cls.ENTRY.size * cls.ENTRY.size]))
+        index._first.extend([first for first, _ in entries])
+        index._second.extend([second for _, second in entries])
+        index._keep(min(_growing(index._first), _growing(index._second)))
+        index._written = len(index)
+        return index
+
+    def _add(self, first: int, second: int) -> None:
+        # The second column first: who reads meanwhile takes the length of the first.
+        self._second.append(second)
+        self._first.append(first)
+
+    def _keep(self, count: int) -> None:
+        del self._first[count:]
+        del self._second[count:]
+        self._written = min(self._written, count)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def __getitem__(self, at: int) -> tuple[int, int]:
+        return self._first[at], self._second[at]
+
+    def last(self) -> tuple[int, int] | None:
+        """The newest entry, if there is any."""
+        return self[len(self) - 1] if self._first else None
+
+    def unwritten(self) -> tuple[int, bytes]:
+        """Where in the file the entries belong that are not there yet, and these; `wrote` once they are."""
+        fresh = zip(self._first[self._written :], self._second[self._written :], strict=False)
+        return self._written * self.ENTRY.size, b"".join(self.ENTRY.pack(*entry) for entry in fresh)
+
+    def wrote(self, count: int) -> None:
+        """`count` bytes of what `unwritten` gave are in the file."""
+        self._written += count // self.ENTRY.size
+
+
+def _growing(column: array[int]) -> int:
+    """How many values from the start on are each larger than the one before, and none below 0."""
+    if column and column[0] < 0:
+        return 0
+    if all(map(lt, column, column[1:])):
+        return len(column)
+    return next(at for at in range(1, len(column)) if column[at] <= column[at - 1])
+
+
+class OffsetIndex(SparseIndex):
+    """Pairs of (last offset of a batch, relative to the segment's base; that batch's position), big-endian.
+
+    Kafka's .index format, 8 bytes an entry.
+    """
+
+    ENTRY = struct.Struct(">II")
+    COLUMNS = ("I", "I")
+    __slots__ = ()
+
+    def append(self, relative_offset: int, position: int) -> None:
+        """Add an entry behind the last."""
+        self._add(relative_offset, position)
+
+    def floor(self, relative_offset: int) -> tuple[int, int] | None:
+        """The last entry at or below `relative_offset`: the wanted batch is there or soon after."""
+        at = bisect_right(self._first, relative_offset)
+        return self[at - 1] if at else None
+
+    def keep_below(self, position: int) -> None:
+        """Drop the entries that lead to `position` or beyond."""
+        self._keep(bisect_left(self._second, position))
+
+
+class TimeIndex(SparseIndex):
+    """Pairs of (largest timestamp so far; last offset of the batch that has it, relative to the base), big-endian.
+
+    Kafka's .timeindex format, 12 bytes an entry. Timestamps grow from entry to entry, whatever clocks do.
+    """
+
+    ENTRY = struct.Struct(">qI")
+    COLUMNS = ("q", "I")
+    __slots__ = ()
+
+    def append(self, timestamp_ms: int, relative_offset: int) -> None:
+        """Add an entry; one that is not later than the last says nothing new and is left out."""
+        last = self.last()
+        if last is None or (timestamp_ms > last[0] and relative_offset > last[1]):
+            self._add(timestamp_ms, relative_offset)
+
+    def before(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """The last entry earlier than `timestamp_ms`: nothing up to its offset is that late."""
+        at = bisect_left(self._first, timestamp_ms)
+        return self[at - 1] if at else None
+
+    def below(self, relative_offset: int) -> tuple[int, int] | None:
+        """The last entry of a batch below `relative_offset`."""
+        at = bisect_left(self._second, relative_offset)
+        return self[at - 1] if at else None
+
+
+class HoldsFile(Protocol):
+    """Something that opens its file when it needs it and can let go of it."""
+
+    def release_file(self) -> None: ...
+
+
+class OpenFiles:
+    """The most recently used holders, at most `limit`. Any thread. A reader in the middle of a read keeps its own
+    reference to the file, so releasing never pulls it from under anybody."""
+
+    def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._holders: OrderedDict[HoldsFile, None] = OrderedDict()
+
+    def open(self, files: Files, path: str, *, write: bool) -> File:
+        """Open a file. Where there is no descriptor for it, half of those that are held here are given back first."""
+        try:
+            return files.open(path, write=write)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS or not self._release_half():
+                raise
+        return files.open(path, write=write)
+
+    def _release_half(self) -> bool:
+        with self._lock:
+            count = (len(self._holders) + 1) // 2
+            for _ in range(count):
+                oldest, _ = self._holders.popitem(last=False)
+                oldest.release_file()
+        return count > 0
+
+    def used(self, holder: HoldsFile) -> None:
+        """`holder` has an open file and was just used."""
+        with self._lock:
+            self._holders[holder] = None
+            self._holders.move_to_end(holder)
+            if len(self._holders) > self._limit:
+                oldest, _ = self._holders.popitem(last=False)
+                oldest.release_file()
+
+    def forget(self, holder: HoldsFile) -> None:
+        with self._lock:
+            self._holders.pop(holder, None)
+
+    def after_fork(self) -> None:
+        """In a forked child: another thread may have held the lock, and is not there to let go of it."""
+        self._lock = threading.Lock()
+
+
+OPEN_FILES = OpenFiles()
+"""Of the process, as the limit on descriptors is."""
+
+in_forked_children(OPEN_FILES.after_fork)
+
+
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundBatches:
     """Verified batches of a segment: `headers` have positions in `data`, which begins at `position` of the file."""
 
     headers: list[BatchHeader]
@@ -53,18 +235,48 @@ def segment_stem(directory: str, base_offset: int) -> str:
     return f"{directory}/{base_offset:020d}"
 
 
+def create_segment(files: Files, directory: str, base_offset: int) -> None:
+    """An empty segment with its indexes; the names are durable once the directory is synced."""
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        file = files.open(segment_stem(directory, base_offset) + suffix, write=True, create=True)
+        if file.size():
+            file.truncate(0)
+            file.sync()
+        file.close()
+
+
+def _check_hint(headers: list[BatchHeader], last_offset: int) -> None:
+    """_IndexWrong if no batch stands where an entry leads, or another than it names: -1 where it is not known."""
+    if not headers or (last_offset >= 0 and headers[0].last_offset != last_offset):
+        raise _IndexWrong
+
+
 class Segment:
     """`<base offset>.log`: batches one after the other, nothing between or around them.
 
     The partition's appender alone writes; any thread reads. The file and the indexes are opened on use and
-    let go when many others are used. Who changes an index holds its lock. `writable` is false in a process that
-    only reads: it repairs a broken index in memory only.
+    let go when many others are used, but for one that is `held`. Who changes an index holds its lock. `writable` is
+    false in a process that only reads: it repairs a broken index in memory only.
     """
 
     __slots__ = (
-        "_bytes_since_entry", "_files", "_index_lock", "_largest", "_log", "_offset_index", "_pinned", "_recent",
-        "_time_index", "base_offset", "index_interval_bytes", "size", "stem", "writable",
-    )  # fmt: skip
+        "_bytes_since_entry",
+        "_files",
+        "_index_lock",
+        "_largest",
+        "_log",
+        "_offset_index",
+        "_recent",
+        "_seen_end",
+        "_time_index",
+        "base_offset",
+        "held",
+        "index_interval_bytes",
+        "size",
+        "stem",
+        "unwritten_entries",
+        "writable",
+    )
 
     def __init__(
         self,
@@ -87,8 +299,12 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._index_lock = threading.RLock()
         self._largest: tuple[int, int] | None = None  # (timestamp, relative last offset of its batch)
+        self._seen_end = base_offset  # the offset after the last batch that `_largest` takes into account
         self._bytes_since_entry = 0
-        self._pinned = False
+        self.held: File | None = None
+        """The file while it is kept open, whatever becomes of its name; `log()` opens it where it is not."""
+        self.unwritten_entries = 0
+        """How many entries of the offset index are in memory only."""
         self._recent: tuple[tuple[int, int, int], ...] = ()  # (first offset, position, last offset), newest first
 
     @property
@@ -99,43 +315,50 @@ class Segment:
 
     def log(self) -> File:
         """The open log file. Keep the reference while using it."""
+        held = self.held
+        if held is not None:
+            return held
         log = self._log
         if log is None:
             try:
                 log = self._log = OPEN_FILES.open(self._files, self.log_path, write=self.writable)
             except FileNotFoundError:
                 raise CorruptLog(self.log_path, 0, "the file is missing") from None
-        if not self._pinned:
-            OPEN_FILES.used(self)
+        OPEN_FILES.used(self)
         return log
 
     def release_file(self) -> None:
         """Let go of file and indexes, unless they are held; who is reading keeps them until done."""
-        if self._pinned:
+        if self.held is not None:
             return
         self._log = None
         self._offset_index = self._time_index = None
+        self.unwritten_entries = 0
 
     def hold(self) -> None:
         """Keep the file from now on, whatever becomes of its name; until `unpin` or `forget`."""
-        self._pinned = True
-        OPEN_FILES.forget(self)
-        self.log()
+        self.held = self.log()
+        OPEN_FILES.forget(self)  # waits for who is just letting go of it
+        self._log = self.held
 
     def pin(self) -> None:
         """Keep file and indexes from now on: it is being appended to, and a fresh descriptor may miss write errors."""
         with self._index_lock:
             self.hold()
-            self._complete_indexes()
+            try:
+                self._complete_indexes()
+            except BaseException:
+                self.unpin()  # or the next append would take it for ready
+                raise
 
     def unpin(self) -> None:
         """It is sealed and synced: an ordinary segment now."""
-        self._pinned = False
+        self.held = None
         OPEN_FILES.used(self)
 
     def forget(self) -> None:
         """It is no longer part of the log; its file is closed when the last reader lets go of it."""
-        self._pinned = False
+        self.held = None
         OPEN_FILES.forget(self)
         self.release_file()
 
@@ -187,15 +410,13 @@ class Segment:
                 self._largest = (header.max_timestamp, relative)
             if self._bytes_since_entry > self.index_interval_bytes:
                 offset_index.append(relative, position)
+                self.unwritten_entries += 1
                 if self._largest[0] >= 0:
                     time_index.append(*self._largest)
                 self._bytes_since_entry = 0
             self._bytes_since_entry += header.size
             position += header.size
-
-    @property
-    def unwritten_entries(self) -> int:
-        return self.offset_index.unwritten_count
+        self._seen_end = headers[-1].next_offset
 
     def grow(self, size: int) -> None:
         """In a reading process: the writer has gone on. The indexes are right as far as they go."""
@@ -224,19 +445,21 @@ class Segment:
                         file.truncate(position)
                         file.write(position, [data])
                         index.wrote(len(data))
+            self.unwritten_entries = 0
 
     def rebuild_indexes(self) -> None:
         """Make both indexes anew from the log. Raises CorruptLog where the log is damaged, and leaves them then."""
         with self._index_lock:
             offset_index, time_index = OffsetIndex(), TimeIndex()
-            before = self._largest, self._bytes_since_entry
-            self._largest, self._bytes_since_entry = None, 0
+            before = self._largest, self._bytes_since_entry, self.unwritten_entries, self._seen_end
+            self._largest, self._bytes_since_entry, self.unwritten_entries = None, 0, 0
+            self._seen_end = self.base_offset
             try:
                 batches = self.scan(0, self.base_offset, gaps_below=ANY_OFFSET, stop_at_tear=not self.writable)
                 for position, headers in batches:
                     self._note(headers, position, offset_index, time_index)
             except BaseException:
-                self._largest, self._bytes_since_entry = before
+                self._largest, self._bytes_since_entry, self.unwritten_entries, self._seen_end = before
                 raise
             self._note_largest(time_index)
             self._offset_index, self._time_index = offset_index, time_index
@@ -286,6 +509,7 @@ class Segment:
             data = log.read(position, min(wanted, end - position))
             found = walk(data, expected_offset=expected_offset, gaps_below=gaps_below)
             if found.headers:
+                self._check_relative(position, found.headers)
                 yield position, found.headers
                 position += found.end
                 expected_offset = found.headers[-1].next_offset
@@ -297,10 +521,23 @@ class Segment:
             else:
                 raise CorruptLog(self.log_path, position, found.problem or "the last batch is cut off")
 
+    def _check_relative(self, position: int, headers: list[BatchHeader]) -> None:
+        """CorruptLog if an offset is none of this segment's: where gaps are legal, a base offset can be any number, and
+        an index could not hold it."""
+        for header in headers:
+            if not self.base_offset <= header.base_offset <= header.last_offset <= self.base_offset + _RELATIVE_MAX:
+                reason = f"its offset {header.base_offset} does not belong to the segment"
+                raise CorruptLog(self.log_path, position + header.position, reason)
+
     def locate(
-        self, offset: int, max_bytes: int, gaps_below: int, end_offset: int = ANY_OFFSET, into: Into = None,
+        self,
+        offset: int,
+        max_bytes: int,
+        gaps_below: int,
+        end_offset: int = ANY_OFFSET,
+        into: Into = None,
         nowait: bool = False,
-    ) -> Found:  # fmt: skip
+    ) -> FoundBatches:
         """The batch that holds `offset` (or the first after it) and what follows in at most about `max_bytes`.
 
         `into` is memory to read into, as far as it is large enough: fresh memory costs more than filling it.
@@ -323,7 +560,7 @@ class Segment:
 
     def _locate(
         self, offset: int, max_bytes: int, gaps_below: int, end_offset: int, hint: _Hint, into: Into, nowait: bool
-    ) -> Found:
+    ) -> FoundBatches:
         log, end = self.log(), self.size
         entry_position, hinted = hint
         start, expected, is_named = entry_position, self.base_offset, hinted >= 0
@@ -340,11 +577,11 @@ class Segment:
             headers = found.headers
             reads_on = not headers and not found.problem and wanted < found.needed_bytes <= end - position
             is_first = hinted >= 0 and position == start and not reads_on and (is_named or expected < end_offset)
-            if is_first and (not headers or (is_named and headers[0].last_offset != hinted)):
-                raise _IndexWrong
+            if is_first:
+                _check_hint(headers, hinted if is_named else -1)
             if headers and headers[-1].next_offset > offset:
                 self._heal_index(entry_position, position - start, batches, nowait)
-                return Found(headers, data, position, headers[-1].next_offset)
+                return FoundBatches(headers, data, position, headers[-1].next_offset)
             if headers:
                 position += found.end
                 expected = headers[-1].next_offset
@@ -358,7 +595,7 @@ class Segment:
                 wanted = found.needed_bytes
             elif not headers:
                 raise CorruptLog(self.log_path, position, "the last batch is cut off")
-        return Found([], memoryview(b""), position, expected)
+        return FoundBatches([], memoryview(b""), position, expected)
 
     def _behind(self, log: File, position: int, last_offset: int, nowait: bool) -> int:
         """The position after the batch at `position`, if its header says that it ends with `last_offset`."""
@@ -381,8 +618,10 @@ class Segment:
     def _heal_index(self, start: int, walked_bytes: int, walked_batches: int, nowait: bool) -> None:
         """After a look-up that went from the entry at `start` further than an index should let it. One batch it may
         walk, however large that is."""
-        if walked_batches <= 1 or walked_bytes <= max(_NO_INDEX_BYTES, 16 * self.index_interval_bytes) or self._pinned:
+        if walked_batches <= 1 or walked_bytes <= max(_NO_INDEX_BYTES, 16 * self.index_interval_bytes):
             return
+        if self.held is not None:
+            return  # the appender keeps its index complete
         if nowait:
             raise would_block(self.log_path)
         with self._index_lock, suppress(CorruptLog):  # somebody else's: what was asked for is sound
@@ -407,17 +646,23 @@ class Segment:
 
     def latest(self) -> tuple[int, int] | None:
         """(that timestamp, the last offset of the first batch that has it); None if the segment is empty."""
-        largest = self._largest
-        if largest is None and self.size:
-            with self._index_lock:  # or the first append could come between, and be forgotten
-                if self._largest is None:
-                    last = self.time_index.last()
-                    if last is not None and self._has_timestamp(last):
-                        self._look_behind(last)
-                    else:
-                        self.rebuild_indexes()
-                largest = self._largest
+        # Under the lock: the first append could come between, and be forgotten, and who makes the indexes anew knows
+        # only a part of them until it is done.
+        with self._index_lock:
+            if self._largest is None and self.size:
+                last = self.time_index.last()
+                if last is not None and self._has_timestamp(last):
+                    self._look_behind(last)
+                else:
+                    self.rebuild_indexes()
+            largest = self._largest
         return (largest[0], self.base_offset + largest[1]) if largest is not None else None
+
+    def latest_looked_to(self) -> int:
+        """The offset up to which batches were there to be looked at for `latest`."""
+        with self._index_lock:
+            self.latest()
+            return self._seen_end
 
     def _look_behind(self, entry: tuple[int, int]) -> None:
         """A right entry need not be the last there was: a crash can lose the end of an index. Look at what follows."""
@@ -429,7 +674,13 @@ class Segment:
             for header in headers:
                 if header.max_timestamp > largest[0]:
                     largest = (header.max_timestamp, header.last_offset - self.base_offset)
+            self._seen_end = headers[-1].next_offset
         self._largest = largest
+
+    def begun_ms(self, now_ms: int) -> int:
+        """When an active segment found at open was begun, by its first batch."""
+        found = self.find(self.base_offset)
+        return min(found[1].max_timestamp, now_ms) if found and found[1].max_timestamp >= 0 else now_ms
 
     def before_time(self, timestamp_ms: int) -> int:
         """An offset below which nothing is as late as `timestamp_ms`, by the time index once it is verified."""

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from foldlog.errors import InvalidBatch
 from foldlog.records import batch as fmt
 from foldlog.records.loops import BatchHeader
-from foldlog.records.pure.reading import Body, batches_in, field, parse_records
 
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 _ENTRY: Final = struct.Struct(">hqqqq")
@@ -68,6 +67,9 @@ def read_transaction_index(data: bytes) -> tuple[list[AbortedTransaction], str]:
 
 def markers_of(batch: memoryview, header: BatchHeader) -> list[Marker]:
     """The records of a control batch. Control batches are never compressed. InvalidBatch if they are none."""
+    # Only logs of Apache Kafka's have markers: whoever serves a log of its own starts without the loops in Python.
+    from foldlog.records.pure.reading import Body, batches_in, field, parse_records
+
     body = Body(batch, fmt.RECORDS_AT, header.size)
     found: list[Marker] = []
     for parsed in parse_records(body, next(batches_in(batch))):
@@ -137,9 +139,9 @@ class Aborted:
 
 
 class ToldAborted:
-    """The same as a broker tells it, with the batches that it touches: producer and first offset of each transaction.
+    """Aborted transactions as a broker tells of them, with the batches they touch: producer and first offset of each.
 
-    Such a one ends with its producer's next control batch. For one pass over the batches, in their order.
+    One ends with its producer's next control batch. For one pass over the batches, in their order.
     """
 
     def __init__(self, told: Iterable[tuple[int, int]]) -> None:

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from foldlog.errors import InvalidArgument, SerializationError
-from foldlog.limits import ARROW_DECOMPRESSED_BYTES, DECOMPRESSED_BYTES_MAX
+from foldlog.limits import ARROW_DECOMPRESSED_BYTES
 from foldlog.records import columns as col
 from foldlog.records.batch import MAX_INT64
 from foldlog.records.columns import PackedBatch
+from foldlog.records.compression import READ_DECOMPRESSED_BYTES
 from foldlog.records.loops import gather, pack_columns, route_rows
 
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
@@ -69,7 +70,7 @@ def to_arrow(
     start_offset: int = 0,
     end_offset: int = MAX_INT64,
     columns: Sequence[str] = COLUMNS,
-    decompressed_limit: int = DECOMPRESSED_BYTES_MAX,
+    decompressed_limit: int = READ_DECOMPRESSED_BYTES,
     enough_bytes: int = MAX_INT64,
 ) -> tuple[pa.RecordBatch, int]:
     """The data records with start_offset <= offset < end_offset, and the offset to go on from.
@@ -103,9 +104,10 @@ def arrow_batches(
     start_offset: int = 0,
     end_offset: int = MAX_INT64,
     columns: Sequence[str] = COLUMNS,
+    decompressed_limit: int = READ_DECOMPRESSED_BYTES,
     enough_bytes: int = ARROW_DECOMPRESSED_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The same records in as many batches as it takes for each to be of a bounded size, however well they were
+    """Records in as many batches as it takes for each to be of a bounded size, however well they were
     compressed. None is empty. An `end_offset` that is the buffer's own saves a look at whether there is more.
     """
     offset, reached = start_offset - 1, start_offset
@@ -118,6 +120,7 @@ def arrow_batches(
             start_offset=offset,
             end_offset=end_offset,
             columns=columns,
+            decompressed_limit=decompressed_limit,
             enough_bytes=enough_bytes,
         )
         if batch.num_rows:

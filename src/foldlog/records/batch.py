@@ -91,6 +91,8 @@ FAULT_RECORD_LENGTH: Final = "a record is longer than its fields"
 FAULT_OFFSET_DELTA: Final = "its offset deltas are out of order"
 FAULT_TIMESTAMP: Final = "a timestamp is out of range"
 FAULT_LEFT_OVER: Final = "bytes are left over after its last record"
+FAULT_LOST: Final = "rewriting lost a record of it that nothing newer replaces"
+FAULT_CHANGED: Final = "rewriting made something else of it"
 
 FAULTS: Final[tuple[str, ...]] = (
     "",
@@ -110,6 +112,8 @@ FAULTS: Final[tuple[str, ...]] = (
     FAULT_OFFSET_DELTA,
     FAULT_TIMESTAMP,
     FAULT_LEFT_OVER,
+    FAULT_LOST,
+    FAULT_CHANGED,
 )
 """By number, for the compiled loops, which cannot hold strings while they run without the interpreter's lock."""
 

@@ -13,13 +13,20 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
 import cramjam
 
-from foldlog.errors import InvalidArgument, InvalidBatch, RefusedBatch
+from foldlog.environment import MAX_DECOMPRESSED_BYTES
+from foldlog.errors import DecompressedTooLarge, InvalidArgument, InvalidBatch
+from foldlog.limits import BATCH_BYTES_MAX, DECOMPRESSED_BYTES_MAX
 from foldlog.records.batch import Compression
+
+READ_DECOMPRESSED_BYTES: Final = min(MAX_DECOMPRESSED_BYTES, BATCH_BYTES_MAX) or DECOMPRESSED_BYTES_MAX
+"""What one batch may expand to where it is read, unless its topic allows more: also where no topic's settings are
+known, as of a foreign broker's answer."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -40,9 +47,12 @@ _FIRST_GUESS_BYTES: Final = 16 << 10
 _GUESS_RATIO: Final = 16
 """What an undeclared size is guessed at, relative to the compressed bytes; a wrong guess costs a second run."""
 
-_BRIEF_BYTES_MAX: Final = 4 << 20
+_BRIEF_BYTES_MAX: Final = 17 << 20
+_BRIEF_GUESS_BYTES: Final = 4 << 20
 _BRIEF_RATIO: Final = 4
-"""Memory that a thread keeps for what it only looks at; beyond it the first guess is a careful one."""
+"""Memory that a thread keeps for what it only looks at: what a topic takes by default. Fresh memory is filled with
+zeros while everybody else waits for the interpreter, milliseconds for a batch of that size. Where no size is declared,
+the first guess is a careful one."""
 
 _MODULES: Final[dict[Compression, Any]] = {
     Compression.GZIP: cramjam.gzip,
@@ -92,8 +102,8 @@ def decompress(codec: int, data: Buffer, limit_bytes: int, briefly: bool = False
     """What `data` expands to, at most `limit_bytes`. `briefly`: in memory that the next such call of this thread uses
     again, for who only looks at it; fresh memory costs more than expanding into it.
 
-    Raises RefusedBatch if it expands to more, and InvalidBatch if it is not in the codec's format (both at position 0:
-    the caller knows where the batch stands). Allocates no more than the limit, and the codec's own window.
+    Raises DecompressedTooLarge if it expands to more, and InvalidBatch if it is not in the codec's format (both at
+    position 0: the caller knows where the batch stands). Allocates no more than the limit, and the codec's own window.
     """
     if codec == Compression.NONE:
         if len(data) > limit_bytes:
@@ -101,20 +111,33 @@ def decompress(codec: int, data: Buffer, limit_bytes: int, briefly: bool = False
         return data
     if codec == Compression.SNAPPY:
         return _decompress_snappy(data, limit_bytes)
+    if codec not in _MODULES:
+        raise InvalidBatch(f"compression codec {codec} is unknown", 0)
+    return _expand(Compression(codec), data, declared_bytes(codec, data, limit_bytes), limit_bytes, briefly)
+
+
+def declared_bytes(codec: int, data: Buffer, limit_bytes: int) -> int | None:
+    """What `data` expands to by its own account, without a look inside; None where it does not say.
+
+    Raises DecompressedTooLarge if that is over `limit_bytes`: not one byte has to be expanded to see it.
+    """
+    size_bytes = None
     if codec == Compression.GZIP:
-        return _expand(Compression.GZIP, data, _gzip_size(data), limit_bytes, briefly)
-    if codec == Compression.LZ4:
-        return _expand(Compression.LZ4, data, _lz4_size(data), limit_bytes, briefly)
-    if codec == Compression.ZSTD:
-        return _expand(Compression.ZSTD, data, _zstd_size(data, limit_bytes), limit_bytes, briefly)
-    raise InvalidBatch(f"compression codec {codec} is unknown", 0)
+        size_bytes = _gzip_size(data)
+    elif codec == Compression.LZ4:
+        size_bytes = _lz4_size(data)
+    elif codec == Compression.ZSTD:
+        size_bytes = _zstd_size(data, limit_bytes)
+    elif codec == Compression.SNAPPY:
+        with memoryview(data) as view:
+            size_bytes = sum(size for _, size in _snappy_blocks(view, limit_bytes))
+    if size_bytes is not None and size_bytes > limit_bytes:
+        raise _too_large(limit_bytes)
+    return size_bytes
 
 
-def _too_large(limit_bytes: int) -> RefusedBatch:
-    """Not damage, which a client would send again: however often it comes, it is too large."""
-    return RefusedBatch(
-        f"its records expand to more than {limit_bytes} bytes; send fewer or smaller ones in a batch", 0
-    )
+def _too_large(limit_bytes: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"its records expand to more than {limit_bytes} bytes", 0)
 
 
 def _garbage(name: str, why: object) -> InvalidBatch:
@@ -127,7 +150,7 @@ def _expand(codec: Compression, data: Buffer, size_bytes: int | None, limit_byte
     name = codec.name.lower()
     guess = max(_FIRST_GUESS_BYTES, _GUESS_RATIO * len(data)) if size_bytes is None else size_bytes
     if briefly and size_bytes is None:
-        guess = min(guess, max(_BRIEF_BYTES_MAX, _BRIEF_RATIO * len(data)))
+        guess = min(guess, max(_BRIEF_GUESS_BYTES, _BRIEF_RATIO * len(data)))
     room = min(guess, limit_bytes)
     while True:
         output = _brief_memory(room)[:limit_bytes] if briefly else memoryview(bytearray(room))
@@ -136,9 +159,10 @@ def _expand(codec: Compression, data: Buffer, size_bytes: int | None, limit_byte
         except cramjam.DecompressionError as error:
             if str(error) != _too_small_text(codec):
                 raise _garbage(name, error) from None
-            if room >= limit_bytes:
+            if len(output) >= limit_bytes:
                 raise _too_large(limit_bytes) from None
-            room = min(max(4 * room, _FIRST_GUESS_BYTES), limit_bytes)
+            # From what was tried, not from what was asked for: a thread's memory may be larger already.
+            room = min(max(4 * len(output), _FIRST_GUESS_BYTES), limit_bytes)
             continue
         return output[:filled]
 
@@ -199,16 +223,13 @@ def _zstd_size(data: Buffer, limit_bytes: int) -> int | None:
         exponent, mantissa = data[position] >> 3, data[position] & 7
         window_bytes = (1 << (10 + exponent)) // 8 * (8 + mantissa)
         if window_bytes > max(limit_bytes, _ZSTD_WINDOW_BYTES_ALWAYS):
-            raise RefusedBatch(f"its zstd window of {window_bytes} bytes is over the limit of {limit_bytes}", 0)
+            raise DecompressedTooLarge(f"its zstd window of {window_bytes} bytes is over the limit of {limit_bytes}", 0)
         position += 1
     position += (0, 1, 2, 4)[descriptor & 3]
     width = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
     if width == 0 or len(data) < position + width:
         return None
-    declared = int.from_bytes(data[position : position + width], "little") + (256 if width == 2 else 0)
-    if declared > limit_bytes:
-        raise _too_large(limit_bytes)
-    return declared
+    return int.from_bytes(data[position : position + width], "little") + (256 if width == 2 else 0)
 
 
 def _compress_xerial(data: Buffer) -> bytes:
@@ -223,19 +244,11 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 def _decompress_snappy(data: Buffer, limit_bytes: int) -> Buffer:
     with memoryview(data) as view:
-        if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-            blocks = [view]
-        elif len(view) < len(_XERIAL_HEADER):
-            raise _garbage("snappy", "its xerial header is cut off")
-        else:
-            blocks = _xerial_blocks(view)
-        sizes = [_snappy_size(block) for block in blocks]
-        if sum(sizes) > limit_bytes:
-            raise _too_large(limit_bytes)
-        output = bytearray(sum(sizes))
+        blocks = list(_snappy_blocks(view, limit_bytes))
+        output = bytearray(sum(size for _, size in blocks))
         position = 0
         with memoryview(output) as target:
-            for block, size_bytes in zip(blocks, sizes, strict=True):
+            for block, size_bytes in blocks:
                 # The library refuses to write into an empty buffer; an empty block is one zero byte.
                 if size_bytes == 0 and len(block) == 1:
                     continue
@@ -249,8 +262,24 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> Buffer:
     return output
 
 
-def _xerial_blocks(view: memoryview) -> list[memoryview]:
-    blocks = []
+def _snappy_blocks(view: memoryview, limit_bytes: int) -> Iterator[tuple[memoryview, int]]:
+    """Every block and the size it declares, until they are over the limit together: looking at the rest takes longer
+    than refusing it should."""
+    left_bytes = limit_bytes
+    for block in _raw_blocks(view):
+        size_bytes = _snappy_size(block)
+        left_bytes -= size_bytes
+        if left_bytes < 0:
+            raise _too_large(limit_bytes)
+        yield block, size_bytes
+
+
+def _raw_blocks(view: memoryview) -> Iterator[memoryview]:
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        yield view
+        return
+    if len(view) < len(_XERIAL_HEADER):
+        raise _garbage("snappy", "its xerial header is cut off")
     position = len(_XERIAL_HEADER)
     while position < len(view):
         if len(view) - position < 4:
@@ -259,9 +288,8 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
         position += 4
         if not 0 < size_bytes <= len(view) - position:
             raise _garbage("snappy", "a block is longer than what is left")
-        blocks.append(view[position : position + size_bytes])
+        yield view[position : position + size_bytes]
         position += size_bytes
-    return blocks
 
 
 def _snappy_size(block: memoryview) -> int:

@@ -25,7 +25,6 @@ from crc32c import crc32c as _crc32c_of
 
 from foldlog.errors import InvalidArgument, InvalidBatch, RecordTooLarge, SerializationError
 from foldlog.limits import BATCH_BYTES_MAX as _BATCH_BYTES_MAX
-from foldlog.limits import DECOMPRESSED_BYTES_MAX as _DECOMPRESSED_BYTES_MAX
 from foldlog.records.batch import FAULTS as _FAULTS
 from foldlog.records.columns import Gathered as _Gathered
 from foldlog.records.columns import GatheredBinary as _GatheredBinary
@@ -33,6 +32,7 @@ from foldlog.records.columns import GatheredHeaders as _GatheredHeaders
 from foldlog.records.columns import PackedBatch as _PackedBatch
 from foldlog.records.compression import check_codec as _check_codec
 from foldlog.records.compression import compress as _compress
+from foldlog.records.compression import READ_DECOMPRESSED_BYTES as _READ_DECOMPRESSED_BYTES
 from foldlog.records.compression import decompress as _decompress
 from foldlog.records.pickles import rebuild as _rebuild
 
@@ -44,6 +44,7 @@ include "compiled/headers.pxi"
 include "compiled/reading.pxi"
 include "compiled/writing.pxi"
 include "compiled/compaction.pxi"
+include "compiled/compaction_check.pxi"
 include "compiled/columns.pxi"
 include "compiled/packing.pxi"
 
@@ -55,6 +56,7 @@ __all__ = [
     "Record",
     "Walk",
     "assign_offsets",
+    "check_compacted",
     "check_epochs",
     "compact",
     "control_batch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from foldlog.records.pure.columns import gather, pack_columns, route_rows
 from foldlog.records.pure.compaction import CompactStats, KeyMap, compact, recompress
+from foldlog.records.pure.compaction_check import check_compacted
 from foldlog.records.pure.headers import BatchHeader, Walk, assign_offsets, check_epochs, walk
 from foldlog.records.pure.reading import Record, decode, offset_at_time, validate
 from foldlog.records.pure.writing import BatchBuilder, control_batch, empty_batch, murmur2, pack
@@ -16,6 +17,7 @@ __all__ = [
     "Record",
     "Walk",
     "assign_offsets",
+    "check_compacted",
     "check_epochs",
     "compact",
     "control_batch",

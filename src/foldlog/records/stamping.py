@@ -7,11 +7,12 @@ from typing import Final
 
 from crc32c import crc32c
 
-from foldlog.records.batch import ATTRIBUTES_AT, CRC_AT, LAST_OFFSET_DELTA_AT, PRODUCER_ID_AT
+from foldlog.records.batch import ATTRIBUTES_AT, CRC_AT, LAST_OFFSET_DELTA_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT
 
 _NUMBERS: Final = Struct(">qhi")
 _CRC: Final = Struct(">I")
 _INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
 
 
 def stamp_producer(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
@@ -25,3 +26,9 @@ def offset_span(batch: bytearray) -> int:
     """How many offsets the batch takes, and so how many of its producer's sequence numbers."""
     (last_delta,) = _INT32.unpack_from(batch, LAST_OFFSET_DELTA_AT)
     return int(last_delta) + 1
+
+
+def newest_time(batch: bytearray) -> int:
+    """The largest timestamp of the batch's records, in milliseconds; -1 if none has one."""
+    (newest_ms,) = _INT64.unpack_from(batch, MAX_TIMESTAMP_AT)
+    return int(newest_ms)

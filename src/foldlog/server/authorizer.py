@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Protocol
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     """Kafka's numbers, as its ACLs and the authorized operations of its answers have them."""
 
     READ = 3
@@ -40,38 +40,38 @@ ANONYMOUS = "User:ANONYMOUS"
 class Authorizer(Protocol):
     """Asked on the event loop for every resource a request names: it must answer from memory."""
 
-    def allows(self, principal: str, operation: Operation, kind: ResourceType, name: str) -> bool: ...
+    def allows(self, principal: str, operation: AclOperation, kind: ResourceType, name: str) -> bool: ...
 
 
 class AllowEverything:
     """What a listener without security has."""
 
-    def allows(self, principal: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+    def allows(self, principal: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
         return True
 
 
 _TOPIC_OPERATIONS = (
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.CREATE,
+    AclOperation.DELETE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
 )
 
 _OPERATIONS = {
     ResourceType.TOPIC: _TOPIC_OPERATIONS,
-    ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    ResourceType.GROUP: (AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE),
     ResourceType.CLUSTER: (
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
     ),
 }
 

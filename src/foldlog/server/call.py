@@ -1,18 +1,24 @@
-"""One request, as its handler sees it, and what a handler may answer with."""
+"""One request, as its handler sees it: how the handler is found, what it is given, and what it may answer with."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Coroutine
+from importlib import import_module
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
-from foldlog.server.append_lanes import AppendLane
-from foldlog.server.authorizer import CLUSTER_NAME, Operation, ResourceType
-from foldlog.server.buffers import ReadBuffers
-from foldlog.wire.schema import Message
+from foldlog.server.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from foldlog.server.net.append_lanes import AppendLane
+from foldlog.server.net.memory import ReadBuffers
+from foldlog.wire.codec import decoder
+from foldlog.wire.frames import request_class
+from foldlog.wire.messages import APIS, NAMES
+from foldlog.wire.schema import Message, Records, Request
 
 if TYPE_CHECKING:
-    from foldlog.server.node import Node
+    from foldlog.server.node import BrokerNode
+    from foldlog.server.quick_produce import Found
 
 
 class Disconnect(Exception):
@@ -41,17 +47,23 @@ class Caller(NamedTuple):
 
 
 class Call:
-    """What belongs to a request besides its message. Made and used on the event loop."""
+    """What belongs to a request besides its message. Made and used on the event loop.
 
-    __slots__ = ("caller", "client_id", "node", "version")
+    `found`: by who looked already at the one batch of a Produce, and did not append it.
+    """
 
-    def __init__(self, node: Node, caller: Caller, version: int, client_id: str | None) -> None:
+    __slots__ = ("caller", "client_id", "found", "node", "version")
+
+    def __init__(
+        self, node: BrokerNode, caller: Caller, version: int, client_id: str | None, found: Found | None = None
+    ) -> None:
         self.node = node
         self.caller = caller
         self.version = version
         self.client_id = client_id
+        self.found = found
 
-    def allows(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
+    def allows(self, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether who calls may do that."""
         return self.node.authorizer.allows(self.caller.principal, operation, kind, name)
 
@@ -80,3 +92,91 @@ class Handler(Protocol):
     """
 
     def __call__(self, call: Call, request: Any) -> Reply: ...
+
+
+# --- whether an answer tells of an error, for whichever API: looked for where its schema has error codes --------------
+
+_CODE: Final = "error_code"
+
+
+def has_error(answer: Message) -> bool:
+    """Whether the answer, or a part of it, has an error code other than 0.
+
+    >>> from foldlog.wire.messages.heartbeat import HeartbeatResponse
+    >>> has_error(HeartbeatResponse(error_code=27)), has_error(HeartbeatResponse())
+    (True, False)
+    """
+    find = _finder_of(type(answer))
+    return find is not None and bool(find(answer))
+
+
+_Finder = Callable[[Any], object]
+"""Gives something true for a message with an error code."""
+
+
+_finders: dict[type, _Finder | None] = {}
+"""By class: its schema is walked once, and not for every answer."""
+
+
+def _finder_of(kind: type[Message]) -> _Finder | None:
+    if kind not in _finders:
+        _finders[kind] = _make_finder(kind)
+    return _finders[kind]
+
+
+def _make_finder(kind: type[Message]) -> _Finder | None:
+    """What looks for a code in messages of this class; None if there can be none."""
+    parts: dict[str, tuple[bool, _Finder]] = {}
+    for field in kind.SCHEMA:
+        find = None if field.item is None else _finder_of(field.item)
+        if find is not None:
+            parts[field.name] = (field.is_array, find)
+    has_code = any(field.name == _CODE for field in kind.SCHEMA)
+    if not parts:
+        # Nothing but a getter, as most are: `any(map(...))` over a hundred partitions then runs without Python code.
+        return attrgetter(_CODE) if has_code else None
+
+    def find_code(message: Any) -> bool:
+        if has_code and message.error_code:
+            return True
+        for name, (is_array, find) in parts.items():
+            part = getattr(message, name)
+            if part and (any(map(find, part)) if is_array else find(part)):
+                return True
+        return False
+
+    return find_code
+
+
+# --- from an API key and a version to the functions that decode and handle it -----------------------------------------
+
+
+class ServedApi(NamedTuple):
+    """What serves one version of one API."""
+
+    decode: Callable[[Records, int, int], Request]
+    handle: Handler
+
+
+_SERVED: dict[tuple[int, int], ServedApi] = {}
+"""By API key and version; filled at the first request of each, so that what nobody asks for is not imported."""
+
+
+def served_api(api_key: int, version: int) -> ServedApi | None:
+    """None if that is not served."""
+    known = _SERVED.get((api_key, version))
+    if known is not None:
+        return known
+    api = APIS.get(api_key)
+    if api is None or not api.first <= version <= api.last:
+        return None  # not remembered: a client may make up as many as it likes
+    module = import_module(f"foldlog.server.handlers.{api.module}")
+    made = ServedApi(cast(Any, decoder(request_class(api_key), version)), module.handle)
+    _SERVED[api_key, version] = made
+    return made
+
+
+def describe(api_key: int, version: int) -> str:
+    """What a client asked for, for a line in the log."""
+    name = NAMES.get(api_key)
+    return f"API {api_key}" if name is None else f"{name} v{version}"

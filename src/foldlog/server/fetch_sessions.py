@@ -147,6 +147,8 @@ class _IncrementalContext(FetchContext):
         if session.epoch != self._expected_epoch:
             # The client fetched again before this answer: what it was told is no longer known, so it starts over.
             return _response(session.session_id, (), ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        # `tell` also remembers what is left out: so a partition that did not move costs no bytes, and one that did is
+        # told exactly once. It rests on the answer reaching the client; one that does not is found by the epoch.
         news = [pair for pair in pairs if pair[0].tell(pair[1])]
         for wanted, answer in news:
             if answer.records:
@@ -199,6 +201,7 @@ class FetchSessions:
         """What the fetch wants. A session that it names moves on, whatever becomes of the fetch."""
         epoch = request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            # Both end the session that is named, if any: the client starts over, or does without one from now on.
             self._remove(request.session_id)
             wanted = _all_wanted(request.topics, version)
             return FetchContext(wanted) if epoch == FINAL_EPOCH else _FullContext(wanted, self, version)
@@ -206,6 +209,8 @@ class FetchSessions:
         if session is None:
             return FetchContext(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
+            # A fetch was lost, or came twice. The session stays as it is: had a late copy of an old request moved it,
+            # the client that is up to date would be thrown out. The one who hears this starts over with epoch 0.
             return FetchContext(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= TOPIC_IDS_FROM):
             return FetchContext(error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
@@ -214,9 +219,13 @@ class FetchSessions:
             self._remove(session.session_id)
             return FetchContext()
         if self.partition_count > self._partitions_max:
+            # It grew beyond the bound by what it added: sessions are bounded by what they remember, and not by their
+            # number alone. It goes, whoever filled the rest; the client's full fetch may then find room or none.
             self._remove(session.session_id)
             return FetchContext(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self._touch(session)
+        # Now, and not with the answer: a client that gives up waiting and asks again with the old epoch is told so,
+        # instead of getting an answer that leaves out what only the lost one had.
         session.epoch = next_epoch(session.epoch)
         return _IncrementalContext(session)
 
@@ -224,6 +233,7 @@ class FetchSessions:
         """Keep these as a new session; None if there is no room for it, or nothing to keep."""
         if not wanted or not self._make_room(len(wanted)):
             return None
+        # Random, since it is all that ties a session to its client: nobody hits upon another's by counting.
         session_id = self._random.randint(1, EPOCH_MAX)
         while session_id in self._sessions:
             session_id = self._random.randint(1, EPOCH_MAX)

@@ -13,15 +13,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, StorageError
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode, code_of
 
 if TYPE_CHECKING:
-    from foldlog.broker.groups import GroupCoordinator
+    from foldlog.broker.groups.coordinator import GroupCoordinator
     from foldlog.server.call import Call, Later
-    from foldlog.server.node import Node
+    from foldlog.server.node import BrokerNode
     from foldlog.wire.schema import Response
 
 logger: Final = logging.getLogger("foldlog.server")
@@ -47,7 +47,7 @@ class GroupDriver:
     Does not promise: that it is durable then; members of a group that was lost join again.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: BrokerNode) -> None:
         self._node = node
         self._lock = node.broker.group_lock
         self._is_loaded = False
@@ -139,7 +139,7 @@ class GroupDriver:
         self._deliver()
 
 
-def refusal(call: Call, operation: Operation, group: str) -> ErrorCode:
+def refusal(call: Call, operation: AclOperation, group: str) -> ErrorCode:
     """Why this caller may not do that to a group of that name; NONE if it may."""
     if not call.allows(operation, ResourceType.GROUP, group):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED

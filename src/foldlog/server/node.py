@@ -5,32 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from foldlog.environment import PURE_PYTHON
 from foldlog.errors import DescriptorsExhausted, FoldlogError, StorageError
 from foldlog.limits import SYNC_THREADS
-from foldlog.server.append_lanes import Appenders
-from foldlog.server.arrivals import Arrivals
 from foldlog.server.authorizer import AllowEverything, Authorizer
-from foldlog.server.buffers import RECEIVE_BYTES
-from foldlog.server.connections import Connections
 from foldlog.server.fetch_sessions import FetchSessions
+from foldlog.server.fold_guard import FoldGuard
 from foldlog.server.groups import GroupDriver
-from foldlog.server.memory import MemoryBudget
-from foldlog.server.openings import Openings
+from foldlog.server.net.append_lanes import Appenders
+from foldlog.server.net.connections import Connections
+from foldlog.server.net.memory import RECEIVE_BYTES, MemoryBudget
+from foldlog.server.net.produce_throttle import ProduceThrottle
+from foldlog.server.net.purgatory import FetchPurgatory, Syncs
+from foldlog.server.partitions import Openings
+from foldlog.server.process_log import RepeatedLines
 from foldlog.server.quick_produce import QuickProduce
-from foldlog.server.repeated_lines import RepeatedLines
-from foldlog.server.syncs import Syncs
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
     from foldlog.log.partition import Partition
-    from foldlog.server.metrics import Metrics
-    from foldlog.server.settings import ServerSettings
+    from foldlog.server.config.settings import ServerSettings
+    from foldlog.server.metrics.metrics import Metrics
 
 logger = logging.getLogger("foldlog.server")
 
@@ -40,7 +41,7 @@ _WORKERS: Final = 8
 """Threads for what waits for the disk: opening partitions, creating topics, cold reads."""
 
 
-class Node:
+class BrokerNode:
     """One broker, as its handlers see it. Everything here is the event loop's, but for `soon` and what is said
     to be any thread's."""
 
@@ -60,12 +61,14 @@ class Node:
         self.authorizer = authorizer or AllowEverything()
         self.cluster_id = broker.directory_id
         self.topic_ids = TopicIds(broker)
-        self.memory = MemoryBudget(settings.queued_max_request_bytes)
+        self.fold_guard = FoldGuard(broker.path, broker.clock, accepts_unproven=settings.folds_accept_unproven)
+        self.memory = MemoryBudget(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.connections = Connections(settings, metrics)
-        self.arrivals = Arrivals(self.soon)
-        self.syncs = Syncs(loop, self.soon, self.arrivals)
-        self.appenders = Appenders()
+        self.fetch_purgatory = FetchPurgatory(self.soon)
+        self.syncs = Syncs(loop, self.soon, self.fetch_purgatory)
+        self.appenders = Appenders(self._holding)
+        self.produce_throttle = ProduceThrottle(loop)
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, broker.clock)
         self.quick_produce = QuickProduce(self)
         self.openings = Openings(broker, self)
@@ -123,6 +126,18 @@ class Node:
             except Exception:
                 # Those that came with it have nothing to do with it, and nobody would call them again.
                 logger.exception("a call from another thread failed")
+
+    def _holding(self, by_bytes: int) -> None:
+        self.soon(self.memory.change, by_bytes)
+
+    @contextmanager
+    def holding(self, size_bytes: int) -> Iterator[None]:
+        """While so much memory is held for what somebody asked. Any thread but the loop's."""
+        self._holding(size_bytes)
+        try:
+            yield
+        finally:
+            self._holding(-size_bytes)
 
     def open_partition(self, topic: str, number: int) -> Partition | None:
         """The partition if it is open already; None if it has to be opened, on a thread, by `partition`."""

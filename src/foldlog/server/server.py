@@ -12,21 +12,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from foldlog.broker.broker import MEMORY_PATH, Broker
-from foldlog.errors import ReadOnly
+from foldlog.errors import LogClosed, ReadOnly
 from foldlog.files.posix import descriptor_advice, files_open_max
 from foldlog.server.authorizer import Authorizer
-from foldlog.server.binding import bind
 from foldlog.server.call import Endpoint
-from foldlog.server.connection import Connection
-from foldlog.server.connections import SWEEP_S
-from foldlog.server.listeners import address_text
-from foldlog.server.metrics import Metrics
-from foldlog.server.node import Node
-from foldlog.server.settings import ServerSettings
+from foldlog.server.config.settings import ServerSettings
+from foldlog.server.metrics.metrics import Metrics
+from foldlog.server.net.connection import ClientConnection
+from foldlog.server.net.connections import SWEEP_S
+from foldlog.server.net.listeners import address_text, bind
+from foldlog.server.node import BrokerNode
 
 if TYPE_CHECKING:
+    from foldlog.client.fold_proof import FoldsKey
     from foldlog.server.console.site import Console
-    from foldlog.server.http import HttpServer
+    from foldlog.server.http.http import HttpServer
 
 logger = logging.getLogger("foldlog.server")
 
@@ -55,7 +55,7 @@ class Server:
         self._listeners: list[asyncio.Server] = []
         self._http: HttpServer | None = None
         self._console: Console | None = None
-        self._node: Node | None = None
+        self._node: BrokerNode | None = None
         self.metrics = Metrics()
         self.endpoints: list[Endpoint] = []
         self.addresses: list[tuple[str, int]] = []
@@ -94,6 +94,12 @@ class Server:
     def console_token(self) -> str:
         """What they have to know; "" where no token is asked for."""
         return "" if self._console is None else self._console.token
+
+    def folds_key(self) -> FoldsKey:
+        """What runners of this log prove themselves with; of a log in memory there is no file of it."""
+        if self._node is None:
+            raise LogClosed("the server is not started")
+        return self._node.fold_guard.key()
 
     @property
     def memory_used_bytes(self) -> int:
@@ -138,9 +144,10 @@ class Server:
             self._loop.close()
 
     async def _serve(self) -> None:
-        node = self._node = Node(self._broker, self._settings, self.metrics, self._loop, self._authorizer)
+        node = self._node = BrokerNode(self._broker, self._settings, self.metrics, self._loop, self._authorizer)
         try:
             try:
+                node.fold_guard.mend_topic(self._broker)
                 await self._listen(node)
                 _warn_of_descriptors(self._broker)
                 self._broker.watch_syncs(self.metrics.synced)
@@ -152,20 +159,20 @@ class Server:
             self._broker.watch_syncs(None)
             node.close()
 
-    async def _listen(self, node: Node) -> None:
+    async def _listen(self, node: BrokerNode) -> None:
         for listener in self._settings.listeners:
             bound = bind(listener)
             port = bound.getsockname()[1]
             told = self._settings.advertised(listener, port)
             endpoint = Endpoint(told.name, told.host, told.port)
             accepting = await self._loop.create_server(
-                partial(Connection, node, endpoint), sock=bound, backlog=_BACKLOG
+                partial(ClientConnection, node, endpoint), sock=bound, backlog=_BACKLOG
             )
             self._listeners.append(accepting)
             self.endpoints.append(endpoint)
             self.addresses.append((listener.local_host, port))
         if self._settings.metrics is not None:
-            from foldlog.server.http import start_http
+            from foldlog.server.http.http import start_http
 
             self._http = await start_http(node, self._settings.metrics.host, self._settings.metrics.port)
         if self._settings.console is not None:
@@ -179,7 +186,7 @@ class Server:
                 read_only=self._settings.console_read_only,
             )
 
-    async def _keep(self, node: Node) -> None:
+    async def _keep(self, node: BrokerNode) -> None:
         while not self._leaving.is_set():
             try:
                 await asyncio.wait_for(self._leaving.wait(), SWEEP_S)
@@ -188,12 +195,12 @@ class Server:
                 node.memory.sweep()
                 node.lines.sweep()
 
-    async def _leave(self, node: Node) -> None:
+    async def _leave(self, node: BrokerNode) -> None:
         for accepting in self._listeners:
             accepting.close()
         node.is_leaving = True
         node.connections.stop_taking()
-        node.arrivals.wake_all()
+        node.fetch_purgatory.wake_all()
         await _until(lambda: not node.connections.are_busy, _LEAVE_S)
         await _until(lambda: node.connections.are_heard, _FLUSH_S)
         node.connections.leave()

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from foldlog import limits
-from foldlog.broker.topic_names import check_user_topic_name, refuse_collision
+from foldlog.broker.topics.names import check_user_topic_name, refuse_collision
 from foldlog.errors import FoldlogError, RefusedByBroker, TopicExists, UnknownTopic, brief_repr
 from foldlog.wire.error_codes import ErrorCode, code_of
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
+    from foldlog.server.node import BrokerNode
 
 DEFAULT: Final = -1
 """What a client sends for "as the broker has it"."""
@@ -30,10 +31,16 @@ def refuse(code: ErrorCode, sentence: str) -> NoReturn:
 def told(error: FoldlogError) -> tuple[ErrorCode, str]:
     """An error as an answer has it."""
     if isinstance(error, UnknownTopic):
-        return code_of(
-            error
-        ), f"there is no topic {brief_repr(error.topic)}"  # its own sentence is for callers in Python
+        # Its own sentence is for callers in Python.
+        return code_of(error), f"there is no topic {brief_repr(error.topic)}"
     return code_of(error), str(error)
+
+
+def refuse_kept_for_folds(node: BrokerNode, name: str) -> None:
+    """With Kafka's error for a change to a topic of the broker's own."""
+    refusal = node.fold_guard.change_refusal(name)
+    if refusal is not None:
+        refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
 
 
 def repeated(names: Iterable[str]) -> set[str]:

@@ -1,6 +1,7 @@
 """Spark reads, writes and folds the log. `import foldlog.spark as fl` is how pipelines begin.
 
-Importing this imports neither pyspark nor any engine; what is used is imported then.
+Importing this imports neither pyspark nor any engine; what is used is imported then. It says to Spark which Python to
+run, unless somebody has: see `interpreter`.
 """
 
 from __future__ import annotations
@@ -9,38 +10,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from foldlog.spark.folds.declaration import Fold, Topic, fold, load_folds, topic
+from foldlog.spark.interpreter import prefer_this_python
 from foldlog.views.contract import META, Delta, Shape, Snapshot, View
-from foldlog.views.measures import avg, count, max, min, sum  # noqa: A004 they are `fl.sum` and so on
+from foldlog.views.counters.measures import avg, count, max, min, sum  # noqa: A004 they are `fl.sum` and so on
 
 if TYPE_CHECKING:
     from foldlog.spark.folds.commands import ask, drop, log_at, rebuild, rewind, run, status, verify
     from foldlog.spark.functions import from_avro, from_json, from_protobuf
     from foldlog.spark.sink.writers import finish_writes
     from foldlog.views.bookmark import Bookmark
-    from foldlog.views.counters import counters
-    from foldlog.views.lake import lake
-    from foldlog.views.search import search
-    from foldlog.views.table import table
+    from foldlog.views.counters.counters import counters
+    from foldlog.views.lake.lake import lake
+    from foldlog.views.search.search import search
+    from foldlog.views.table.table import table
 
 _HOMES = {
     "Bookmark": "foldlog.views.bookmark",
     "ask": "foldlog.spark.folds.commands",
-    "counters": "foldlog.views.counters",
+    "counters": "foldlog.views.counters.counters",
     "drop": "foldlog.spark.folds.commands",
     "finish_writes": "foldlog.spark.sink.writers",
     "from_avro": "foldlog.spark.functions",
     "from_json": "foldlog.spark.functions",
     "from_protobuf": "foldlog.spark.functions",
-    "lake": "foldlog.views.lake",
+    "lake": "foldlog.views.lake.lake",
     "log_at": "foldlog.spark.folds.commands",
     "rebuild": "foldlog.spark.folds.commands",
     "rewind": "foldlog.spark.folds.commands",
     "run": "foldlog.spark.folds.commands",
-    "search": "foldlog.views.search",
+    "search": "foldlog.views.search.search",
     "status": "foldlog.spark.folds.commands",
-    "table": "foldlog.views.table",
+    "table": "foldlog.views.table.table",
     "verify": "foldlog.spark.folds.commands",
 }
+
+
+prefer_this_python()
 
 
 def __getattr__(name: str) -> Any:

@@ -26,7 +26,7 @@ def plainly(call: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 def plainly_iterated(call: Callable[Given, Iterator[Result]]) -> Callable[Given, Iterator[Result]]:
-    """The same for what an iterator raises on its way."""
+    """As `plainly`, for what an iterator raises on its way."""
 
     @wraps(call)
     def called(*args: Given.args, **kwargs: Given.kwargs) -> Iterator[Result]:

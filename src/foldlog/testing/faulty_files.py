@@ -3,7 +3,7 @@
 The fault model: any operation that changes something may fail once with an error of the operating system. A write may
 fail with nothing, a part or all of it written (no space, or an I/O error); it may also be short without failing, which
 `File.write` has to finish by itself, so it is tested below this layer, with real system calls. A truncate, rename,
-unlink, create, mapping or directory sync fails before it has changed anything. A sync that fails may have written
+unlink, create, allocation or directory sync fails before it has changed anything. A sync that fails may have written
 anything; here it has written nothing, and a later sync does not write it again where the files below model that
 (PowerLossFiles does). Reading does not fail here: that is rot, and another test.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from foldlog.errors import StorageFull
-from foldlog.files.base import Buffer, Entry, File, Files, Lock, Mapped
+from foldlog.files.base import Allocated, Buffer, DirectoryEntry, File, Files, Lock
 from foldlog.files.holder import WriterInfo
 from foldlog.testing.power_loss import PowerLossFiles
 
@@ -28,17 +28,17 @@ class Kind(Enum):
     WRITE = "write"
     TRUNCATE = "truncate"
     SYNC = "sync"
-    MAPPED_SYNC = "sync the mapping of"
+    ALLOCATED_SYNC = "sync the allocated"
     CREATE = "create"
     MAKE_DIRECTORY = "make the directory"
     REMOVE_DIRECTORY = "remove the directory"
     RENAME = "rename"
     UNLINK = "unlink"
     SYNC_DIRECTORY = "sync the directory"
-    MAP = "map"
+    ALLOCATE = "allocate"
 
 
-NEEDS_SPACE = frozenset({Kind.WRITE, Kind.CREATE, Kind.MAKE_DIRECTORY, Kind.RENAME, Kind.MAP})
+NEEDS_SPACE = frozenset({Kind.WRITE, Kind.CREATE, Kind.MAKE_DIRECTORY, Kind.RENAME, Kind.ALLOCATE})
 """What a full disk refuses. Not a truncate to a smaller size, not an unlink, and not a sync of allocated blocks."""
 
 
@@ -96,7 +96,7 @@ class FaultyFiles:
             self.attempt(Kind.CREATE, path)
         return FaultyFile(self, path, self._files.open(path, write=write, create=create))
 
-    def entries(self, directory: str) -> list[Entry]:
+    def entries(self, directory: str) -> list[DirectoryEntry]:
         return self._files.entries(directory)
 
     def exists(self, path: str) -> bool:
@@ -123,20 +123,19 @@ class FaultyFiles:
         self.attempt(Kind.SYNC_DIRECTORY, path)
         self._files.sync_directory(path)
 
-    def map(self, path: str, size: int, *, write: bool) -> FaultyMapped:
-        if write:
-            error = self._decide(Kind.MAP, path)
-            if error == errno.ENOSPC:
-                raise StorageFull(f"no space for a file of {size} bytes; free space and open again")
-            if error:
-                raise OSError(error, os.strerror(error), path)
-        return FaultyMapped(self, path, self._files.map(path, size, write=write))
+    def allocate(self, path: str, size: int, *, allocated_bytes: int = 0) -> FaultyAllocated:
+        error = self._decide(Kind.ALLOCATE, path)
+        if error == errno.ENOSPC:
+            raise StorageFull(f"no space for the {size} bytes of {path}; free space and try again")
+        if error:
+            raise OSError(error, os.strerror(error), path)
+        return FaultyAllocated(self, path, self._files.allocate(path, size, allocated_bytes=allocated_bytes))
 
     def lock(self, path: str) -> Lock:
         return self._files.lock(path)
 
-    def lock_holder(self, path: str) -> WriterInfo | None:
-        return self._files.lock_holder(path)
+    def lock_holder(self, path: str, held: str | None = None) -> WriterInfo | None:
+        return self._files.lock_holder(path, held)
 
     def attempt(self, kind: Kind, path: str) -> None:
         """Note the operation, and fail it if it is to fail."""
@@ -198,18 +197,18 @@ class FaultyFile:
         self._file.sync()
 
 
-class FaultyMapped:
-    """A mapped file of FaultyFiles. A store cannot fail: its blocks were allocated when it was mapped."""
+class FaultyAllocated:
+    """An allocated file of FaultyFiles. A store does not fail here: its blocks have their room."""
 
-    def __init__(self, owner: FaultyFiles, path: str, mapped: Mapped) -> None:
+    def __init__(self, owner: FaultyFiles, path: str, allocated: Allocated) -> None:
         self._owner = owner
         self._path = path
-        self._mapped = mapped
-        self.size = mapped.size
-        self.load = mapped.load
-        self.store = mapped.store
-        self.close = mapped.close
+        self._file = allocated
+        self.size = allocated.size
+        self.load = allocated.load
+        self.store = allocated.store
+        self.close = allocated.close
 
     def sync(self) -> None:
-        self._owner.attempt_sync(Kind.MAPPED_SYNC, self._path)
-        self._mapped.sync()
+        self._owner.attempt_sync(Kind.ALLOCATED_SYNC, self._path)
+        self._file.sync()

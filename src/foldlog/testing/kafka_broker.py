@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Self
 from foldlog.errors import LogClosed
 
 if TYPE_CHECKING:
-    from foldlog.broker.catalog import Topic
+    from foldlog.broker.topics.catalog import Topic
     from foldlog.client.log import Log
     from foldlog.files.base import Files
-    from foldlog.server.settings import ServerSettings
+    from foldlog.server.config.settings import ServerSettings
 
 MEMORY = ":memory:"
 _HOST = "127.0.0.1"
@@ -112,7 +112,7 @@ class _Opening:
 
     def __init__(self, path: str, properties: Mapping[str, object]) -> None:
         from foldlog.files.memory import MemoryFiles
-        from foldlog.server.settings import ServerSettings
+        from foldlog.server.config.settings import ServerSettings
 
         self.settings: ServerSettings = ServerSettings.parse({**properties, "listeners": f"{_HOST}:0"})
         self._path = path
@@ -121,8 +121,9 @@ class _Opening:
 
     def open(self, port: int) -> Log:
         from foldlog.broker.broker import Broker
+        from foldlog.client.backends.local import LocalBackend
         from foldlog.client.log import Log
-        from foldlog.server.listening import Listening
+        from foldlog.server.embedded import EmbeddedServer
 
         (listener,) = self.settings.listeners
         settings = replace(self.settings, listeners=(listener._replace(port=port),))
@@ -134,12 +135,13 @@ class _Opening:
             offsets_retention_ms=settings.offsets_retention_ms,
             offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
         )
-        log = Log(broker)
+        backend = LocalBackend(broker, self._files)
+        log = Log(backend)
         try:
             for wanted in settings.create_topics:
                 if broker.find_topic(wanted.name) is None:
                     broker.create_topic(wanted.name, wanted.partitions or settings.num_partitions)
-            log.reached_through(Listening(broker, settings))
+            backend.listen_through(EmbeddedServer(broker, settings))
         except BaseException:
             log.close()
             raise

@@ -12,7 +12,7 @@ The fault model, of which `files/base.py` is the promise and this the worst that
 4. Names created, removed or renamed since the directory's last `sync_directory` are kept or not, each by itself and in
    any combination: journalling file systems keep their order, others do not promise it. A rename is atomic: one name
    or the other, never both, never neither. A file whose name is lost is lost with it, synced or not.
-5. A store into a mapped file is an unsynced write from the moment it is made. `Mapped.sync` is a sync of the file.
+5. A store into an allocated file is an unsynced write from the moment it is made, and `Allocated.sync` a sync of it.
 6. A sync that fails leaves its changes visible and clean but not on disk, and a later sync does not write them again
    (`fail_next_sync`). What reaches the disk is what is written after it.
 7. Nothing that was on disk and is not being written changes: rot is another test.
@@ -29,9 +29,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from foldlog.files.base import Buffer, Entry
+from foldlog.files.base import Buffer, DirectoryEntry
 from foldlog.files.holder import WriterInfo
-from foldlog.files.memory import DirectoryNode, FileNode, MemoryFile, MemoryFiles, MemoryLock, MemoryMapped, Node
+from foldlog.files.memory import DirectoryNode, FileNode, MemoryAllocated, MemoryFile, MemoryFiles, MemoryLock, Node
 from foldlog.testing.disk_image import DiskImage, Tree
 
 __all__ = ["SECTOR_BYTES", "DiskImage", "Fate", "PowerLossFiles", "Tree"]
@@ -117,7 +117,7 @@ class PowerLossFiles:
             self._note_new(path, file.node)
         return PowerLossFile(self, file)
 
-    def entries(self, directory: str) -> list[Entry]:
+    def entries(self, directory: str) -> list[DirectoryEntry]:
         return self._live.entries(directory)
 
     def exists(self, path: str) -> bool:
@@ -164,15 +164,15 @@ class PowerLossFiles:
         self._forget_nameless()
         self._done("sync_directory", path)
 
-    def map(self, path: str, size: int, *, write: bool) -> PowerLossMapped:
-        is_new = write and not self._live.exists(path)
-        mapped = self._live.map(path, size, write=write)
+    def allocate(self, path: str, size: int, *, allocated_bytes: int = 0) -> PowerLossAllocated:
+        is_new = not self._live.exists(path)
+        allocated = self._live.allocate(path, size, allocated_bytes=allocated_bytes)
         if is_new:
-            self._note_new(path, mapped.node)
-        if write and len(mapped.node.data) != self._last_size(mapped.node):
-            self._books[mapped.node].sizes.append(len(mapped.node.data))
-            self._done("grow the mapping of", path)
-        return PowerLossMapped(self, path, mapped)
+            self._note_new(path, allocated.node)
+        if len(allocated.node.data) != self._last_size(allocated.node):
+            self._books[allocated.node].sizes.append(len(allocated.node.data))
+            self._done("allocate", path)
+        return PowerLossAllocated(self, path, allocated)
 
     def lock(self, path: str) -> MemoryLock:
         """The name of the lock file is a change like any other; what stands in it dies with its holder."""
@@ -183,8 +183,8 @@ class PowerLossFiles:
             self._note_new(path, node)
         return lock
 
-    def lock_holder(self, path: str) -> WriterInfo | None:
-        return self._live.lock_holder(path)
+    def lock_holder(self, path: str, held: str | None = None) -> WriterInfo | None:
+        return self._live.lock_holder(path, held)
 
     # Bookkeeping
 
@@ -429,21 +429,21 @@ class PowerLossFile:
         self._owner.note_sync(self.path, self._file.node)
 
 
-class PowerLossMapped:
-    """A mapped file of PowerLossFiles."""
+class PowerLossAllocated:
+    """An allocated file of PowerLossFiles."""
 
-    def __init__(self, owner: PowerLossFiles, path: str, mapped: MemoryMapped) -> None:
+    def __init__(self, owner: PowerLossFiles, path: str, allocated: MemoryAllocated) -> None:
         self._owner = owner
         self._path = path
-        self._mapped = mapped
-        self.size = mapped.size
-        self.load = mapped.load
-        self.close = mapped.close
+        self._file = allocated
+        self.size = allocated.size
+        self.load = allocated.load
+        self.close = allocated.close
 
     def store(self, position: int, data: bytes) -> None:
-        self._mapped.store(position, data)
-        self._owner.note_write(self._path, self._mapped.node, position, len(data))
+        self._file.store(position, data)
+        self._owner.note_write(self._path, self._file.node, position, len(data))
 
     def sync(self) -> None:
-        self._mapped.sync()
-        self._owner.note_sync(self._path, self._mapped.node)
+        self._file.sync()
+        self._owner.note_sync(self._path, self._file.node)

@@ -17,6 +17,16 @@ class Position(NamedTuple):
     leader_epoch: int = -1
 
 
+class Logic(NamedTuple):
+    """By what a view was made: a fingerprint of the fold's plan, and of the versions of Spark and Python that gave it.
+    `mixes` counts the changes since the view was built: above 0, rows of older and newer logic stand side by side.
+    """
+
+    plan: int
+    versions: int
+    mixes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Bookmark:
     """Everything below `positions` is in the view, from `origins` on. Two are equal if their JSON is.
@@ -25,6 +35,7 @@ class Bookmark:
     or the view is rebuilt, so that a runner which has read on meanwhile cannot apply what it read. `skipped` counts
     offsets that the log no longer held and that somebody accepted to go without. `reached` is how far the view has once
     read of partitions that were moved back since: what it holds is newer than `positions` until it gets there again.
+    `logic` is None in views from before it was kept.
 
     >>> Bookmark("orders", "ab12", {0: Position(7, 0)}, {0: 0}).to_json()
     '{"epoch":0,"origins":{"0":0},"positions":{"0":[7,0]},"skipped":0,"topic":"orders","topic_id":"ab12"}'
@@ -37,6 +48,7 @@ class Bookmark:
     epoch: int = 0
     skipped: int = field(default=0)
     reached: Mapping[int, int] = field(default_factory=dict)
+    logic: Logic | None = None
 
     def offset(self, partition: int) -> int | None:
         """The next offset to read; None for a partition the view has not met."""
@@ -77,6 +89,8 @@ class Bookmark:
         }
         if self.reached:
             fields["reached"] = {str(number): self.reached[number] for number in sorted(self.reached)}
+        if self.logic is not None:
+            fields["logic"] = list(self.logic)
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -92,6 +106,7 @@ class Bookmark:
                 epoch=int(fields["epoch"]),
                 skipped=int(fields["skipped"]),
                 reached={int(number): int(at) for number, at in fields.get("reached", {}).items()},
+                logic=Logic(*map(int, fields["logic"])) if "logic" in fields else None,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise MalformedBytes("bookmark", f"it cannot be understood ({error!r})", 0) from error

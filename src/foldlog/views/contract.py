@@ -17,7 +17,7 @@ from foldlog.views.bookmark import Bookmark
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from foldlog.views.measures import Aggregation
+    from foldlog.views.counters.measures import Aggregation
 
 TOPIC: Final = "_topic"
 PARTITION: Final = "_partition"
@@ -27,14 +27,24 @@ DELETED: Final = "_deleted"
 META: Final = (TOPIC, PARTITION, OFFSET, TIMESTAMP, DELETED)
 """Columns that every row of a fold carries beside its own."""
 
+RECORD: Final = "_record"
+"""The column of the record's own key, as a digest, in views of folds that may write other keys than they are given."""
+
+WHOSE_ROWS_UNKNOWN: Final = (
+    "the fold may write other keys than its records have, and the view does not know which record each row is of, so it"
+    " could not delete them"
+)
+"""Why such a fold cannot go on with a view that has no column RECORD."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What the rows of a fold look like: the columns without META, and what addresses a row.
 
-    `record_key` is the column that the topic fills from the record's key (None if it names none). `key` is what makes
-    a row unique; where it has more columns than `record_key`, one record gives several rows, and a newer record of
-    the same key replaces all of them.
+    `record_key` is the column by which a record's rows are found again: a newer record of the same key replaces all of
+    them, and a tombstone deletes them. It is the column that the topic fills from the record's key (None if it names
+    none), or RECORD, one of `columns`, where the fold may have changed that one. `key` is what makes a row unique:
+    `record_key`, or more columns where one record gives several rows, or others where `record_key` is RECORD.
     """
 
     columns: pa.Schema
@@ -85,6 +95,10 @@ class View(ABC):
     adds: bool = False
     """Reading a range again would add it again: such a view is rebuilt, never rewound."""
 
+    holds_nul: ClassVar[bool] = True
+    """Texts may have the character NUL. Where they may not, a record that would bring one is a dead letter, as is one
+    that brings what no view holds: see `foldlog.views.storable`."""
+
     is_transactional: bool = True
     """False where the engine has no transaction: then `apply` has to be idempotent by offset."""
 
@@ -112,6 +126,22 @@ class View(ABC):
         used, and indexes made at the end. The view must still end up the same as without it.
         """
 
+    def filled(self, shape: Shape) -> tuple[str, ...]:
+        """The columns that no row may have null in: a record that would bring one is a dead letter. Touches nothing."""
+        return ()
+
+    def holds_unicode(self) -> bool:
+        """Whether texts may have every other character. Where not, `unheld_characters` tells which they may not."""
+        return True
+
+    def unheld_characters(self, characters: frozenset[str]) -> frozenset[str]:
+        """Those of the characters, none of them ASCII, that no text of the view may have."""
+        return frozenset()
+
+    def unheld_keys(self, keys: pa.Table) -> pa.ChunkedArray | None:
+        """Which of these rows, of the columns that make a row unique, are too long to be one; None if none is."""
+        return None
+
     @abstractmethod
     def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
         """Store the change and `new`, in one transaction, durably; StaleBookmark if the stored one is not `expected`.
@@ -129,6 +159,9 @@ class View(ABC):
     @abstractmethod
     def shadow(self, label: str) -> View:
         """A view of the same kind and settings beside this one, for `label` ("rebuild", "verify"). Creates nothing."""
+
+    def check_swap(self) -> None:  # noqa: B027 most engines refuse nothing
+        """ViewInUse or ViewUnavailable if a swap would be refused, as far as that can be known before a rebuild."""
 
     @abstractmethod
     def swap(self, shadow: View) -> None:

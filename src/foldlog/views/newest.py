@@ -21,7 +21,7 @@ class Newest(NamedTuple):
 def newest(rows: pa.Table, record_key: str, key: tuple[str, ...]) -> Newest:
     """`rows` of a delta, later ones newer: of each record key only the last record, without tombstones and META.
 
-    A record may give several rows; of those with the same `key` the last one counts.
+    A record may give several rows; of those of one record with the same `key` the last one counts.
     """
     import pyarrow as pa
 
@@ -39,7 +39,7 @@ def newest(rows: pa.Table, record_key: str, key: tuple[str, ...]) -> Newest:
             for number, value in enumerate(values)
             if not deleted[number] and records[number] == records[last[value]]
         ]
-        kept = _last_of_each(rows, kept, key or (record_key,))
+        kept = _last_of_each(rows, kept, (record_key, *key))
     content = rows.drop_columns([name for name in META if name in rows.column_names])
     return Newest(list(last), content if len(kept) == rows.num_rows else content.take(pa.array(kept, pa.int64())))
 

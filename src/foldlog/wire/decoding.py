@@ -21,7 +21,7 @@ from foldlog.wire.layout import (
     FIXED_FORMATS,
     LENGTH_FORMATS,
     STRING_BYTES_MAX,
-    Layout,
+    MessageLayout,
     SourceText,
     is_fixed,
     run_format,
@@ -34,7 +34,7 @@ TOO_MANY: Final = "it has more items than a message may have"
 LONG_TAG: Final = "a tagged field is longer than what is left"
 
 
-class Fault(Exception):
+class DecodeFault(Exception):
     """What is wrong, without the message and the place: whoever reads the message knows them. Stays inside the room."""
 
 
@@ -48,7 +48,7 @@ def long_varint(buffer: memoryview, position: int) -> tuple[int, int]:
             if value >= 1 << 32:
                 break
             return value, position + index + 1
-    raise Fault(LONG_VARINT)
+    raise DecodeFault(LONG_VARINT)
 
 
 def skip_tags(buffer: memoryview, position: int, end: int, count_max: int) -> tuple[int, int]:
@@ -58,17 +58,17 @@ def skip_tags(buffer: memoryview, position: int, end: int, count_max: int) -> tu
     """
     count, position = long_varint(buffer, position)
     if count > count_max:
-        raise Fault(TOO_MANY)
+        raise DecodeFault(TOO_MANY)
     for _ in repeat(None, count):
         _, position = long_varint(buffer, position)
         size, position = long_varint(buffer, position)
         if size > end - position:
-            raise Fault(LONG_TAG)
+            raise DecodeFault(LONG_TAG)
         position += size
     return count, position
 
 
-def decoder_source(layout: Layout) -> SourceText:
+def decoder_source(layout: MessageLayout) -> SourceText:
     """`decode(buffer, position, end)`: the message in these bytes, or MalformedBytes."""
     return _Writer(layout).write()
 
@@ -76,7 +76,7 @@ def decoder_source(layout: Layout) -> SourceText:
 class _Writer:
     """Writes one function. `m0` is the message, `m1` a struct inside it, and so on; `p` is the position."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: MessageLayout) -> None:
         self.layout = layout
         self.out = SourceText()
         self.depth = 0
@@ -85,10 +85,18 @@ class _Writer:
         out = self.out
         items_max = REQUEST_ITEMS_MAX if issubclass(self.layout.top, Request) else RESPONSE_ITEMS_MAX
         out.names.update(
-            WHAT=self.layout.what, ITEMS_MAX=items_max, STRING_BYTES_MAX=STRING_BYTES_MAX, new=object.__new__,
-            repeat=repeat, unpack_from=struct.unpack_from, long_varint=long_varint, skip_tags=skip_tags,
-            MalformedBytes=MalformedBytes, StructError=struct.error, Fault=Fault,
-        )  # fmt: skip
+            WHAT=self.layout.what,
+            ITEMS_MAX=items_max,
+            STRING_BYTES_MAX=STRING_BYTES_MAX,
+            new=object.__new__,
+            repeat=repeat,
+            unpack_from=struct.unpack_from,
+            long_varint=long_varint,
+            skip_tags=skip_tags,
+            MalformedBytes=MalformedBytes,
+            StructError=struct.error,
+            DecodeFault=DecodeFault,
+        )
         out.add("def decode(buffer, position, end):")
         out.indent()
         out.add("b = memoryview(buffer)", "p = position", "items = 0", "try:")
@@ -97,7 +105,7 @@ class _Writer:
         out.dedent()
         self.handler("(IndexError, StructError)", "it ends in the middle of a field")
         self.handler("UnicodeDecodeError", "a string is not UTF-8")
-        out.add("except Fault as error:")
+        out.add("except DecodeFault as error:")
         out.add("    raise MalformedBytes(WHAT, str(error), p - position) from error")
         if issubclass(self.layout.top, Request):
             # Brokers pass over what follows a request, and librdkafka lives by it: when it asks for all topics in a

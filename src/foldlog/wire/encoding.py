@@ -15,7 +15,7 @@ from foldlog.wire.layout import (
     FIXED_FORMATS,
     LENGTH_FORMATS,
     STRING_BYTES_MAX,
-    Layout,
+    MessageLayout,
     SourceText,
     is_fixed,
     run_format,
@@ -39,7 +39,7 @@ def check_string(value: bytes) -> bytes:
     return value
 
 
-def encoder_source(layout: Layout) -> SourceText:
+def encoder_source(layout: MessageLayout) -> SourceText:
     """`encode(m0, out, chunks)`: appends to `out`; returns the bytearray that the end of the message stands in."""
     return _Writer(layout).write()
 
@@ -47,16 +47,18 @@ def encoder_source(layout: Layout) -> SourceText:
 class _Writer:
     """Writes one function. `m0` is the message, `m1` a struct inside it, and so on."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: MessageLayout) -> None:
         self.layout = layout
         self.out = SourceText()
         self.depth = 0
 
     def write(self) -> SourceText:
         self.out.names.update(
-            varint_bytes=varint_bytes, check_string=check_string, pack=struct.pack,
+            varint_bytes=varint_bytes,
+            check_string=check_string,
+            pack=struct.pack,
             RECORDS_INLINE_BYTES_MAX=RECORDS_INLINE_BYTES_MAX,
-        )  # fmt: skip
+        )
         self.out.add("def encode(m0, out, chunks):")
         self.out.indent()
         self.struct(self.layout.top, "out")

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 from foldlog.errors import InvalidArgument, MalformedBytes
 from foldlog.limits import HEADER_TAGS_MAX
 from foldlog.wire.codec import Chunk, decoder, encode_after
-from foldlog.wire.decoding import Fault, skip_tags
+from foldlog.wire.decoding import DecodeFault, skip_tags
 from foldlog.wire.messages import APIS
 from foldlog.wire.schema import Records, Request, Response
 
@@ -85,7 +85,7 @@ def parse_request_header(frame: Records, position: int, end: int) -> tuple[Reque
             position += size
         if api.flexible_from is not None and version >= api.flexible_from:
             _, position = skip_tags(view, position, end, HEADER_TAGS_MAX) if view[position] else (0, position + 1)
-    except (IndexError, struct.error, UnicodeDecodeError, Fault) as error:
+    except (IndexError, struct.error, UnicodeDecodeError, DecodeFault) as error:
         raise MalformedBytes("request header", "its client id or its tagged fields", position - start) from error
     if position > end:
         raise MalformedBytes("request header", "it is longer than its frame", position - start)
@@ -131,7 +131,7 @@ def decode_response(cls: type[_Response], version: int, frame: Records) -> tuple
     if _has_flexible_header(cls, version):
         try:
             _, position = skip_tags(memoryview(frame), position, len(frame), HEADER_TAGS_MAX)
-        except (IndexError, Fault) as error:
+        except (IndexError, DecodeFault) as error:
             raise MalformedBytes("response header", "its tagged fields", position) from error
     return correlation_id, decoder(cls, version)(frame, position, len(frame))
 

@@ -32,7 +32,7 @@ STRING_BYTES_MAX: Final = (1 << 15) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MessageLayout:
     """One version of a top-level message."""
 
     top: type[ApiMessage]
@@ -99,12 +99,12 @@ class Layout:
         return 2 if kind == "string" else 4
 
 
-def layout_of(top: type[ApiMessage], version: int) -> Layout:
+def layout_of(top: type[ApiMessage], version: int) -> MessageLayout:
     first, last = top.VERSIONS
     if not first <= version <= last:
         raise InvalidArgument(f"{top.__name__} has versions {first} to {last}, not {version}; choose one of those")
     is_flexible = top.FLEXIBLE_FROM is not None and version >= top.FLEXIBLE_FROM
-    return Layout(top, version, is_flexible)
+    return MessageLayout(top, version, is_flexible)
 
 
 def is_fixed(field: Field) -> bool:

@@ -1,8 +1,13 @@
-"""What a message is made of: the vocabulary of the generated modules in `foldlog.wire.messages`."""
+"""What a message is made of: the vocabulary of the generated modules in `foldlog.wire.messages`.
+
+A message is a class with a line for each field: `group_id: str = field("string", 0, 4)`.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, ClassVar, Final, NamedTuple, dataclass_transform
 
 ZERO_UUID: Final = bytes(16)
 """No topic id."""
@@ -32,15 +37,122 @@ class Field(NamedTuple):
     tag: int | None = None
 
 
-class Message:
+class _Declared(NamedTuple):
+    """A field as a message's class declares it; for all versions of it at once."""
+
+    kind: str
+    item: type[Message] | None
+    first: int
+    last: int
+    is_array: bool
+    nullable_from: int | None
+    tag: int | None
+    tagged_from: int
+    default: object
+
+    def spans(self, name: str) -> Iterator[Field]:
+        """One for each run of versions in which it is written alike."""
+        turns = {self.first, self.last + 1}
+        if self.nullable_from is not None:
+            turns.add(self.nullable_from)
+        if self.tag is not None:
+            turns.add(self.tagged_from)
+        for first, beyond in pairwise(sorted(turns)):
+            is_nullable = self.nullable_from is not None and first >= self.nullable_from
+            tag = self.tag if first >= self.tagged_from else None
+            yield Field(name, self.kind, first, beyond - 1, self.item, self.is_array, is_nullable, tag)
+
+    @property
+    def is_always_there(self) -> bool:
+        """Whether it is a struct that is on the wire in some version whether it was given or not."""
+        if self.item is None or self.is_array:
+            return False
+        without_tag = self.tag is None or self.tagged_from > self.first
+        return without_tag and (self.nullable_from is None or self.nullable_from > self.first)
+
+
+def field(
+    kind: str | type[Message],
+    first: int,
+    last: int,
+    *,
+    is_array: bool = False,
+    nullable_from: int | None = None,
+    tag: int | None = None,
+    tagged_from: int | None = None,
+    default: object,
+) -> Any:
+    """Declare a field of the versions `first` to `last`: of a kind that `Field` names, or a struct by its class.
+
+    It may be null from a version on, and from a version on it has a tag and no place.
+    """
+    name, item = (kind, None) if isinstance(kind, str) else ("struct", kind)
+    tagged_from = first if tagged_from is None else tagged_from
+    return _Declared(name, item, first, last, is_array, nullable_from, tag, tagged_from, default)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class _MessageType(type):
+    """Makes a class with slots, a schema and a constructor of the fields that a class declares, as dataclasses do."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **facts: Any) -> _MessageType:
+        declared = {key: value for key, value in namespace.items() if isinstance(value, _Declared)}
+        for key in declared:
+            del namespace[key]
+        namespace["SCHEMA"] = tuple(span for key, one in declared.items() for span in one.spans(key))
+        namespace["__slots__"] = tuple(declared)
+
+        def compile_first(self: Message, **given: Any) -> None:
+            # Most structs of a module are never made: compiling all of them was half of an import.
+            constructor = _constructor(declared)
+            made.__init__ = constructor  # type: ignore[misc]
+            constructor(self, **given)
+
+        namespace["__init__"] = compile_first
+        made = super().__new__(mcs, name, bases, namespace)
+        return made
+
+    def __init__(
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        api_key: int | None = None,
+        versions: tuple[int, int] | None = None,
+        flexible_from: int | None = None,
+    ) -> None:
+        super().__init__(name, bases, namespace)
+        if api_key is not None:
+            cls.API_KEY, cls.VERSIONS, cls.FLEXIBLE_FROM = api_key, versions, flexible_from
+
+
+def _constructor(declared: dict[str, _Declared]) -> Callable[..., None]:
+    """`def __init__(self, *, name=default, …)`, compiled: a class is called for every struct of every request."""
+    known: dict[str, Any] = {f"_{key}": one.default for key, one in declared.items()}
+    lines = []
+    for key, one in declared.items():
+        value = key
+        if one.is_always_there:
+            known[f"_item_{key}"] = one.item
+            value = f"_item_{key}() if {key} is None else {key}"
+        lines.append(f"    self.{key} = {value}")
+    parameters = "".join(f", {key}=_{key}" for key in declared)
+    text = f"def __init__(self{', *' if declared else ''}{parameters}):\n" + ("\n".join(lines) or "    pass")
+    exec(text, known)
+    made: Callable[..., None] = known["__init__"]
+    return made
+
+
+class Message(metaclass=_MessageType):
     """A request, a response, or a struct inside one, with the fields of all versions.
 
     Encoding writes the fields that its version has; decoding leaves the others at their defaults. A plain mutable
     value: whoever made it owns it.
     """
 
-    __slots__: tuple[str, ...] = ()
-    SCHEMA: ClassVar[tuple[Field, ...]] = ()
+    SCHEMA: ClassVar[tuple[Field, ...]]
+    __slots__: ClassVar[tuple[str, ...]]
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -57,7 +169,6 @@ class Message:
 class ApiMessage(Message):
     """A whole message: its API, the versions that the schema knows, and the first with compact types and tags."""
 
-    __slots__ = ()
     API_KEY: ClassVar[int]
     VERSIONS: ClassVar[tuple[int, int]]
     FLEXIBLE_FROM: ClassVar[int | None]
@@ -66,13 +177,9 @@ class ApiMessage(Message):
 class Request(ApiMessage):
     """What a client asks."""
 
-    __slots__ = ()
-
 
 class Response(ApiMessage):
     """What a broker answers."""
-
-    __slots__ = ()
 
 
 def _same(one: object, other: object) -> bool:

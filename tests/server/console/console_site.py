@@ -9,10 +9,11 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from foldlog.broker.broker import Broker
+from foldlog.client.fold_proof import FoldsKey
 from foldlog.log.partition import Partition
 from foldlog.records.loops import pack
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 
 WAIT_S = 60
 """For what is certain to come: only a hang is longer."""
@@ -76,11 +77,22 @@ class ConsoleSite:
             assert response.status == 200
             yield _events(response)
 
-    def append(self, topic: str, number: int, *records: tuple[bytes | None, bytes | None], at_ms: int = 1000) -> int:
-        """One batch of keys and values; the offset after it."""
+    def append(
+        self,
+        topic: str,
+        number: int,
+        *records: tuple[bytes | None, bytes | None],
+        at_ms: int = 1000,
+        folds_key: FoldsKey | None = None,
+    ) -> int:
+        """One batch of keys and values, with the proof of a runner if there is a key for it; the offset after it."""
         partition = self.broker.partition(topic, number)
         assert isinstance(partition, Partition)
-        appended = partition.append(pack([(at_ms, key, value, ()) for key, value in records]))
+        packed = [
+            (at_ms, key, value, () if folds_key is None else (folds_key.proof(key, value, at_ms),))
+            for key, value in records
+        ]
+        appended = partition.append(pack(packed))
         partition.wait_acknowledged(appended.next_offset)
         return appended.next_offset
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from foldlog.errors import InvalidConfig
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.console.access import Access
 from foldlog.server.console.api_errors import ApiError
-from foldlog.server.console.static_files import StaticFiles
-from foldlog.server.http_routes import Request
-from foldlog.server.settings import ServerSettings
+from foldlog.server.console.site import StaticFiles
+from foldlog.server.http.routes import HttpRequest
 from server.console.console_site import WRITE_HEADERS, console
 
 TOKEN = "correct-horse-battery"
@@ -24,7 +24,7 @@ def refusal(access: Access, method: str = "GET", path: str = "/api/overview", **
     """The status, or None if the request may be answered."""
     found = HOME | {name.replace("_", "-"): value for name, value in headers.items()}
     try:
-        access.check(Request.parse(method, path, found))
+        access.check(HttpRequest.parse(method, path, found))
     except ApiError as error:
         return int(error.status)
     return None
@@ -195,16 +195,16 @@ def test_files_of_the_page_are_given_with_their_kind_and_not_sent_twice(tmp_path
     (tmp_path / "style.css").write_text("p {}")
     (tmp_path / "notes.txt").write_text("not for browsers")
     static = StaticFiles.load(tmp_path)
-    page = static.answer(Request("GET", "/"), "index.html")
+    page = static.answer(HttpRequest("GET", "/"), "index.html")
     assert (page.status, page.body, page.content_type) == (200, b"<p>hello", "text/html; charset=utf-8")
     etag = dict(page.headers)["etag"]
-    again = static.answer(Request("GET", "/", headers={"if-none-match": f'"old", {etag}'}), "index.html")
+    again = static.answer(HttpRequest("GET", "/", headers={"if-none-match": f'"old", {etag}'}), "index.html")
     assert (again.status, again.body) == (304, b"")
-    assert static.answer(Request("GET", "/", headers={"if-none-match": '"old"'}), "style.css").status == 200
-    packed = static.answer(Request("GET", "/", headers={"accept-encoding": "br, gzip"}), "index.html")
+    assert static.answer(HttpRequest("GET", "/", headers={"if-none-match": '"old"'}), "style.css").status == 200
+    packed = static.answer(HttpRequest("GET", "/", headers={"accept-encoding": "br, gzip"}), "index.html")
     assert dict(packed.headers)["content-encoding"] == "gzip"
     assert isinstance(packed.body, bytes)
     assert gzip.decompress(packed.body) == b"<p>hello"
     assert dict(packed.headers)["etag"] != etag
     for missing in ("notes.txt", "../index.html", "", "style.css/"):
-        assert static.answer(Request("GET", "/"), missing).status == 404
+        assert static.answer(HttpRequest("GET", "/"), missing).status == 404

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.limits import HTTP_BODY_BYTES_MAX, HTTP_HEADER_BYTES_MAX
 from server.console.console_site import Answer, ConsoleSite, console
 

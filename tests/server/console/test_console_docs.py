@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
+from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.limits import (
     CONSOLE_CELLS_MAX,
     CONSOLE_FIELD_BYTES_MAX,
@@ -22,15 +22,15 @@ from foldlog.limits import (
     CONSOLE_SCENE_RECORDS_MAX,
     CONSOLE_SCENE_VALUE_CHARS_MAX,
 )
-from foldlog.server.broker_settings import TOKEN_CHARS_MIN
+from foldlog.server.config.broker_settings import TOKEN_CHARS_MIN
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.console.api import Api
-from foldlog.server.console.feed import Feed
+from foldlog.server.console.events import EventFeed
 from foldlog.server.console.folds import FoldPages
 from foldlog.server.console.scene import ScenePages
-from foldlog.server.http_routes import Route
-from foldlog.server.metrics import Metrics
-from foldlog.server.node import Node
-from foldlog.server.settings import ServerSettings
+from foldlog.server.http.routes import HttpRoute
+from foldlog.server.metrics.metrics import Metrics
+from foldlog.server.node import BrokerNode
 from server.console.console_site import ConsoleSite, console
 from server.group_readers import Reader, running_readers, wait_until
 
@@ -54,12 +54,12 @@ def documented() -> dict[tuple[str, str], str]:
     return sections
 
 
-def routes() -> list[Route]:
-    async def made() -> list[Route]:
+def routes() -> list[HttpRoute]:
+    async def made() -> list[HttpRoute]:
         with Broker.open(":memory:", background=False) as broker, ThreadPoolExecutor(1) as workers:
-            node = Node(broker, ServerSettings.parse({}), Metrics(), asyncio.get_running_loop())
-            api = Api(node, Feed(), workers, bootstrap="", read_only=False)
-            folds = FoldPages(node, Feed(), workers, bootstrap="")
+            node = BrokerNode(broker, ServerSettings.parse({}), Metrics(), asyncio.get_running_loop())
+            api = Api(node, EventFeed(), workers, bootstrap="", read_only=False)
+            folds = FoldPages(node, EventFeed(), workers, bootstrap="")
             found = [*api.routes(), *folds.routes(), *ScenePages(node, workers).routes()]
             folds.close()
             node.close()
@@ -115,6 +115,7 @@ def test_examples_have_the_shape_of_real_answers() -> None:
         strip = site.get("/api/topics/orders/0/strip") | {"gaps": [[6, 9]]}
         answers["GET", "/api/topics/{topic}/{partition}/strip"] = strip
         answers["GET", "/api/topics/{topic}/{partition}/records/{offset}"] = site.get("/api/topics/orders/0/records/0")
+        answers["GET", "/api/topics/{topic}/place"] = site.get("/api/topics/orders/place?place=0")
         answers["GET", "/api/topics/{topic}/{partition}/at"] = site.get("/api/topics/orders/0/at?offset=0")
         readers.append(Reader(site.server))
         wait_until(readers, lambda: readers[0].assigned == {0})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import struct
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, aclosing, closing
 from pathlib import Path
@@ -11,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
+from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.limits import CONSOLE_LISTENERS_MAX
 from foldlog.records.loops import pack
-from foldlog.server.console.feed import Change, Feed, merged_by, merged_dicts
+from foldlog.server.config.settings import ServerSettings
+from foldlog.server.console.events import ConsoleEvent, EventFeed, merged_by, merged_dicts
 from foldlog.server.console.rates import Rates
 from foldlog.server.console.site import start_console
-from foldlog.server.http import HttpLimits
-from foldlog.server.listeners import Listener
-from foldlog.server.metrics import Metrics
-from foldlog.server.node import Node
-from foldlog.server.settings import ServerSettings
+from foldlog.server.http.http import HttpLimits
+from foldlog.server.metrics.metrics import Metrics
+from foldlog.server.net.listeners import Listener
+from foldlog.server.node import BrokerNode
 from foldlog.testing.sim_clock import SimClock
 from server.console.console_site import WAIT_S, Event, console
 
@@ -60,7 +62,7 @@ def test_a_listener_is_told_everything_first_and_then_what_moved() -> None:
             assert first[1].data == [
                 {
                     "group": "fraud", "is_fold": False, "state": "Empty", "members": 0,
-                    "cursors": [{"topic": "orders", "partition": 0, "offset": 1, "lag": 1}],
+                    "cursors": [{"topic": "orders", "partition": 0, "offset": 1, "is_committed": True, "lag": 1}],
                 }
             ]  # fmt: skip
             site.append("orders", 1, (b"a", b"1"))
@@ -121,7 +123,7 @@ def test_a_client_that_does_not_read_is_cut_off() -> None:
 
     async def scenario() -> None:
         with Broker.open(":memory:") as broker:
-            node = Node(broker, ServerSettings.parse({}), Metrics(), asyncio.get_running_loop())
+            node = BrokerNode(broker, ServerSettings.parse({}), Metrics(), asyncio.get_running_loop())
             limits = HttpLimits(stall_ms=200)
             site = await start_console(node, Listener("CONSOLE", "127.0.0.1", 0), bootstrap="", limits=limits)
             site.feed.contribute(lambda: ("noise", "x" * 100_000))
@@ -174,12 +176,12 @@ def test_nobody_is_asked_while_nobody_listens() -> None:
     async def scenario() -> None:
         asked = 0
 
-        def changes() -> Change | None:
+        def changes() -> ConsoleEvent | None:
             nonlocal asked
             asked += 1
-            return Change("n", asked)
+            return ConsoleEvent("n", asked)
 
-        feed = Feed(gather_s=0)
+        feed = EventFeed(gather_s=0)
         feed.contribute(changes)
         assert asked == 0
         async with aclosing(feed.stream()) as stream:
@@ -203,14 +205,14 @@ def test_nobody_is_asked_while_nobody_listens() -> None:
 def test_what_a_slow_listener_missed_is_merged_and_comes_as_one() -> None:
     async def scenario() -> list[bytes]:
         data = iter([{"a": {"0": 1}}, {"a": {"1": 5}, "b": {"0": 2}}, {"a": {"0": 3}}])
-        told: list[Change | None] = []
+        told: list[ConsoleEvent | None] = []
 
-        async def changes() -> Change | None:
+        async def changes() -> ConsoleEvent | None:
             found = next(data, None)
-            told.append(None if found is None else Change("ends", found))
+            told.append(None if found is None else ConsoleEvent("ends", found))
             return told[-1]
 
-        feed = Feed(gather_s=0)
+        feed = EventFeed(gather_s=0)
         feed.contribute(changes, whole=lambda: ("ends", {"z": {}}), merge=merged_dicts)
         async with aclosing(feed.stream()) as stream:
             await pieces(stream, 1)
@@ -229,10 +231,10 @@ def test_what_a_slow_listener_missed_is_merged_and_comes_as_one() -> None:
 
 def test_a_contributor_that_fails_does_not_keep_the_others_from_telling(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> bytes:
-        def broken() -> Change | None:
+        def broken() -> ConsoleEvent | None:
             raise RuntimeError("not today")
 
-        feed = Feed(gather_s=0)
+        feed = EventFeed(gather_s=0)
         feed.contribute(broken)
         feed.contribute(lambda: ("folds", [{"fold": "shop"}]), merge=merged_by("fold"))
         async with aclosing(feed.stream()) as stream:
@@ -246,7 +248,7 @@ def test_a_contributor_that_fails_does_not_keep_the_others_from_telling(caplog: 
 
 def test_a_quiet_stream_says_a_line_now_and_then() -> None:
     async def scenario() -> list[bytes]:
-        feed = Feed(gather_s=0, comment_s=0)
+        feed = EventFeed(gather_s=0, comment_s=0)
         feed.contribute(lambda: None)
         async with aclosing(feed.stream()) as stream:
             found = await pieces(stream, 3)
@@ -318,3 +320,22 @@ def test_what_was_seen_long_ago_says_nothing_about_now() -> None:
         partition.sync()
         assert rates.sample(broker, 60_000.0) == {}
         assert rates.of("orders")["records_per_s"] == 0
+
+
+def test_tabs_that_are_closed_in_any_moment_log_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """A browser that leaves resets its connections: before their first event, between two, and in the middle of one."""
+    with console() as site:
+        site.broker.create_topic("orders")
+        for turn in range(30):
+            tabs = [socket.create_connection((site.host, site.port)) for _ in range(6)]
+            for number, tab in enumerate(tabs):
+                tab.sendall(b"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"[: None if number else 20])
+                tab.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                if turn % 3 and number:
+                    assert tab.recv(100)
+            site.append("orders", 0, (b"k", b"v" * 1000))
+            for tab in tabs:
+                tab.close()
+            site.append("orders", 0, (b"k", b"v" * 1000))
+        site.get("/api/overview")
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []

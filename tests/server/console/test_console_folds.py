@@ -19,11 +19,11 @@ from foldlog.broker.broker import Broker
 from foldlog.client.fold_bulletin import FOLDS_TOPIC, Command, Status, decode, encode
 from foldlog.clock import SystemClock
 from foldlog.records.loops import decode as decode_records
-from foldlog.views import measures as fl
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import Delta, Shape, View
-from foldlog.views.counters import check_aggregation, counters
-from foldlog.views.table import table
+from foldlog.views.counters import measures as fl
+from foldlog.views.counters.counters import check_aggregation, counters
+from foldlog.views.table.table import table
 from server.console.console_site import ConsoleSite, Event, console
 
 START = Bookmark("payments", "id", {0: Position(0)}, {0: 0})
@@ -54,7 +54,7 @@ def now_ms() -> int:
 
 
 def publish(site: ConsoleSite, *statuses: Status) -> None:
-    site.append(FOLDS_TOPIC, 0, *(encode(one) for one in statuses))
+    site.append(FOLDS_TOPIC, 0, *(encode(one) for one in statuses), folds_key=site.server.folds_key())
 
 
 def commands(site: ConsoleSite) -> list[Command]:
@@ -125,10 +125,10 @@ def test_changes_of_folds_are_events(site: ConsoleSite) -> None:
 
 def test_what_is_asked_is_a_record_for_the_runner(site: ConsoleSite) -> None:
     publish(site, status())
-    first = site.posted("/api/folds/mirror/commands", {"verb": "rewind", "to": "0:12"})
+    first = site.posted("/api/folds/mirror/commands", {"verb": "rewind", "to": "0=12"})
     second = site.posted("/api/folds/mirror/commands", {"verb": "rebuild", "accept_loss": True})
     rewind, rebuild = commands(site)
-    assert (rewind.id, rewind.verb, rewind.to) == (first["id"], "rewind", "0:12")
+    assert (rewind.id, rewind.verb, rewind.to) == (first["id"], "rewind", "0=12")
     assert (rebuild.id, rebuild.verb, rebuild.accept_loss) == (second["id"], "rebuild", True)
     (entry,) = site.get("/api/folds")
     assert (entry["command"]["id"], entry["command"]["is_taken"]) == (rebuild.id, False)
@@ -139,10 +139,10 @@ def test_what_is_asked_is_a_record_for_the_runner(site: ConsoleSite) -> None:
 
 def test_without_a_runner_the_command_to_type_is_the_answer(site: ConsoleSite) -> None:
     publish(site, status(updated_ms=now_ms() - 60_000, file="/srv/folds.py"))
-    answer = site.post("/api/folds/mirror/commands", {"verb": "rewind", "to": "-6h"})
+    answer = site.post("/api/folds/mirror/commands", {"verb": "rewind", "to": "@-6h"})
     assert answer.status == 409
     assert "nobody runs fold 'mirror' now" in answer.json["error"]
-    line = f"foldlog fold rewind mirror --to -6h -f /srv/folds.py -b {site.server.bootstrap}"
+    line = f"foldlog fold rewind mirror --to @-6h -f /srv/folds.py -b {site.server.bootstrap}"
     assert answer.json["command_line"] == line
     assert commands(site) == []
 
@@ -152,6 +152,7 @@ def test_without_a_runner_the_command_to_type_is_the_answer(site: ConsoleSite) -
     [
         ("mirror", {"verb": "explode"}, 400, "it is one of pause, resume"),
         ("mirror", {"verb": "rewind"}, 400, "a rewind says where to"),
+        ("mirror", {"verb": "rewind", "to": "-6h"}, 400, "a time begins with @, as in @-6h"),
         ("mirror", {"verb": "verify", "to": "start"}, 400, "a rewind says where to"),
         ("mirror", {"verb": "pause", "too": "x"}, 400, "the body has 'too'"),
         ("sums", {"verb": "rewind", "to": "start"}, 409, "would count it twice"),

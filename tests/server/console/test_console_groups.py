@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
 from foldlog.broker.broker import Broker
-from foldlog.broker.group_messages import GroupSettings, JoinRequest, JoinResult
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.messages import GroupSettings, JoinRequest, JoinResult
 from server.console.console_site import ConsoleSite, console
 from server.group_readers import GROUP, TOPIC, Reader, running_readers, wait_until
 
@@ -24,7 +24,7 @@ def test_a_group_has_its_members_and_where_each_cursor_stands() -> None:
         assert (empty["state"], empty["members"], empty["is_fold"]) == ("Empty", [], False)
         (cursor,) = empty["cursors"]
         assert cursor | {"committed_ms": 0} == {
-            "topic": TOPIC, "partition": 0, "offset": 2, "end": 5, "lag": 3, "committed_ms": 0,
+            "topic": TOPIC, "partition": 0, "offset": 2, "is_committed": True, "end": 5, "lag": 3, "committed_ms": 0,
         }  # fmt: skip
         assert cursor["committed_ms"] > 1_600_000_000_000
         with running_readers() as readers:
@@ -115,3 +115,11 @@ def test_a_group_that_still_waits_for_more_members_is_moved_when_it_has_waited()
         (evicted,) = site.posted(f"/api/groups/{GROUP}/rewind", body)["evicted"]
         assert evicted == f"till-7/{answers[0].member_id}"
         assert broker.committed(GROUP)[TOPIC, 0].offset == 1
+
+
+def test_groups_in_which_copies_note_how_far_they_are_are_not_listed() -> None:
+    with console() as site:
+        filled(site, 1)
+        for group in (GROUP, "foldlog-copy", "foldlog-copy-check"):
+            site.broker.commit_offsets(group, {(TOPIC, 0): OffsetAndMetadata(1)})
+        assert [group["group"] for group in site.get("/api/overview")["groups"]] == [GROUP]

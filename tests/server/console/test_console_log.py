@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from urllib.parse import quote
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
+import pytest
+
 from foldlog.broker.broker import Broker
-from foldlog.client.partitioners import partition_for_key
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.client.outgoing import partition_for_key
 from foldlog.limits import CONSOLE_FIELD_BYTES_MAX
+from foldlog.log.partition import Partition
 from server.console.console_site import console
 
 
@@ -18,7 +22,7 @@ def offsets(strip: dict[str, list[dict[str, int]]]) -> list[int]:
 
 def test_the_overview_has_every_topic_with_its_ends_and_every_group_with_its_cursors() -> None:
     with console() as site:
-        site.broker.create_topic("orders", 2, {"retention.ms": 1000})
+        site.broker.create_topic("orders", 2, {"retention.ms": 10**13})
         site.append("orders", 1, (b"u1", b"paid"), (b"u2", b"sent"), (b"u1", None))
         site.posted("/api/topics/orders/records", {"value": "x", "partition": 0})
         site.broker.commit_offsets("fraud", {("orders", 1): OffsetAndMetadata(1)})
@@ -30,7 +34,7 @@ def test_the_overview_has_every_topic_with_its_ends_and_every_group_with_its_cur
         assert (found["read_only"], found["warnings"]) == (False, [])
         internal, orders = found["topics"]
         assert (internal["name"], internal["is_internal"]) == ("__consumer_offsets", True)
-        assert (orders["name"], orders["is_internal"], orders["retention_ms"]) == ("orders", False, 1000)
+        assert (orders["name"], orders["is_internal"], orders["retention_ms"]) == ("orders", False, 10**13)
         assert orders["id"] == site.broker.topic("orders").topic_id
         assert orders["cleanup_policy"] == "delete"
         ends = [(each["partition"], each["start"], each["end"], each["durable"]) for each in orders["partitions"]]
@@ -80,7 +84,7 @@ def test_a_damaged_partition_is_told_and_the_others_are_shown(tmp_path: Path) ->
 
 def test_a_topic_has_its_settings_and_its_segments() -> None:
     with console() as site:
-        site.broker.create_topic("orders", 1, {"foldlog.segment.records": 2, "retention.ms": 10**12})
+        site.broker.create_topic("orders", 1, {"foldlog.segment.records": 2, "retention.ms": 10**13})
         for at_ms in (1000, 2000, 3000):
             site.append("orders", 0, (b"u", b"1"), (b"u", b"2"), at_ms=at_ms)
         found = site.get("/api/topics/orders")
@@ -204,6 +208,26 @@ def test_the_time_at_an_offset_is_that_of_the_record_there_or_none_at_the_end() 
         assert site.get("/api/topics/orders/0/at?offset=0") == {"offset": 0, "timestamp": 5000}
         assert site.get("/api/topics/orders/0/at?offset=1") == {"offset": 1, "timestamp": None}
         assert site.get("/api/topics/orders/0/at?offset=99") == {"offset": 1, "timestamp": None}
+
+
+@pytest.mark.parametrize(
+    ("place", "offset", "is_record"),
+    [
+        ("start", 2, True), ("+1", 3, True), ("-3", 2, True), ("-1", 4, True), ("3", 3, True),
+        ("@1700000000003", 3, True), ("@-6h", 5, False), ("end", 5, False), ("+9", 5, False), ("1", 2, False),
+        ("5", 5, False), ("9", 5, False),
+    ],
+)  # fmt: skip
+def test_a_place_tells_whether_a_record_can_be_there(place: str, offset: int, is_record: bool) -> None:
+    with console() as site:
+        site.broker.create_topic("orders")
+        for number in range(5):
+            site.append("orders", 0, (b"k", b"v"), at_ms=1_700_000_000_000 + number)
+        opened = site.broker.partition("orders", 0)
+        assert isinstance(opened, Partition)
+        opened.delete_records(2)
+        found = site.get(f"/api/topics/orders/place?place={quote(place)}")["partitions"]["0"]
+        assert (found["offset"], found["is_record"]) == (offset, is_record)
 
 
 def test_a_test_record_goes_where_any_producer_would_send_it() -> None:

@@ -18,12 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.broker.broker import Broker
-from foldlog.broker.group_messages import JoinRequest, JoinResult
+from foldlog.broker.groups.messages import JoinRequest, JoinResult
 from foldlog.clock import SystemClock
 from foldlog.limits import CONSOLE_SCENE_RECORDS_MAX, CONSOLE_SCENE_VALUE_CHARS_MAX
-from foldlog.server.console.queue import Queue
-from foldlog.server.console.scene import READERS, Scene
-from foldlog.server.console.scene_log import SCENE_TOPIC, SceneLog, group_of
+from foldlog.server.console.scene import READERS, SCENE_TOPIC, Queue, Scene, SceneLog, group_of
 from server.console.console_site import console
 
 BILLING, SEARCH = READERS

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from foldlog.broker.broker import Broker
 from foldlog.limits import CONSOLE_FIELD_BYTES_MAX, CONSOLE_READ_BYTES_MAX
 from foldlog.log.partition import Partition
-from foldlog.log.reading import Slice
+from foldlog.log.reading import FetchedBatches
 from foldlog.records.batch import Compression
 from foldlog.records.loops import BatchBuilder, decode, pack
-from foldlog.server.console.strips import strip
-from foldlog.server.console.values import KEY_CHARS_MAX, short_key, shown
+from foldlog.server.console.records import KEY_CHARS_MAX, short_key, shown, strip
 from foldlog.testing.sim_clock import SimClock
 
 
@@ -111,7 +110,7 @@ def test_a_strip_reads_as_much_of_a_long_log_as_of_a_short_one(monkeypatch: pyte
     reads: list[int] = []
     plain_read = Partition.read
 
-    def counted_read(partition: Partition, offset: int, *arguments: Any, **options: Any) -> Slice:
+    def counted_read(partition: Partition, offset: int, *arguments: Any, **options: Any) -> FetchedBatches:
         found = plain_read(partition, offset, *arguments, **options)
         reads.append(len(found.data))
         return found

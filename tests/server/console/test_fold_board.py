@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foldlog.client.fold_bulletin import Claim, Command, Status, encode
-from foldlog.server.console.fold_board import FOLDS_MAX, HISTORY_MS, RUNNERS_MAX, FoldBoard, Source
+from foldlog.server.console.fold_board import FOLDS_MAX, HISTORY_MS, RUNNERS_MAX, FoldBoard, LogAddress
 
 STATUS = Status(
     "mirror",
@@ -32,9 +32,13 @@ def bounds_of(topic: str) -> dict[int, tuple[int, int]]:
     return {"payments": {0: (5, 20), 1: (0, 4)}, "mirror.dead": {0: (1, 4)}}.get(topic, {})
 
 
+def heard(item: Status | Command | Claim) -> tuple[bytes | None, bytes | None, bool]:
+    return (*encode(item), True)
+
+
 def board_of(*items: Status | Command | Claim) -> FoldBoard:
     board = FoldBoard()
-    board.hear(map(encode, items))
+    board.hear(map(heard, items))
     return board
 
 
@@ -53,7 +57,7 @@ def test_a_fold_whose_bookmark_lies_before_what_retention_left_does_not_lag_for_
 def test_a_runner_that_looks_its_bookmark_up_again_has_not_forgotten_what_it_read() -> None:
     board = board_of(STATUS, replace(STATUS, bookmark={}, lag=0, updated_ms=1500))
     assert board.entry("mirror", 2000, bounds_of)["bookmark"] == {"0": 7}
-    board.hear([encode(replace(STATUS, bookmark={"0": 6}, updated_ms=1600))])
+    board.hear([heard(replace(STATUS, bookmark={"0": 6}, updated_ms=1600))])
     assert board.entry("mirror", 2000, bounds_of)["bookmark"] == {"0": 6}
     assert board_of(replace(STATUS, bookmark={})).entry("mirror", 2000, bounds_of)["bookmark"] == {}
 
@@ -71,8 +75,8 @@ def test_of_two_runners_the_one_with_something_under_way_is_shown_and_the_answer
     entry = board.entry("mirror", 2000, bounds_of)
     assert (entry["runner"], entry["doing"], entry["result"]) == ("host:2", doing, "rebuilding")
     assert entry["command"]["is_taken"]
-    board.hear([encode(replace(busy, updated_ms=2000, doing=None, result="rebuilt"))])
-    board.hear([encode(replace(STATUS, updated_ms=2500))])
+    board.hear([heard(replace(busy, updated_ms=2000, doing=None, result="rebuilt"))])
+    board.hear([heard(replace(STATUS, updated_ms=2500))])
     entry = board.entry("mirror", 2600, bounds_of)
     assert (entry["runner"], entry["doing"], entry["result"]) == ("host:1", None, "rebuilt")
 
@@ -88,19 +92,56 @@ def test_a_runner_that_fell_silent_does_nothing_any_more() -> None:
 
 
 def test_the_history_is_of_the_last_five_minutes_a_point_a_second() -> None:
-    statuses = [replace(STATUS, updated_ms=n * 500, lag=n) for n in range(1300)]
+    statuses = [replace(STATUS, updated_ms=n * 500, end={"0": 7 + n}, lag=0) for n in range(1300)]
     board = board_of(*statuses)
     history = board.entry("mirror", 650_000, bounds_of)["history"]
     assert history[-1][1] >= 1298
-    assert history[0][0] >= 650_000 - HISTORY_MS
-    assert 295 <= len(history) <= 301
-    assert board.entry("mirror", 650_000 + HISTORY_MS, bounds_of)["history"] == []
+    assert history[0][0] < history[1][0]
+    assert history[1][0] >= history[-1][0] - HISTORY_MS
+    assert 295 <= len(history) <= 302
+
+
+def test_nobody_speaks_for_a_killed_fold_and_its_lag_grows_with_the_log() -> None:
+    """Its runner's last word was that nothing is left to read."""
+    ends = {"payments": {0: (5, 7)}}
+    board = board_of(replace(STATUS, end={"0": 7}, lag=0))
+    board.changes(2000)
+
+    def bounds_now(topic: str) -> dict[int, tuple[int, int]]:
+        return ends.get(topic, {})
+
+    for at_ms, end in ((16_000, 7), (18_000, 40), (20_000, 90)):
+        ends["payments"][0] = (5, end)
+        assert not board.is_quiet(at_ms)
+        board.sample(at_ms, bounds_now)
+        assert board.changes(at_ms) == ["mirror"]
+        assert board.is_quiet(at_ms + 1)
+    entry = board.entry("mirror", 20_000, bounds_now)
+    assert (entry["lag"], entry["is_live"], entry["is_stopped"]) == (83, False, False)
+    assert [point[:2] for point in entry["history"]] == [[1000, 0], [16_000, 0], [18_000, 33], [20_000, 83]]
+    late_ms = 20_001 + HISTORY_MS
+    board.sample(late_ms, bounds_now)
+    history = board.entry("mirror", late_ms, bounds_now)["history"]
+    assert [point[:2] for point in history] == [[20_000, 83], [late_ms, 83]]
+
+
+def test_who_only_takes_a_runners_name_replaces_nothing_that_it_said() -> None:
+    board = board_of(replace(STATUS, file="/srv/folds.py"))
+    forged = [replace(STATUS, runner=f"h:{n}", file="/tmp/x.py", updated_ms=1500) for n in range(RUNNERS_MAX + 5)]
+    board.hear((*encode(one), False) for one in [*forged, replace(STATUS, file="/tmp/x.py", updated_ms=1600)])
+    status, is_proven = board.described("mirror", 2000)
+    assert status is not None
+    assert (is_proven, status.file, status.updated_ms) == (True, "/srv/folds.py", 1000)
+    board = FoldBoard()
+    board.hear([(*encode(forged[0]), False)])
+    entry = board.entry("mirror", 2000, bounds_of)
+    assert (entry["is_proven"], "/tmp/x.py" in str(entry)) == (False, False)
 
 
 def test_a_fold_that_was_dropped_is_told_as_gone_and_no_more() -> None:
     board = board_of(STATUS)
     board.changes(1000)
-    board.hear([(b"status/mirror", None)])
+    board.hear([(b"status/mirror", None, True)])
     assert (board.changes(1100), board.names, board.status("mirror", 1100)) == (["mirror"], [], None)
     assert board.entry("mirror", 1100, bounds_of) == {"fold": "mirror", "is_gone": True}
 
@@ -108,15 +149,15 @@ def test_a_fold_that_was_dropped_is_told_as_gone_and_no_more() -> None:
 def test_who_writes_anything_into_the_topic_fills_no_memory() -> None:
     board = board_of(*(replace(STATUS, runner=f"host:{n}") for n in range(100)))
     assert len(board._folds["mirror"].statuses) == RUNNERS_MAX
-    board.hear(encode(replace(STATUS, fold=f"fold{n}")) for n in range(FOLDS_MAX + 100))
-    board.hear(encode(Command.ask(f"fold{n}", "pause", 1)) for n in range(FOLDS_MAX + 100))
+    board.hear(heard(replace(STATUS, fold=f"fold{n}")) for n in range(FOLDS_MAX + 100))
+    board.hear(heard(Command.ask(f"fold{n}", "pause", 1)) for n in range(FOLDS_MAX + 100))
     assert len(board.names) == FOLDS_MAX
     assert len(board._commands) == FOLDS_MAX
 
 
 def test_a_command_line_can_be_pasted_whatever_the_names() -> None:
     board = board_of()
-    board.source = Source("-d", "/srv/my data")
+    board.source = LogAddress("-d", "/srv/my data")
     status = replace(STATUS, file="/srv/it's/folds.py")
     line = board.command_line(status, "rebuild", accept_loss=True)
     assert line == "foldlog fold rebuild mirror --accept-loss -f '/srv/it'\"'\"'s/folds.py' -d '/srv/my data'"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from foldlog.server.dispatch import route
+from foldlog.server.call import served_api
 from foldlog.server.handlers.api_versions import served_versions, unsupported_version
 from foldlog.wire.codec import decode, encode
 from foldlog.wire.error_codes import ErrorCode
@@ -31,9 +31,9 @@ def test_what_is_listed_is_served_and_what_is_beside_it_is_not() -> None:
     for api in served_versions():
         first = 3 if api.api_key == PRODUCE else api.min_version
         for version in range(first, api.max_version + 1):
-            assert route(api.api_key, version) is not None, f"{api} is listed and not served"
-        assert route(api.api_key, api.max_version + 1) is None
-        assert route(api.api_key, first - 1) is None
+            assert served_api(api.api_key, version) is not None, f"{api} is listed and not served"
+        assert served_api(api.api_key, api.max_version + 1) is None
+        assert served_api(api.api_key, first - 1) is None
 
 
 def test_produce_is_listed_from_0_because_librdkafka_looks_there_before_it_compresses() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.small_broker import at, read, write
-from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.files.memory import MemoryFiles
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from server.small_node import Denies, SmallNode
@@ -79,7 +79,7 @@ def test_where_there_is_nothing_to_delete_it_is_told(small: SmallNode) -> None:
 
 
 def test_who_may_not_delete_deletes_nothing() -> None:
-    small = SmallNode(authorizer=Denies((Operation.DELETE, ResourceType.TOPIC)))
+    small = SmallNode(authorizer=Denies((AclOperation.DELETE, ResourceType.TOPIC)))
     small.broker.create_topic("orders")
     write(small.broker, "orders", 0, b"a")
     assert delete(small, "orders", (0, -1)) == [(0, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from broker.small_broker import at, write
-from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
 from foldlog.server.authorizer import (
     CLUSTER_NAME,
+    AclOperation,
     AllowEverything,
-    Operation,
     ResourceType,
     authorized_operations,
 )
@@ -126,7 +126,7 @@ def test_a_damaged_partition_is_left_out() -> None:
 
 
 def test_who_may_not_describe_the_cluster_learns_nothing_of_its_disk() -> None:
-    small = SmallNode(authorizer=Denies((Operation.DESCRIBE, ResourceType.CLUSTER)))
+    small = SmallNode(authorizer=Denies((AclOperation.DESCRIBE, ResourceType.CLUSTER)))
     answer = small.ask(DescribeLogDirsRequest(topics=None), 4)
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert not answer.results
@@ -229,7 +229,7 @@ def test_internal_topics_are_marked_and_hidden_ones_hidden(small: SmallNode) -> 
     small.broker.create_topic("orders")
     small.broker.commit_offsets("fraud", {("orders", 0): at(0)})
     assert {topic.name: topic.is_internal for topic in page(small).topics} == {OFFSETS_TOPIC: True, "orders": False}
-    hidden = SmallNode(authorizer=Denies((Operation.DESCRIBE, ResourceType.TOPIC)))
+    hidden = SmallNode(authorizer=Denies((AclOperation.DESCRIBE, ResourceType.TOPIC)))
     hidden.broker.create_topic("orders")
     assert not page(hidden).topics
     assert codes(page(hidden, "orders")) == {"orders": ErrorCode.TOPIC_AUTHORIZATION_FAILED}

@@ -12,10 +12,10 @@ from foldlog.broker.broker import Broker
 from foldlog.files.posix import PosixFile
 from foldlog.log.partition import Partition
 from foldlog.records.loops import decode
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.fetch_sessions import WantedPartition
-from foldlog.server.fetching import Reading
+from foldlog.server.handlers.fetch import FetchRead
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from server.conftest import Connect
@@ -283,14 +283,14 @@ def test_what_comes_between_reading_and_waiting_is_not_overslept(
     small.broker.create_topic("orders", 1)
     partition = small.broker.partition("orders", 0)
     assert isinstance(partition, Partition)
-    read = Reading.read
+    read = FetchRead.read
 
-    def read_and_then_more_comes(self: Reading, wanted: Sequence[WantedPartition]) -> None:
+    def read_and_then_more_comes(self: FetchRead, wanted: Sequence[WantedPartition]) -> None:
         read(self, wanted)
         if not partition.log_end_offset:
             partition.append(batch(b"x" * 1000))
             partition.sync()
 
-    monkeypatch.setattr(Reading, "read", read_and_then_more_comes)
+    monkeypatch.setattr(FetchRead, "read", read_and_then_more_comes)
     later = small.begin(fetch(0, max_wait_ms=10 * 60 * 1000, min_bytes=500), 11)
     assert fetched(small.answer(later, 11)) == [b"x" * 1000]

@@ -11,8 +11,8 @@ import threading
 
 import pytest
 
-from foldlog.broker import group_messages
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.broker.groups import messages as group_messages
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Later
 from foldlog.server.handlers import heartbeat
 from foldlog.server.handlers.join_group import as_java_prints
@@ -299,7 +299,7 @@ def test_a_log_that_is_served_no_more_goes_on_with_members_that_nobody_can_answe
 
 
 def test_who_may_not_read_a_group_is_no_member_of_it() -> None:
-    small = SmallNode(authorizer=Denies((Operation.READ, ResourceType.GROUP)))
+    small = SmallNode(authorizer=Denies((AclOperation.READ, ResourceType.GROUP)))
     client = GroupClient(small)
     client.member_id = "somebody"
     denied = ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from broker.small_broker import at, write
-from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
-from foldlog.server.authorizer import AllowEverything, Operation, ResourceType, authorized_operations
+from foldlog.server.authorizer import AclOperation, AllowEverything, ResourceType, authorized_operations
 from foldlog.server.handlers.metadata import handle
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -228,7 +228,7 @@ def test_what_may_be_done_is_told_to_who_asks(small: SmallNode) -> None:
 
 
 def test_who_may_not_know_of_a_topic_does_not_learn_of_it() -> None:
-    small = SmallNode(authorizer=Denies((Operation.DESCRIBE, ResourceType.TOPIC)))
+    small = SmallNode(authorizer=Denies((AclOperation.DESCRIBE, ResourceType.TOPIC)))
     topic_id = bytes.fromhex(small.broker.create_topic("orders").topic_id)
     assert not small.ask(MetadataRequest(topics=None), 12).topics
     assert errors(small.ask(MetadataRequest(topics=named("orders")), 12)) == {
@@ -239,7 +239,7 @@ def test_who_may_not_know_of_a_topic_does_not_learn_of_it() -> None:
 
 
 def test_who_may_not_make_topics_makes_none_by_asking() -> None:
-    denies = Denies((Operation.CREATE, ResourceType.TOPIC), (Operation.CREATE, ResourceType.CLUSTER))
+    denies = Denies((AclOperation.CREATE, ResourceType.TOPIC), (AclOperation.CREATE, ResourceType.CLUSTER))
     small = SmallNode(authorizer=denies)
     answer = small.ask(MetadataRequest(topics=named("orders")), 12)
     assert errors(answer) == {"orders": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
@@ -248,7 +248,7 @@ def test_who_may_not_make_topics_makes_none_by_asking() -> None:
 
 
 def test_who_may_not_know_of_the_cluster_may_do_nothing_with_it() -> None:
-    small = SmallNode(authorizer=Denies((Operation.DESCRIBE, ResourceType.CLUSTER)))
+    small = SmallNode(authorizer=Denies((AclOperation.DESCRIBE, ResourceType.CLUSTER)))
     answer = small.ask(MetadataRequest(topics=[], include_cluster_authorized_operations=True), 10)
     assert answer.cluster_authorized_operations == 0
     small.close()

@@ -12,9 +12,10 @@ import pytest
 
 from foldlog.files.memory import MemoryFiles
 from foldlog.records.loops import pack
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.testing.power_loss import Fate, PowerLossFiles
 from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from foldlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from foldlog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -126,7 +127,7 @@ def test_partitions_that_are_not_there_and_those_asked_for_twice_are_told(small:
 
 
 def test_who_may_not_describe_a_topic_hears_neither_offsets_nor_epochs() -> None:
-    small = SmallNode(authorizer=Denies((Operation.DESCRIBE, ResourceType.TOPIC)))
+    small = SmallNode(authorizer=Denies((AclOperation.DESCRIBE, ResourceType.TOPIC)))
     small.broker.create_topic("events", 1)
     assert list_offset(small, LATEST)[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert epoch_end(small, 0) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1)
@@ -152,8 +153,7 @@ def test_a_damaged_partition_is_told_and_the_others_answered() -> None:
 # --- epochs ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def epochs() -> Iterator[SmallNode]:
+def some_epochs() -> SmallNode:
     """Epoch 0 wrote offsets 0 and 1, epoch 1 offset 2, epoch 2 offsets 3 to 5; the current one is 3, and empty."""
     files = PowerLossFiles()
     node = SmallNode(files)
@@ -164,6 +164,12 @@ def epochs() -> Iterator[SmallNode]:
         files = PowerLossFiles(files.image([Fate.KEPT] * len(files.unsynced()), random.Random(0)))
         node.close()
         node = SmallNode(files)
+    return node
+
+
+@pytest.fixture
+def epochs() -> Iterator[SmallNode]:
+    node = some_epochs()
     yield node
     node.close()
 
@@ -209,3 +215,37 @@ def test_who_knows_another_epoch_than_the_current_one_is_told(epochs: SmallNode)
     assert epoch_end(epochs, 0, current=4) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
     assert epoch_end(epochs, 0, current=3) == (0, 0, 2)
     assert epoch_end(epochs, 0, number=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+
+
+# --- what a fetch says of epochs ---
+
+DIVERGENCES = {
+    # (epoch of the last record that was read, next offset): where the log and the reader part, if they do
+    (0, 1): None,
+    (0, 2): None,
+    (0, 3): (0, 2),
+    (1, 2): None,
+    (1, 3): None,
+    (1, 4): (1, 3),
+    (2, 5): None,
+    (2, 6): None,
+    (2, 7): (2, 6),
+}
+
+
+def divergence(node: SmallNode, epoch: int, offset: int) -> tuple[int, int] | None:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, last_fetched_epoch=epoch, partition_max_bytes=1 << 20)
+    request = FetchRequest(max_bytes=1 << 20, topics=[FetchTopic(topic="events", partitions=[wanted])])
+    found = node.ask(request, 12).responses[0].partitions[0]
+    assert found.error_code == ErrorCode.NONE
+    diverging = found.diverging_epoch
+    return None if diverging is None else (diverging.epoch, diverging.end_offset)
+
+
+@pytest.mark.parametrize(("epoch", "offset"), DIVERGENCES)
+def test_a_fetch_is_told_of_a_cut_exactly_where_its_epoch_ended(epochs: SmallNode, epoch: int, offset: int) -> None:
+    assert divergence(epochs, epoch, offset) == DIVERGENCES[epoch, offset]
+
+
+def test_an_epoch_ends_exactly_where_the_next_one_began(epochs: SmallNode) -> None:
+    assert [epoch_end(epochs, epoch) for epoch in range(3)] == [(0, 0, 2), (0, 1, 3), (0, 2, 6)]

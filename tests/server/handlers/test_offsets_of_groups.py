@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
+from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.errors import InvalidArgument
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.handlers import offset_commit
 from foldlog.testing.power_loss import Fate, PowerLossFiles
 from foldlog.wire.error_codes import ErrorCode
@@ -360,7 +360,7 @@ def test_offsets_of_a_group_that_is_not_there_cannot_be_deleted(small: SmallNode
 
 
 def test_who_may_not_read_a_group_commits_nothing_in_it() -> None:
-    small = SmallNode(authorizer=Denies((Operation.READ, ResourceType.GROUP)))
+    small = SmallNode(authorizer=Denies((AclOperation.READ, ResourceType.GROUP)))
     small.broker.create_topic("events", 1)
     errors = commit(small, {("events", 0): at(1), ("nothing", 0): at(1)})
     assert set(errors.values()) == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
@@ -369,7 +369,7 @@ def test_who_may_not_read_a_group_commits_nothing_in_it() -> None:
 
 
 def test_who_may_not_read_a_topic_commits_nothing_in_it() -> None:
-    small = SmallNode(authorizer=Denies((Operation.READ, ResourceType.TOPIC)))
+    small = SmallNode(authorizer=Denies((AclOperation.READ, ResourceType.TOPIC)))
     small.broker.create_topic("events", 1)
     assert commit(small, {("events", 0): at(1)}) == {("events", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert delete(small, ("events", 0))[0] == ErrorCode.GROUP_ID_NOT_FOUND
@@ -377,7 +377,7 @@ def test_who_may_not_read_a_topic_commits_nothing_in_it() -> None:
 
 
 def test_who_may_not_describe_a_topic_does_not_hear_what_was_committed_in_it() -> None:
-    small = SmallNode(authorizer=Denies((Operation.DESCRIBE, ResourceType.TOPIC)))
+    small = SmallNode(authorizer=Denies((AclOperation.DESCRIBE, ResourceType.TOPIC)))
     small.broker.create_topic("events", 1)
     commit(small, {("events", 0): at(1)})
     assert fetch(small, [("events", 0)]) == {("events", 0): (-1, -1, "", ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
@@ -387,7 +387,7 @@ def test_who_may_not_describe_a_topic_does_not_hear_what_was_committed_in_it() -
 
 @pytest.mark.parametrize("version", [1, 2, 7, 8])
 def test_who_may_not_describe_a_group_hears_it_where_its_version_has_errors(version: int) -> None:
-    small = SmallNode(authorizer=Denies((Operation.DESCRIBE, ResourceType.GROUP)))
+    small = SmallNode(authorizer=Denies((AclOperation.DESCRIBE, ResourceType.GROUP)))
     topics = [OffsetFetchRequestTopic(name="events", partition_indexes=[0])]
     groups = [OffsetFetchRequestGroup(group_id=GROUP, topics=[OffsetFetchRequestTopics(name="events")])]
     answer = small.ask(OffsetFetchRequest(group_id=GROUP, topics=topics, groups=groups), version)
@@ -403,6 +403,6 @@ def test_who_may_not_describe_a_group_hears_it_where_its_version_has_errors(vers
 
 
 def test_who_may_not_delete_a_group_deletes_no_offsets_of_it() -> None:
-    small = SmallNode(authorizer=Denies((Operation.DELETE, ResourceType.GROUP)))
+    small = SmallNode(authorizer=Denies((AclOperation.DELETE, ResourceType.GROUP)))
     assert delete(small, ("events", 0)) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
     small.close()

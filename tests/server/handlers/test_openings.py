@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from foldlog.broker.open_partitions import AnyPartition, Key
+from foldlog.broker.storage import AnyPartition, Key
 from foldlog.errors import CorruptLog, FoldlogError, StorageError, WaitTimeout
-from foldlog.server.openings import Openings
+from foldlog.server.partitions import Openings
 from server.small_node import SmallNode
 
 LONG_MS = 30_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -12,15 +13,16 @@ from pathlib import Path
 import pytest
 
 from foldlog.broker.broker import Broker
+from foldlog.files.base import Buffer
 from foldlog.files.posix import PosixFiles
 from foldlog.limits import QUICK_DECOMPRESSED_BYTES_MAX
-from foldlog.log import admission
-from foldlog.log.partition import Partition
-from foldlog.records.loops import BatchBuilder, decode
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.log.partition import Appended, Partition
+from foldlog.records.loops import BatchBuilder, decode, pack
+from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.server.config.settings import ServerSettings
 from foldlog.server.handlers.produce import handle
+from foldlog.server.net.append_lanes import AppendLane
 from foldlog.server.server import Server
-from foldlog.server.settings import ServerSettings
 from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind
 from foldlog.testing.faulty_files import Operation as Doing
 from foldlog.wire.error_codes import ErrorCode
@@ -140,15 +142,31 @@ def test_what_no_partition_takes_is_refused_with_kafkas_codes(connect: Connect, 
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_a_batch_that_expands_beyond_the_limit_is_refused_with_a_code_that_clients_do_not_send_again(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch, codec: int
+def test_a_batch_that_expands_beyond_its_topics_limit_is_refused_as_one_that_is_too_large(
+    connect: Connect, broker: Broker, codec: int
 ) -> None:
-    monkeypatch.setattr(admission, "DECOMPRESSED_BYTES_MAX", 1000)
-    answer = connect().ask(produce(batch(bytes(2000), compression=codec)), 9)
+    broker.create_topic("small", 1, {"foldlog.max.decompressed.bytes": 1000})
+    client = connect()
+    answer = client.ask(produce(batch(bytes(2000), compression=codec), topic="small"), 9)
     only = answer.responses[0].partition_responses[0]
-    assert ErrorCode(only.error_code) is ErrorCode.INVALID_RECORD
+    assert ErrorCode(only.error_code) is ErrorCode.MESSAGE_TOO_LARGE
     assert not ErrorCode(only.error_code).is_retriable
     assert "expand to more than 1000 bytes" in (only.error_message or "")
+    assert "foldlog.max.decompressed.bytes" in (only.error_message or "")
+    broker.alter_topic("small", {"foldlog.max.decompressed.bytes": 3000})
+    assert produced(client.ask(produce(batch(bytes(2000), compression=codec), topic="small"), 9)) == (0, 0)
+
+
+@pytest.mark.parametrize("codec", [1, 3, 4])
+def test_eight_kilobytes_do_not_become_a_quarter_of_a_gigabyte(connect: Connect, codec: int) -> None:
+    bomb = batch(bytes(250 << 20 if codec == 4 else 20 << 20), compression=codec)
+    refused, _ = produced(connect().ask(produce(bomb), 9))
+    assert (refused, len(bomb) < 256 << 10) == (ErrorCode.MESSAGE_TOO_LARGE, True)
+
+
+def test_a_bomb_behind_a_plain_batch_is_refused_before_it_is_opened(connect: Connect) -> None:
+    two = batch(b"one") + batch(bytes(20 << 20), compression=4)
+    assert produced(connect().ask(produce(two), 9))[0] == ErrorCode.INVALID_RECORD
 
 
 def test_a_duplicate_is_answered_with_the_original_offset(connect: Connect, broker: Broker) -> None:
@@ -192,7 +210,7 @@ def test_a_full_or_failing_disk_is_an_error_of_that_partition_alone_and_a_line_i
 class DenyTopics:
     """May do everything but write to and read from topics."""
 
-    def allows(self, principal: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+    def allows(self, principal: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
         return kind is not ResourceType.TOPIC
 
 
@@ -242,7 +260,7 @@ def test_batches_of_a_connection_stay_in_order_when_a_partition_has_to_be_opened
     small.broker.create_topic("orders", 2)
     partition = partition_of(small.broker)
     call, gate = small.call(9), threading.Event()
-    call.caller.lane.submit(lambda: assert_set(gate), 0)  # the thread of this connection is busy
+    call.caller.lane.submit(lambda: assert_set(gate))  # the thread of this connection is busy
     monkeypatch.setattr(small.node, "run", partial(_run_at_once, small))
 
     async def send() -> None:
@@ -305,3 +323,142 @@ def test_the_loop_never_waits_for_a_sync_of_what_it_appends(tmp_path: Path) -> N
             client.close()
         assert partition_of(broker).segment_count > 2
     assert on_the_loop == []
+
+
+# --- the long way of a produce, and order ---------------------------------------------------------------------------
+
+LARGE = b"x" * (3 << 19)
+"""More than is appended on the loop itself."""
+
+LONG_WAYS = ["several partitions", "a lane", "a partition that is opened first"]
+
+
+def long_request(way: str, acks: int = -1) -> ProduceRequest:
+    data = [PartitionProduceData(index=0, records=batch(LARGE if way == "a lane" else b"small"))]
+    if way == "several partitions":
+        data.append(PartitionProduceData(index=1, records=batch(b"other")))
+    return ProduceRequest(
+        acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name="orders", partition_data=data)]
+    )
+
+
+def failed_sync_answers(directory: Path, way: str) -> list[tuple[int, int]]:
+    """(error code, base offset) of each partition, where the sync of the first one fails."""
+    with Broker.open(str(directory)) as broker:
+        broker.create_topic("orders", 2, {"max.message.bytes": 8 << 20})
+    files = FaultyFiles(PosixFiles())
+    with (
+        Broker.open(str(directory), files=files) as broker,
+        Server.start(broker, ServerSettings.parse({"listeners": "127.0.0.1:0"})) as server,
+    ):
+        client = RawClient(server.addresses[0])
+        if way != "a partition that is opened first":
+            for number in range(2):
+                assert produced(client.ask(produce(batch(b"before"), partition=number), 9)) == (0, 0)
+        files.fault = Fault(lambda doing: errno.EIO if doing.kind is Kind.SYNC and "orders-0/" in doing.path else 0)
+        answer = client.ask(long_request(way), 9)
+        files.fault = NO_FAULT
+        client.close()
+        return [(one.error_code, one.base_offset) for one in answer.responses[0].partition_responses]
+
+
+@pytest.mark.parametrize("way", LONG_WAYS)
+def test_a_failed_sync_is_never_acknowledged_on_the_long_way(tmp_path: Path, way: str) -> None:
+    first, *others = failed_sync_answers(tmp_path / "data", way)
+    assert first == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert others == [(0, 1)] * len(others), "what was synced is acknowledged"
+
+
+def offsets_in_order(monkeypatch: pytest.MonkeyPatch, way: str) -> list[int]:
+    """Base offsets of a large batch and of a small one that its connection sends while the large one is on its way."""
+    with Broker.open(":memory:") as broker:
+        broker.create_topic("orders", 2, {"max.message.bytes": 8 << 20})
+        began, came, gate = threading.Event(), threading.Event(), threading.Event()
+        append, submit = Partition.append, AppendLane.submit
+
+        def slow_append(self: Partition, *buffers: Buffer, **how: bool) -> Appended:
+            if len(buffers[0]) > len(LARGE):
+                began.set()
+                assert gate.wait(30)
+            elif began.is_set():
+                came.set()  # it overtakes
+            return append(self, *buffers, **how)
+
+        def seen_submit(self: AppendLane, job: Callable[[], None], *weight: int) -> None:
+            submit(self, job, *weight)
+            if began.is_set():
+                came.set()  # it stands behind the large one
+
+        with Server.start(broker, ServerSettings.parse({"listeners": "127.0.0.1:0"})) as server:
+            client = RawClient(server.addresses[0])
+            for number in range(2):
+                assert produced(client.ask(produce(batch(b"before"), partition=number), 9)) == (0, 0)
+            monkeypatch.setattr(Partition, "append", slow_append)
+            monkeypatch.setattr(AppendLane, "submit", seen_submit)
+            client.send(produce(batch(LARGE), acks=1), 9)
+            assert began.wait(30)
+            client.send(produce(batch(b"small"), acks=1) if way == "quick" else long_request(way, acks=1), 9)
+            assert came.wait(30)
+            gate.set()
+            answers = [client.receive(ProduceResponse, 9)[1] for _ in range(2)]
+            client.close()
+        return [produced(answer)[1] for answer in answers]
+
+
+@pytest.mark.parametrize("way", ["quick", "several partitions"])
+def test_a_small_batch_never_overtakes_a_large_one_of_its_connection(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    assert offsets_in_order(monkeypatch, way) == [1, 2]
+
+
+HOUR_MS = 60 * 60 * 1000
+
+
+def timed(*times_ms: int, value: bytes = b"value", compression: int = 0) -> bytes:
+    return bytes(pack([(time_ms, b"k", value, ()) for time_ms in times_ms], compression=compression))
+
+
+@pytest.mark.parametrize("way", ["quick", "several partitions", "lane"])
+def test_a_time_too_far_ahead_is_refused_on_every_way_and_its_records_are_named(connect: Connect, way: str) -> None:
+    now_ms, client = int(time.time() * 1000), connect()
+    times_ms = (now_ms, now_ms + 2 * HOUR_MS, now_ms - 100 * HOUR_MS, now_ms + 3 * HOUR_MS)
+    assert produced(client.ask(produce(batch(b"first")), 9)) == (0, 0)
+    request = produce(timed(*times_ms))
+    if way == "lane":
+        request = produce(timed(*times_ms, value=bytes(QUICK_DECOMPRESSED_BYTES_MAX), compression=4))
+    elif way == "several partitions":
+        other = PartitionProduceData(index=1, records=batch(b"other"))
+        request.topic_data[0].partition_data = [*request.topic_data[0].partition_data, other]
+    only, *others = client.ask(request, 9).responses[0].partition_responses
+    assert only.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [one.batch_index for one in only.record_errors] == [1, 3]
+    assert all("ahead of the clock" in one.batch_index_error_message for one in only.record_errors)
+    assert "message.timestamp.after.max.ms=3600000" in only.error_message
+    assert all(other.error_code == 0 for other in others)
+    assert produced(client.ask(produce(timed(now_ms + HOUR_MS // 2)), 9)) == (0, 1), "nothing of it was kept"
+
+
+def test_how_far_from_the_clock_a_time_may_be_is_the_topics_setting(connect: Connect, broker: Broker) -> None:
+    now_ms, client = int(time.time() * 1000), connect()
+    broker.create_topic("dated", 1, {"message.timestamp.after.max.ms": 10 * HOUR_MS})
+    assert produced(client.ask(produce(timed(now_ms + 9 * HOUR_MS), topic="dated"), 9)) == (0, 0)
+    broker.alter_topic("dated", {"message.timestamp.before.max.ms": HOUR_MS})
+    for records in (1, 2000):  # so many are looked at by a thread
+        old = timed(*[now_ms] * records, -1, now_ms - 2 * HOUR_MS)
+        only = client.ask(produce(old, topic="dated"), 9).responses[0].partition_responses[0]
+        assert only.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert [one.batch_index for one in only.record_errors] == [records + 1], "no time at all is no wrong one"
+        assert "behind the clock" in only.record_errors[0].batch_index_error_message
+    assert produced(client.ask(produce(timed(now_ms, -1), topic="dated"), 9)) == (0, 1)
+    broker.alter_topic("dated", {"message.timestamp.type": "LogAppendTime"})
+    assert produced(client.ask(produce(timed(5, now_ms + 99 * HOUR_MS), topic="dated"), 9)) == (0, 3)
+
+
+def test_the_records_that_a_compacted_topic_refuses_are_named(connect: Connect, broker: Broker) -> None:
+    broker.alter_topic("orders", {"cleanup.policy": "compact"})
+    builder = BatchBuilder(1 << 20)
+    for key in (b"k", None, b"k", None):
+        builder.append(5, key, b"value")
+    only = connect().ask(produce(bytes(builder.build())), 9).responses[0].partition_responses[0]
+    assert only.error_code == ErrorCode.INVALID_RECORD
+    assert [one.batch_index for one in only.record_errors] == [1, 3]
+    assert all("without a key" in one.batch_index_error_message for one in only.record_errors)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from foldlog.errors import LockLost
 from foldlog.files.memory import MemoryFiles
-from foldlog.records.loops import BatchBuilder
-from foldlog.server.authorizer import Operation, ResourceType
-from foldlog.wire.error_codes import ErrorCode
+from foldlog.records.loops import BatchBuilder, pack
+from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from foldlog.wire.messages.init_producer_id import InitProducerIdRequest
-from server.small_node import Denies, SmallNode
+from server.small_node import DIRECTORY, Denies, SmallNode
 
-IDEMPOTENT_WRITE = (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
-WRITE = (Operation.WRITE, ResourceType.TOPIC)
+IDEMPOTENT_WRITE = (AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+WRITE = (AclOperation.WRITE, ResourceType.TOPIC)
 
 
 def new_id(small: SmallNode, version: int = 6) -> int:
@@ -58,7 +59,7 @@ def test_an_id_without_an_epoch_is_no_request(small: SmallNode, producer_id: int
 @pytest.mark.parametrize("version", range(7))
 def test_a_transactional_producer_is_refused_for_good(small: SmallNode, version: int) -> None:
     answer = small.ask(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000), version)
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert not ErrorCode(answer.error_code).is_retriable
 
 
@@ -70,7 +71,9 @@ def test_a_transactional_producer_is_refused_for_good(small: SmallNode, version:
         ((IDEMPOTENT_WRITE, WRITE), ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     ],
 )
-def test_who_may_write_nowhere_gets_no_id(denied: tuple[tuple[Operation, ResourceType], ...], error: ErrorCode) -> None:
+def test_who_may_write_nowhere_gets_no_id(
+    denied: tuple[tuple[AclOperation, ResourceType], ...], error: ErrorCode
+) -> None:
     small = SmallNode(authorizer=Denies(*denied))
     small.broker.create_topic("events", 1)
     assert small.ask(InitProducerIdRequest(transactional_id=None), 4).error_code == error
@@ -81,6 +84,20 @@ def test_a_broker_that_cannot_give_an_id_now_lets_producers_ask_again(small: Sma
     small.broker.close()
     answer = small.ask(InitProducerIdRequest(transactional_id=None), 4)
     assert (answer.error_code, answer.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+
+
+def test_a_lost_lock_is_told_with_the_code_that_writes_get() -> None:
+    files = MemoryFiles()
+    small = SmallNode(files)
+    small.broker.create_topic("events", 1)
+    assert small.ask(InitProducerIdRequest(transactional_id=None), 4).error_code == 0
+    files.unlink(f"{DIRECTORY}/.lock")
+    with pytest.raises(LockLost):
+        small.node.partition("events", 0).append(pack([(5, b"k", b"v", ())]))
+    answer = small.ask(InitProducerIdRequest(transactional_id=None), 4)
+    assert (answer.error_code, answer.producer_id) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert code_of(LockLost("data")) == answer.error_code
+    small.close()
 
 
 # --- what is known of them --------------------------------------------------------------------------------------------
@@ -122,7 +139,7 @@ def test_a_partition_tells_how_far_each_of_its_producers_has_got(small: SmallNod
 
 
 def test_who_may_not_read_a_topic_hears_nothing_of_its_producers() -> None:
-    small = SmallNode(authorizer=Denies((Operation.READ, ResourceType.TOPIC)))
+    small = SmallNode(authorizer=Denies((AclOperation.READ, ResourceType.TOPIC)))
     small.broker.create_topic("events", 1)
     request = DescribeProducersRequest(topics=[TopicRequest(name="events", partition_indexes=[0])])
     (partition,) = small.ask(request, 0).topics[0].partitions

@@ -9,12 +9,15 @@ from __future__ import annotations
 import pytest
 
 from broker.small_broker import at, write
-from foldlog.broker.topic_config import TOPIC_SETTINGS
-from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.broker.topics.config import TOPIC_SETTINGS
+from foldlog.broker.topics.names import OFFSETS_TOPIC
+from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.limits import PARTITIONS_MAX
-from foldlog.server.authorizer import Operation, ResourceType
-from foldlog.server.config_resources import ConfigSource
+from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.server.config.resources import ConfigSource
 from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages import incremental_alter_configs as incremental
+from foldlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from foldlog.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -27,6 +30,7 @@ from foldlog.wire.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
 )
+from foldlog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from foldlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from server.small_node import Denies, SmallNode
 
@@ -187,13 +191,13 @@ def test_settings_that_kafka_has_and_a_single_broker_does_not_need_are_taken(sma
 
 
 def test_who_may_not_make_topics_makes_none_and_who_may_not_see_settings_sees_none() -> None:
-    denies = Denies((Operation.CREATE, ResourceType.CLUSTER), (Operation.CREATE, ResourceType.TOPIC))
+    denies = Denies((AclOperation.CREATE, ResourceType.CLUSTER), (AclOperation.CREATE, ResourceType.TOPIC))
     small = SmallNode(authorizer=denies)
     answer = small.ask(CreateTopicsRequest(topics=[topic("orders")]), 7)
     assert [result.error_code for result in answer.topics] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     assert small.broker.topics() == []
     small.close()
-    small = SmallNode(authorizer=Denies((Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC)))
+    small = SmallNode(authorizer=Denies((AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC)))
     result = create_one(small, topic("orders"))
     assert (result.error_code, result.topic_config_error_code) == (
         ErrorCode.NONE,
@@ -274,7 +278,7 @@ def test_a_topic_does_not_grow_twice_in_a_request_nor_by_very_many(small: SmallN
 
 
 def test_who_may_not_change_a_topic_does_not_make_it_grow() -> None:
-    small = SmallNode(authorizer=Denies((Operation.ALTER, ResourceType.TOPIC)))
+    small = SmallNode(authorizer=Denies((AclOperation.ALTER, ResourceType.TOPIC)))
     small.broker.create_topic("orders")
     answer = small.ask(CreatePartitionsRequest(topics=[grown("orders", 2)]), 3)
     assert answer.results[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -347,14 +351,56 @@ def test_a_broker_may_keep_clients_from_deleting(version: int, code: ErrorCode) 
 
 
 def test_who_may_not_know_or_delete_a_topic_does_neither() -> None:
-    for operation in (Operation.DESCRIBE, Operation.DELETE):
+    for operation in (AclOperation.DESCRIBE, AclOperation.DELETE):
         small = SmallNode(authorizer=Denies((operation, ResourceType.TOPIC)))
         topic_id = bytes.fromhex(small.broker.create_topic("orders").topic_id)
         (by_name,) = small.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")]), 6).responses
         assert by_name.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         (by_id,) = small.ask(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)]), 6).responses
-        is_hidden = operation is Operation.DESCRIBE
+        is_hidden = operation is AclOperation.DESCRIBE
         assert by_id.error_code == (ErrorCode.UNKNOWN_TOPIC_ID if is_hidden else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         assert by_id.name == (None if is_hidden else "orders")
         assert small.broker.topics() == ["orders"]
         small.close()
+
+
+# --- the topic of the folds -----------------------------------------------------------------------------------------
+
+
+def changes_of(small: SmallNode, name: str) -> dict[str, int]:
+    """What a client that knows no secret is answered to everything that would undo what the topic holds."""
+    by_id = DeleteTopicState(name=None, topic_id=bytes.fromhex(small.broker.topic(name).topic_id))
+    wanted = DeleteRecordsTopic(name=name, partitions=[DeleteRecordsPartition(partition_index=0, offset=-1)])
+    grown = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=2)])
+    setting = incremental.AlterableConfig(name="retention.ms", config_operation=0, value="1")
+    one = incremental.AlterConfigsResource(resource_type=2, resource_name=name, configs=[setting])
+    whole = AlterConfigsResource(resource_type=2, resource_name=name, configs=[])
+    return {
+        "delete records": small.ask(DeleteRecordsRequest(topics=[wanted]), 2).topics[0].partitions[0].error_code,
+        "grow": small.ask(grown, 3).results[0].error_code,
+        "alter": small.ask(incremental.IncrementalAlterConfigsRequest(resources=[one]), 1).responses[0].error_code,
+        "set all settings": small.ask(AlterConfigsRequest(resources=[whole]), 2).responses[0].error_code,
+        "delete by id": small.ask(DeleteTopicsRequest(topics=[by_id]), 6).responses[0].error_code,
+        "delete by name": small.ask(DeleteTopicsRequest(topic_names=[name]), 5).responses[0].error_code,
+    }
+
+
+def test_clients_change_the_topic_of_the_folds_as_little_as_they_write_it(small: SmallNode) -> None:
+    small.broker.create_topic(FOLDS_TOPIC)
+    write(small.broker, FOLDS_TOPIC, 0, b"a status")
+    before = small.broker.topic(FOLDS_TOPIC)
+    assert set(changes_of(small, FOLDS_TOPIC).values()) == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+    assert small.broker.topic(FOLDS_TOPIC) == before
+    assert small.broker.partition(FOLDS_TOPIC, 0).log_start_offset == 0
+    (said,) = small.ask(DeleteTopicsRequest(topic_names=[FOLDS_TOPIC]), 5).responses
+    assert "foldlog.folds.accept.unproven" in str(said.error_message)
+
+
+def test_where_every_client_may_write_the_topic_of_the_folds_every_client_may_change_it() -> None:
+    small = SmallNode(settings={"foldlog.folds.accept.unproven": True})
+    small.broker.create_topic(FOLDS_TOPIC)
+    write(small.broker, FOLDS_TOPIC, 0, b"a status")
+    answers = changes_of(small, FOLDS_TOPIC)
+    assert answers.pop("delete by name") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it was deleted by its id"
+    assert set(answers.values()) == {ErrorCode.NONE}
+    small.close()

@@ -22,6 +22,7 @@ import pytest
 
 import foldlog
 from cli.command import COMMAND, environment
+from cli.screen import Terminal
 from spark_session import child_environment
 
 WAIT_S = 120
@@ -98,6 +99,28 @@ def fold(shop: Path, *arguments: str, **extra: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.faults
+def test_a_changed_function_stops_a_run_until_the_change_is_accepted(shop: Path) -> None:
+    run = ("run", "folds.py", "-d", "data", "--once")
+    assert fold(shop, *run).returncode == 0
+    (shop / "helpers.py").write_text('def upper(text):\n    "Words alone change nothing."\n    return text.upper()\n')
+    assert fold(shop, *run).returncode == 0
+    (shop / "helpers.py").write_text("def upper(text):\n    return text.title()\n")
+    with foldlog.open(shop / "data") as log:
+        log.append("payments", {"merchant": "chai", "amount_paise": 1}, key="tx12")
+    refused = fold(shop, *run)
+    assert refused.returncode == 1
+    assert "the function of fold 'mirror' is another one than its view was made with" in refused.stderr
+    assert "--accept-change" in refused.stderr
+    assert merchants(shop) == ["TEA!"] * 10
+    accepted = fold(shop, *run, "--accept-change")
+    assert accepted.returncode == 0, accepted.stderr
+    assert "old and new logic mix" in accepted.stderr
+    assert sorted(merchants(shop)) == ["Chai!", *["TEA!"] * 10]
+    assert "old and new logic mix" in fold(shop, "status", "-d", "data").stdout
+    assert fold(shop, *run).returncode == 0  # it need not be accepted twice
+
+
 @contextmanager
 def started(shop: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """The command as a running process, and the file that its standard error goes to."""
@@ -133,25 +156,26 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.faults  # with the other long runs
 def test_a_running_pipeline_is_quiet_notices_a_rewind_while_it_waits_and_ends_when_it_is_asked(shop: Path) -> None:
     with started(shop, "run", "folds.py", "-d", "data", "--interval", "50ms") as (process, errors):
-        wait_until(lambda: "0:0-11" in errors.read_text(), f"the first range is told; {errors.read_text()}")
+        wait_until(lambda: "0=0:11" in errors.read_text(), f"the first range is told; {errors.read_text()}")
         jvm = children_of(process.pid)
         rewound = fold(shop, "rewind", "mirror", "--to", "start", "-d", "data")
-        assert rewound.stdout == "mirror went from 0:11 to 0:0: 11 offsets to read again\n"
-        wait_until(lambda: errors.read_text().count("0:0-11") == 2, "an idle fold notices that it was rewound")
+        assert rewound.stdout == "mirror went from 0=11 to 0=0: 11 offsets to read again\n"
+        wait_until(lambda: errors.read_text().count("0=0:11") == 2, "an idle fold notices that it was rewound")
         paused = fold(shop, "pause", "mirror", "-d", "data")
         assert paused.stdout.endswith("which runs mirror, to pause it\n")
         wait_until(lambda: "mirror: paused" in errors.read_text(), "the pause is told")
         refused = fold(shop, "drop", "mirror", "-d", "data")
-        assert (refused.returncode, "is being run by" in refused.stderr) == (1, True)
+        assert (refused.returncode, "is being run by" in refused.stderr) == (5, True)
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) == 0
         told = errors.read_text()
     assert not SPARKS_WORDS.search(told), told
     assert [line.partition("  ")[0] for line in told.splitlines()] == [
-        "mirror: 0:0-11",
-        "mirror: 0:0-11",
+        "mirror: 0=0:11",
+        "mirror: 0=0:11",
         "mirror: paused",
         "stopping after what is under way; once more to leave at once",
     ]
@@ -170,18 +194,21 @@ def test_each_failure_is_a_sentence_and_what_is_right_is_done(shop: Path) -> Non
     for told in (
         "grouped: failed: fold 'grouped' breaks the law of folds: it aggregates;",
         "misspelt: failed: fold 'misspelt' cannot be planned: [UNRESOLVED_COLUMN.WITH_SUGGESTION]",
-        "raising: waiting: fold 'raising' failed in Spark: ZeroDivisionError: integer division or modulo by zero",
+        "raising: 0=0:11  ",
         "unwritable: waiting: table payments in sqlite:////dev/null/shop.db cannot be used",
-        "fine: 0:0-11  ",
+        "fine: 0=0:11  ",
     ):
         assert any(line.startswith(told) for line in done.stderr.splitlines()), (told, done.stderr)
     last = done.stderr.splitlines()[-1]
     assert last.startswith("foldlog: ")
-    assert last.endswith("(and 3 more)")
+    assert last.endswith("(and 2 more)")
     assert merchants(shop, "wrong.db", "fine") == ["TEA"] * 10
     # The fold that failed beside it, over the same rows, does not hide what did not parse.
     with foldlog.open(shop / "data", "r") as log:
         assert [record.key for record in log.read("fine.dead")] == [b"payments/0/10"]
+        # What a function raises is told with each record that it fails at.
+        whys = [dict(record.headers)["reason"] or b"" for record in log.read("raising.dead")]
+        assert (len(whys), sum(b"ZeroDivisionError" in why for why in whys)) == (11, 10)
 
 
 def test_on_a_terminal_a_table_is_drawn_and_spark_is_announced(shop: Path) -> None:
@@ -198,12 +225,15 @@ def test_on_a_terminal_a_table_is_drawn_and_spark_is_announced(shop: Path) -> No
         assert process.wait(WAIT_S) == 1
     finally:
         os.close(ours)
-    lines = screen.replace("\r", "").splitlines()
-    assert lines[0].endswith("FOLD    STATE         ROWS/S        LAG      RECORDS  DEAD  LAST RANGE")
-    assert "starting Spark" in lines
-    assert "\x1b[3F\x1b[J" in screen
+    terminal = Terminal()
+    terminal.write(screen)
+    shown = terminal.lines()
+    assert [line.split() for line in shown].count(
+        ["FOLD", "STATE", "ROWS/S", "LAG", "RECORDS", "DEAD", "LAST", "RANGE"]
+    ) == 1, shown
+    assert "starting Spark" in screen
     assert not SPARKS_WORDS.search(screen), screen
-    said = " ".join(screen.replace("\r", "").split())  # wrapped to the terminal
+    said = " ".join(" ".join(shown).split())  # wrapped to the terminal
     assert "foldlog: fold 'mirror' stops at offset 10 of payments-0: not JSON" in said
     # What Spark says is where it was asked for.
     assert "log4j" in (shop / "spark.txt").read_text()

@@ -186,7 +186,7 @@ def test_views_with_keys_are_rewound_and_end_the_same_and_views_that_add_refuse(
         with pytest.raises(FoldError, match=rf"would count it twice; rebuild it instead: foldlog fold rebuild {name}"):
             fl.rewind(folds[name], built.data, "start")
     for name in MIRRORS:
-        assert fl.rewind(folds[name], built.data, "0:5,1:0,2:9").again > 50
+        assert fl.rewind(folds[name], built.data, "0=5,1=0,2=9").again > 50
     built.run(folds)
     built.check()
 

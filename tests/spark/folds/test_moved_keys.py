@@ -14,7 +14,7 @@ import pytest
 
 import foldlog.spark as fl
 from file_view import FileView
-from foldlog.client.partitioners import partition_for_key
+from foldlog.client.outgoing import partition_for_key
 from foldlog.spark.folds.feed import Feed, ends_of, starting_bookmark
 from foldlog.spark.folds.moved_keys import ends_of_strangers, with_growths
 from foldlog.spark.folds.ranges import after, next_ranges

@@ -19,6 +19,7 @@ import foldlog.spark as fl
 from file_view import FileView
 from foldlog import Log
 from foldlog.client.fold_bulletin import Command, Status, decode
+from foldlog.errors import InvalidArgument
 from foldlog.spark.folds.bulletin import latest
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.origins.origin import open_origin, origin_spec
@@ -126,8 +127,10 @@ def test_a_running_fold_is_paused_resumed_rewound_rebuilt_and_verified_through_t
         wait_until(answered(log, rebuilt, "rebuilt"), "it was rebuilt")
         verified = fl.ask("mirror", log.path, "verify")
         wait_until(answered(log, verified, "equal: 9 rows"), "it was verified")
-        refused = fl.ask("mirror", log.path, "rewind", to="tomorrow")
-        wait_until(answered(log, refused, "is not a place to rewind to"), "nonsense is answered, too")
+        refused = fl.ask("mirror", log.path, "rewind", to="10000")
+        wait_until(answered(log, refused, "a rewind goes back only"), "a refusal is answered, too")
+        with pytest.raises(InvalidArgument, match="'tomorrow' is not a place in a topic"):
+            fl.ask("mirror", log.path, "rewind", to="tomorrow")
     status = status_of(log)
     assert status is not None
     assert (status.state, status.lag) == ("stopped", 0)
@@ -213,9 +216,12 @@ def test_a_function_that_fails_for_ever_stands_as_failed_and_is_tried_again_when
     good, bad = FileView(tmp_path / "good.json"), FileView(tmp_path / "bad.json")
     is_mended = Event()
 
+    def ask_elsewhere(tx_id: str) -> str:
+        raise ConnectionError(f"nobody answers about {tx_id}")  # no record's fault, so none is a dead letter
+
     @fl.fold(payments, into=bad)
     def stubborn(rows: DataFrame) -> DataFrame:
-        return rows if is_mended.is_set() else rows.withColumn("note", F.raise_error(F.lit("no tea")).cast("string"))
+        return rows if is_mended.is_set() else rows.withColumn("note", F.udf(ask_elsewhere, "string")("tx_id"))
 
     @fl.fold(payments, into=good)
     def mirror(rows: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.spark.folds.ranges import after, back_to_growths, lag, next_ranges, reachable_ends, split_for_tasks
-from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, TopicFacts
+from foldlog.spark.origins.origin import Bounds, OffsetRange, TopicFacts, TopicGrowth
 from foldlog.views.bookmark import Bookmark, Position
 
 Ends = dict[int, int]
@@ -76,7 +76,7 @@ def _offsets(ranges: object) -> list[tuple[int, int]]:
 
 
 def test_after_a_growth_the_older_partitions_are_finished_before_anything_newer_is_read() -> None:
-    facts = TopicFacts("t", "id", 3, False, (Growth(3, (10, 20)),))
+    facts = TopicFacts("t", "id", 3, False, (TopicGrowth(3, (10, 20)),))
     bounds = bounds_of({0: 50, 1: 60, 2: 5})
     assert reachable_ends(bookmark_at({0: 0, 1: 0, 2: 0}), facts, bounds) == {0: 10, 1: 20}
     assert reachable_ends(bookmark_at({0: 10, 1: 19, 2: 0}), facts, bounds) == {0: 10, 1: 20}
@@ -84,7 +84,7 @@ def test_after_a_growth_the_older_partitions_are_finished_before_anything_newer_
 
 
 def test_each_of_several_growths_is_waited_for_in_turn() -> None:
-    facts = TopicFacts("t", "id", 4, False, (Growth(2, (10,)), Growth(4, (30, 7))))
+    facts = TopicFacts("t", "id", 4, False, (TopicGrowth(2, (10,)), TopicGrowth(4, (30, 7))))
     bounds = bounds_of({0: 50, 1: 50, 2: 50, 3: 50})
     assert reachable_ends(bookmark_at({0: 0, 1: 0}), facts, bounds) == {0: 10}
     assert reachable_ends(bookmark_at({0: 10, 1: 0}), facts, bounds) == {0: 30, 1: 7}
@@ -92,13 +92,13 @@ def test_each_of_several_growths_is_waited_for_in_turn() -> None:
 
 
 def test_what_retention_has_taken_before_a_growth_is_not_waited_for() -> None:
-    facts = TopicFacts("t", "id", 2, False, (Growth(2, (10,)),))
+    facts = TopicFacts("t", "id", 2, False, (TopicGrowth(2, (10,)),))
     bounds = bounds_of({0: 50, 1: 5}, {0: 12})
     assert reachable_ends(bookmark_at({0: 0, 1: 0}), facts, bounds) == {0: 50, 1: 5}
 
 
 def test_who_goes_back_behind_a_growth_reads_all_again_that_came_after_it() -> None:
-    facts = TopicFacts("t", "id", 4, False, (Growth(2, (10,)), Growth(4, (30, 7))))
+    facts = TopicFacts("t", "id", 4, False, (TopicGrowth(2, (10,)), TopicGrowth(4, (30, 7))))
     bounds = bounds_of({0: 50, 1: 50, 2: 50, 3: 50}, {3: 2})
     assert back_to_growths({0: 5, 1: 50, 2: 50, 3: 50}, facts, bounds) == {0: 5, 1: 0, 2: 0, 3: 2}
     assert back_to_growths({0: 50, 1: 3, 2: 50, 3: 50}, facts, bounds) == {0: 30, 1: 3, 2: 0, 3: 2}
@@ -119,7 +119,7 @@ def test_after_going_back_no_record_is_read_again_without_those_that_were_writte
     growths, ends = [], [0]
     for first, more in grown:
         ends = [end + first for end in ends]
-        growths.append(Growth(len(ends) + 1, tuple(ends)))
+        growths.append(TopicGrowth(len(ends) + 1, tuple(ends)))
         ends = [end + more for end in ends] + [more]
     facts = TopicFacts("t", "id", len(ends), False, tuple(growths))
     bounds = bounds_of(dict(enumerate(ends)))

@@ -6,8 +6,11 @@ What needs no rows to be read is tested without Spark. The view is the smallest 
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark import accumulators
 from pyspark.sql import DataFrame, SparkSession
@@ -22,17 +25,18 @@ from foldlog.errors import (
     InvalidArgument,
     MissingDependency,
     StaleBookmark,
+    ViewInUse,
     ViewUnavailable,
 )
 from foldlog.spark.folds.bulletin import Bulletin
 from foldlog.spark.folds.declaration import Fold
-from foldlog.spark.folds.feed import Feed, State, is_for_good
+from foldlog.spark.folds.feed import Feed, State, is_for_good, starting_bookmark
 from foldlog.spark.folds.replay import rebuild_feed
 from foldlog.spark.folds.runner import RANGES_AHEAD_MAX, Runner
 from foldlog.spark.origins.ledger import open_ledger
 from foldlog.spark.origins.origin import open_origin, origin_spec
 from foldlog.views.bookmark import Bookmark, Position
-from foldlog.views.contract import Shape
+from foldlog.views.contract import Delta, Shape
 from folds_model import SCHEMA, fill, mirror_of, payment
 
 
@@ -55,6 +59,25 @@ def mirror_into(view: FileView, schema: str = SCHEMA) -> Fold:
 def append(directory: Path, *records: tuple[str | None, bytes | None]) -> None:
     with foldlog.open(directory) as log:
         fill(log, "payments", list(records))
+
+
+def test_the_group_of_a_stopped_fold_is_where_a_rewind_has_put_its_view(directory: Path, view: FileView) -> None:
+    """Nobody runs it, so nobody else would say so before the next runner starts."""
+    append(directory, *[(f"tx{n}", payment()) for n in range(40)])
+    with foldlog.open(directory) as log:
+        topic_id, ends = log.topic("payments").topic_id, {n: end for n, (_, end) in log.offsets("payments").items()}
+        log.reset_group("fold.mirror", {("payments", number): end for number, end in ends.items()})
+        assert sum(log.lag("fold.mirror").values()) == 0
+    start = Bookmark("payments", topic_id, {n: Position(0) for n in ends}, dict.fromkeys(ends, 0))
+    view.prepare(Shape(pa.schema([("tx_id", pa.string())]), "tx_id", ("tx_id",)), start)
+    view.apply(
+        Delta(pa.table({"tx_id": pa.array([], pa.string())}), {n: (0, end) for n, end in ends.items()}),
+        start,
+        start.advanced({n: Position(end) for n, end in ends.items()}),
+    )
+    fl.rewind(mirror_into(view), directory, "start")
+    with foldlog.open(directory) as log:
+        assert {place.partition: lag for place, lag in log.lag("fold.mirror").items()} == ends
 
 
 class Producer:
@@ -114,7 +137,7 @@ def test_a_rewind_to_before_a_growth_takes_along_what_was_written_after_it(
     fl.run([fold], directory, once=True, spark=spark)
     newest = {f"tx{n}": 100 + n for n in range(20)}
     assert {key: row["amount_paise"] for key, row in view.rows().items()} == newest
-    rewound = fl.rewind(fold, directory, "0:0")
+    rewound = fl.rewind(fold, directory, "0=0")
     assert all(rewound.now.offset(number) == 0 for number in (0, 2, 3, 4))
     fl.run([fold], directory, once=True, spark=spark)
     assert {key: row["amount_paise"] for key, row in view.rows().items()} == newest
@@ -267,6 +290,23 @@ def test_a_rebuild_does_not_swap_in_a_shadow_that_another_rebuild_has_begun_anew
         feed.on_caught_up()
     assert view.bookmark() == start
     origin.close()
+
+
+def test_a_rebuild_that_will_be_refused_is_refused_before_the_replay_and_leaves_no_shadow(
+    directory: Path, tmp_path: Path
+) -> None:
+    view = fl.table(str(tmp_path / "shop.db"), "payments")
+    fold = fl.fold(fl.topic("payments", key="tx_id", schema=SCHEMA), into=view, name="mirror")(lambda rows: rows)
+    with closing(open_origin(origin_spec(directory))) as origin:
+        start = starting_bookmark(origin.topic("payments"), origin.bounds("payments"))
+        view.prepare(Shape(pa.schema([("tx_id", pa.string())]), "tx_id", ("tx_id",)), start)
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as user:
+            user.execute("CREATE VIEW totals AS SELECT count(*) FROM payments")
+            with pytest.raises(ViewInUse, match="view totals"):
+                rebuild_feed(fold, origin, on_swapped=lambda: None)
+            names = {name for (name,) in user.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert not any("rebuild" in name for name in names)
+    view.close()
 
 
 def test_a_bulletin_that_cannot_be_read_costs_a_pipeline_no_more_than_its_commands(

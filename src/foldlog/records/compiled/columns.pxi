@@ -376,7 +376,7 @@ cdef int failed_gathering(int status, int64_t position) except -1:
 
 
 def gather(buffer, int wanted, *, int64_t start_offset=0, int64_t end_offset=INT64_MAX,
-           int64_t decompressed_limit=DECOMPRESSED_BYTES_MAX, int64_t enough_bytes=INT64_MAX):
+           int64_t decompressed_limit=READ_DECOMPRESSED_BYTES, int64_t enough_bytes=INT64_MAX):
     """The wanted columns of the data records with start_offset <= offset < end_offset, in Arrow's layout.
 
     Ends behind the batch with which `enough_bytes` are decompressed: nobody sees from outside what batches hold.

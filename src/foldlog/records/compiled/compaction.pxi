@@ -1,5 +1,10 @@
 # Compaction's two halves: which offset is a key's newest, and the batches without what is superseded.
 
+cdef enum:
+    SORT_BITS = 11
+    SORT_DIGITS = 2048
+
+
 cdef struct Entry:
     uint64_t low
     uint64_t high
@@ -58,6 +63,49 @@ cdef void siphash128(const uint8_t *data, size_t size, const uint64_t *seed, Ent
     v[1] ^= 0xDD
     sip_rounds(v, 4)
     entry.high = v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+cdef int sort_ascending(int64_t *values, int64_t count) except -1:
+    """By the digits that differ, lowest first: a comparison sort takes as long as mapping the keys did."""
+    cdef int64_t places[SORT_DIGITS]
+    cdef int64_t *source = values
+    cdef int64_t *target
+    cdef int64_t *spare
+    cdef int64_t lowest = INT64_MAX
+    cdef int64_t largest = 0
+    cdef int64_t at
+    cdef int64_t place
+    cdef int64_t taken
+    cdef int shift = 0
+    cdef int digit
+    for at in range(count):
+        lowest = min(lowest, values[at])
+        largest = max(largest, values[at])
+    if largest <= lowest:
+        return 0
+    spare = <int64_t *>malloc(<size_t>count * 8)
+    if spare == NULL:
+        raise MemoryError
+    target = spare
+    while shift < 63 and (largest - lowest) >> shift:
+        memset(places, 0, sizeof(places))
+        for at in range(count):
+            places[((source[at] - lowest) >> shift) & (SORT_DIGITS - 1)] += 1
+        place = 0
+        for digit in range(SORT_DIGITS):
+            taken = places[digit]
+            places[digit] = place
+            place += taken
+        for at in range(count):
+            digit = ((source[at] - lowest) >> shift) & (SORT_DIGITS - 1)
+            target[places[digit]] = source[at]
+            places[digit] += 1
+        source, target = target, source
+        shift += SORT_BITS
+    if source != values:
+        memcpy(values, source, <size_t>count * 8)
+    free(spare)
+    return 0
 
 
 @cython.final
@@ -129,6 +177,19 @@ cdef class KeyMap:
         cdef Bytes view = bytes_of(key)
         return self.newest_of(view.data, view.size)
 
+    def newest_offsets(self):
+        """The newest offset of each key, ascending: int64 in the processor's byte order."""
+        cdef bytearray found = PyByteArray_FromStringAndSize(NULL, 8 * self.count)
+        cdef int64_t *offsets = <int64_t *>PyByteArray_AS_STRING(found)
+        cdef int64_t at = 0
+        cdef int64_t slot
+        for slot in range(self.slots):
+            if self.entries[slot].offset_plus_one:
+                offsets[at] = self.entries[slot].offset_plus_one - 1
+                at += 1
+        sort_ascending(offsets, self.count)
+        return found
+
     cdef int note_all(self, Cursor *cursor, int64_t start_offset, int64_t end_offset, int64_t *full_at) noexcept nogil:
         cdef Fields record
         cdef int64_t offset
@@ -146,7 +207,8 @@ cdef class KeyMap:
                 return FINE
         return end_of_records(cursor)
 
-    def add(self, buffer, *, int64_t start_offset=0, int64_t end_offset=INT64_MAX):
+    def add(self, buffer, *, int64_t start_offset=0, int64_t end_offset=INT64_MAX,
+            int64_t decompressed_limit=READ_DECOMPRESSED_BYTES):
         """Note the offset of every keyed data record in these batches with start_offset <= offset < end_offset.
 
         Returns the offset up to which, exclusive, everything is noted: less than the end when the map is full.
@@ -171,7 +233,7 @@ cdef class KeyMap:
             noted = min(next_offset_of(&header), end_offset)
             if header.attributes & CONTROL:
                 continue
-            body.open(view.data, &header, DECOMPRESSED_BYTES_MAX, &cursor)
+            body.open(view.data, &header, decompressed_limit, &cursor)
             if cursor.end - cursor.at >= UNLOCKED_BYTES:
                 with nogil:
                     fault = self.note_all(&cursor, start_offset, end_offset, &full_at)
@@ -293,7 +355,8 @@ cdef int64_t put_kept(const uint8_t *at, const uint8_t *end, const Header *heade
 
 
 def compact(buffer, KeyMap keys not None, *, int64_t now_ms, int64_t delete_retention_ms, int64_t mapped_end,
-            keep_batches=frozenset(), bint keep_last=False):
+            keep_batches=frozenset(), bint keep_last=False,
+            int64_t decompressed_limit=READ_DECOMPRESSED_BYTES):
     """The batches without superseded records, and without tombstones whose delete horizon has passed.
 
     A record stays if it has no key, or stands at or past `mapped_end` (where the map knows nothing), or is its
@@ -329,7 +392,7 @@ def compact(buffer, KeyMap keys not None, *, int64_t now_ms, int64_t delete_rete
             stats.batches_out += 1
             stats.records_out += header.record_count
             continue
-        body.open(view.data, &header, DECOMPRESSED_BYTES_MAX, &cursor)
+        body.open(view.data, &header, decompressed_limit, &cursor)
         fault = choose(keys, &header, &cursor, keep.room(header.record_count), &choice)
         if fault:
             broken(fault, header.position)
@@ -366,7 +429,7 @@ cdef bytearray rewritten(Body body, const Header *header, const uint8_t *keep, c
     return seal(made, size, &changed)
 
 
-def recompress(buffer, int compression, level=None):
+def recompress(buffer, int compression, level=None, *, int64_t decompressed_limit=READ_DECOMPRESSED_BYTES):
     """All batches in another codec; offsets, epochs, timestamps and producer fields stay.
 
     Control batches, empty ones, and those already in that codec are copied as they are.
@@ -388,7 +451,7 @@ def recompress(buffer, int compression, level=None):
                 or header.attributes & COMPRESSION_MASK == compression):
             out.put(view.data + header.position, header.size)
             continue
-        body.open(view.data, &header, DECOMPRESSED_BYTES_MAX, &cursor)
+        body.open(view.data, &header, decompressed_limit, &cursor)
         header.attributes = (header.attributes & ~COMPRESSION_MASK) | compression
         out.put_object(seal(body.start, body.end - body.start, &header, level))
     return out.taken()

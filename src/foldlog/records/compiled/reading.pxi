@@ -67,6 +67,8 @@ cdef class Record:
             return _json.loads(self.value)
         except (ValueError, TypeError) as error:
             raise SerializationError(f"the value of {self.where()} is not JSON: {error}") from error
+        except RecursionError as error:
+            raise SerializationError(f"the value of {self.where()} is JSON nested too deep to be read here") from error
 
     def text(self):
         """The value as UTF-8 text; None for a tombstone.
@@ -82,7 +84,7 @@ cdef class Record:
             raise SerializationError(f"the value of {self.where()} is not UTF-8 text: {error}") from error
 
     def replace(self, *, key=..., value=...):
-        """The same record with another key or value.
+        """A copy of the record with another key or value.
 
         >>> Record("orders", 0, 5, 0, 0, None, b"paid").replace(value=None).value is None
         True
@@ -235,13 +237,16 @@ cdef tuple headers_of(const Fields *record):
 
 
 def decode(buffer, str topic, int32_t partition, *, int64_t start_offset=0, int64_t end_offset=INT64_MAX,
-           int64_t max_records=INT64_MAX, int64_t decompressed_limit=DECOMPRESSED_BYTES_MAX):
+           int64_t max_records=INT64_MAX, int64_t decompressed_limit=READ_DECOMPRESSED_BYTES,
+           int64_t enough_bytes=INT64_MAX):
     """Records with start_offset <= offset < end_offset of all batches in the buffer, and the offset to go on from.
 
     Control batches are skipped. CRCs are not checked: `walk` did. The second value is the offset after the last
-    record if `max_records` was reached, else the end of the last batch, but never outside the range asked for.
+    record if `max_records` was reached, else the end of the last batch, but never outside the range asked for. Ends
+    behind the batch with which `enough_bytes` are expanded: nobody sees from outside what batches hold.
     """
     cdef list records = []
+    cdef int64_t expanded = 0
     cdef int64_t next_offset = start_offset
     cdef int64_t position = 0
     cdef int64_t offset
@@ -270,6 +275,7 @@ def decode(buffer, str topic, int32_t partition, *, int64_t start_offset=0, int6
         if header.attributes & CONTROL:
             continue
         body.open(view.data, &header, decompressed_limit, &cursor)
+        expanded += cursor.end - cursor.at
         while cursor.left > 0:
             fault = next_record(&cursor, &fields)
             if fault:
@@ -295,10 +301,13 @@ def decode(buffer, str topic, int32_t partition, *, int64_t start_offset=0, int6
         fault = end_of_records(&cursor)
         if fault:
             broken(fault, header.position)
+        if expanded >= enough_bytes:
+            break
     return records, next_offset
 
 
-def offset_at_time(buffer, int64_t timestamp_ms, int64_t start_offset=0):
+def offset_at_time(buffer, int64_t timestamp_ms, int64_t start_offset=0, *,
+                   int64_t decompressed_limit=READ_DECOMPRESSED_BYTES):
     """(offset, timestamp) of the first data record at or after that time in these batches, from `start_offset` on."""
     cdef Bytes view = bytes_of(buffer)
     cdef Body body = new_body()
@@ -317,7 +326,7 @@ def offset_at_time(buffer, int64_t timestamp_ms, int64_t start_offset=0):
         if (header.max_timestamp < timestamp_ms or next_offset_of(&header) <= start_offset
                 or header.attributes & CONTROL):
             continue
-        body.open(view.data, &header, DECOMPRESSED_BYTES_MAX, &cursor)
+        body.open(view.data, &header, decompressed_limit, &cursor)
         while cursor.left > 0:
             fault = next_record(&cursor, &fields)
             if fault:

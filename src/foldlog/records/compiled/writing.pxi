@@ -196,7 +196,8 @@ cdef class BatchBuilder:
         cdef Header header
         if self.count == 0:
             raise InvalidArgument("a batch needs at least one record")
-        _check_codec(compression, level)
+        if compression != 0 or level is not None:
+            _check_codec(compression, level)
         header.base_offset = base_offset
         header.leader_epoch = -1
         header.attributes = compression | (TRANSACTIONAL if transactional else 0)

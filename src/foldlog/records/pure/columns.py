@@ -7,10 +7,10 @@ from array import array
 from typing import Any
 
 from foldlog.errors import InvalidArgument, RecordTooLarge, SerializationError
-from foldlog.limits import BATCH_BYTES_MAX, DECOMPRESSED_BYTES_MAX
+from foldlog.limits import BATCH_BYTES_MAX
 from foldlog.records import batch as fmt
 from foldlog.records import columns as col
-from foldlog.records.compression import check_codec
+from foldlog.records.compression import READ_DECOMPRESSED_BYTES, check_codec
 from foldlog.records.pure.headers import bytes_of
 from foldlog.records.pure.reading import batches_in, field, header_fields, open_body, parse_records, timestamp_of
 from foldlog.records.pure.writing import BatchBuilder, murmur2
@@ -56,7 +56,7 @@ def gather(
     *,
     start_offset: int = 0,
     end_offset: int = fmt.MAX_INT64,
-    decompressed_limit: int = DECOMPRESSED_BYTES_MAX,
+    decompressed_limit: int = READ_DECOMPRESSED_BYTES,
     enough_bytes: int = fmt.MAX_INT64,
 ) -> col.Gathered:
     """The wanted columns of the data records with start_offset <= offset < end_offset, in Arrow's layout.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from foldlog.errors import InvalidArgument, InvalidBatch
-from foldlog.limits import DECOMPRESSED_BYTES_MAX
 from foldlog.records import batch as fmt
 from foldlog.records import varint
-from foldlog.records.compression import check_codec, compress
+from foldlog.records.compression import READ_DECOMPRESSED_BYTES, check_codec, compress
 from foldlog.records.pure.headers import BatchHeader, Value, bytes_of
 from foldlog.records.pure.reading import Body, Parsed, batches_in, field, open_body, parse_records
 from foldlog.records.pure.writing import empty_batch, seal
@@ -28,7 +28,14 @@ class KeyMap:
     def __len__(self) -> int:
         return len(self._newest)
 
-    def add(self, buffer: Any, *, start_offset: int = 0, end_offset: int = fmt.MAX_INT64) -> int:
+    def add(
+        self,
+        buffer: Any,
+        *,
+        start_offset: int = 0,
+        end_offset: int = fmt.MAX_INT64,
+        decompressed_limit: int = READ_DECOMPRESSED_BYTES,
+    ) -> int:
         """Note the offset of every keyed data record in these batches with start_offset <= offset < end_offset.
 
         Returns the offset up to which, exclusive, everything is noted: less than the end when the map is full.
@@ -43,7 +50,7 @@ class KeyMap:
                 noted = min(header.next_offset, end_offset)
                 if header.is_control:
                     continue
-                body = open_body(view, header, DECOMPRESSED_BYTES_MAX)
+                body = open_body(view, header, decompressed_limit)
                 for record in parse_records(body, header):
                     offset = header.base_offset + record.offset_delta
                     key = field(body.data, record.key_at, record.key_bytes)
@@ -63,6 +70,10 @@ class KeyMap:
     def newest(self, key: bytes) -> int:
         """The newest offset noted for the key; -1 if none is."""
         return self._newest.get(bytes(key), -1)
+
+    def newest_offsets(self) -> bytearray:
+        """The newest offset of each key, ascending: int64 in the processor's byte order."""
+        return bytearray(array("q", sorted(self._newest.values())).tobytes())
 
 
 class CompactStats(Value):
@@ -97,6 +108,7 @@ def compact(
     mapped_end: int,
     keep_batches: frozenset[int] = frozenset(),
     keep_last: bool = False,
+    decompressed_limit: int = READ_DECOMPRESSED_BYTES,
 ) -> tuple[bytearray, CompactStats]:
     """The batches without superseded records, and without tombstones whose delete horizon has passed.
 
@@ -119,7 +131,9 @@ def compact(
             if header.is_control:
                 kept_count, rewritten = header.record_count, None
             else:
-                kept_count, rewritten = _compact_batch(view, header, keys, now_ms, horizon_ms, mapped_end)
+                kept_count, rewritten = _compact_batch(
+                    view, header, keys, now_ms, horizon_ms, mapped_end, decompressed_limit
+                )
             if header.is_control or kept_count:
                 out += whole if rewritten is None else rewritten
             elif header.base_offset in keep_batches or (is_last and keep_last):
@@ -133,10 +147,16 @@ def compact(
 
 
 def _compact_batch(
-    view: memoryview, header: BatchHeader, keys: KeyMap, now_ms: int, horizon_ms: int, mapped_end: int
+    view: memoryview,
+    header: BatchHeader,
+    keys: KeyMap,
+    now_ms: int,
+    horizon_ms: int,
+    mapped_end: int,
+    decompressed_limit: int,
 ) -> tuple[int, bytearray | None]:
     """How many records stay, and the batch they make; None if that is the batch as it is (or no batch at all)."""
-    body = open_body(view, header, DECOMPRESSED_BYTES_MAX)
+    body = open_body(view, header, decompressed_limit)
     tombstones_go = header.has_delete_horizon and now_ms >= header.base_timestamp
     kept: list[Parsed] = []
     keeps_tombstone = False
@@ -195,7 +215,9 @@ def _rewrite(header: BatchHeader, body: Body, kept: list[Parsed], horizon_ms: in
     )
 
 
-def recompress(buffer: Any, compression: int, level: int | None = None) -> bytearray:
+def recompress(
+    buffer: Any, compression: int, level: int | None = None, *, decompressed_limit: int = READ_DECOMPRESSED_BYTES
+) -> bytearray:
     """All batches in another codec; offsets, epochs, timestamps and producer fields stay.
 
     Control batches, empty ones, and those already in that codec are copied as they are.
@@ -207,7 +229,7 @@ def recompress(buffer: Any, compression: int, level: int | None = None) -> bytea
             if header.is_control or header.record_count == 0 or header.compression == compression:
                 out += view[header.position : header.position + header.size]
                 continue
-            body = open_body(view, header, DECOMPRESSED_BYTES_MAX)
+            body = open_body(view, header, decompressed_limit)
             records = body.data[body.start : body.end]
             if len(records) == 0:
                 raise InvalidBatch(fmt.FAULT_TOO_MANY_RECORDS, header.position)

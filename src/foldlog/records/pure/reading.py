@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from foldlog.errors import InvalidArgument, InvalidBatch, RecordTooLarge, SerializationError
-from foldlog.limits import DECOMPRESSED_BYTES_MAX
 from foldlog.records import batch as fmt
 from foldlog.records import varint
-from foldlog.records.compression import decompress
+from foldlog.records.compression import READ_DECOMPRESSED_BYTES, decompress
 from foldlog.records.pure.headers import BatchHeader, Value, bytes_of, crc_matches, read_header
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -94,6 +93,8 @@ class Record(Value):
             return json.loads(self.value)
         except (ValueError, TypeError) as error:
             raise SerializationError(f"the value of {self._where()} is not JSON: {error}") from error
+        except RecursionError as error:
+            raise SerializationError(f"the value of {self._where()} is JSON nested too deep to be read here") from error
 
     def text(self) -> str | None:
         """The value as UTF-8 text; None for a tombstone.
@@ -109,7 +110,7 @@ class Record(Value):
             raise SerializationError(f"the value of {self._where()} is not UTF-8 text: {error}") from error
 
     def replace(self, *, key: Any = ..., value: Any = ...) -> Record:
-        """The same record with another key or value.
+        """A copy of the record with another key or value.
 
         >>> Record("orders", 0, 5, 0, 0, None, b"paid").replace(value=None).value is None
         True
@@ -318,13 +319,16 @@ def decode(
     start_offset: int = 0,
     end_offset: int = fmt.MAX_INT64,
     max_records: int = fmt.MAX_INT64,
-    decompressed_limit: int = DECOMPRESSED_BYTES_MAX,
+    decompressed_limit: int = READ_DECOMPRESSED_BYTES,
+    enough_bytes: int = fmt.MAX_INT64,
 ) -> tuple[list[Record], int]:
     """Records with start_offset <= offset < end_offset of all batches in the buffer, and the offset to go on from.
 
     Control batches are skipped. CRCs are not checked: `walk` did. The second value is the offset after the last
-    record if `max_records` was reached, else the end of the last batch, but never outside the range asked for.
+    record if `max_records` was reached, else the end of the last batch, but never outside the range asked for. Ends
+    behind the batch with which `enough_bytes` are expanded: nobody sees from outside what batches hold.
     """
+    expanded_bytes = 0
     records: list[Record] = []
     next_offset = start_offset
     if max_records <= 0:
@@ -339,6 +343,7 @@ def decode(
             if header.is_control:
                 continue
             body = open_body(view, header, decompressed_limit)
+            expanded_bytes += body.end - body.start
             for parsed in parse_records(body, header):
                 offset = header.base_offset + parsed.offset_delta
                 if not start_offset <= offset < end_offset:
@@ -346,6 +351,8 @@ def decode(
                 records.append(_record(body.data, topic, partition, header, parsed))
                 if len(records) == max_records:
                     return records, offset + 1
+            if expanded_bytes >= enough_bytes:
+                break
     return records, next_offset
 
 
@@ -363,7 +370,9 @@ def _record(data: memoryview, topic: str, partition: int, header: BatchHeader, p
     )
 
 
-def offset_at_time(buffer: Any, timestamp_ms: int, start_offset: int = 0) -> tuple[int, int] | None:
+def offset_at_time(
+    buffer: Any, timestamp_ms: int, start_offset: int = 0, *, decompressed_limit: int = READ_DECOMPRESSED_BYTES
+) -> tuple[int, int] | None:
     """(offset, timestamp) of the first data record at or after that time in these batches, from `start_offset` on."""
     if not -fmt.MAX_INT64 <= timestamp_ms <= fmt.MAX_INT64:
         raise InvalidArgument(f"timestamp {timestamp_ms} is out of range")
@@ -371,7 +380,7 @@ def offset_at_time(buffer: Any, timestamp_ms: int, start_offset: int = 0) -> tup
         for header in batches_in(view):
             if header.max_timestamp < timestamp_ms or header.next_offset <= start_offset or header.is_control:
                 continue
-            for parsed in parse_records(open_body(view, header, DECOMPRESSED_BYTES_MAX), header):
+            for parsed in parse_records(open_body(view, header, decompressed_limit), header):
                 offset = header.base_offset + parsed.offset_delta
                 timestamp = timestamp_of(header, parsed)
                 if offset >= start_offset and timestamp >= timestamp_ms:

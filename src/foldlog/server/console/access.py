@@ -8,13 +8,17 @@ Pure: from a request to a refusal, or to the headers that its answer gets. What 
   `Host` has to be an address, `localhost` or this machine's name. With a token any name will do: a page under another
   name has no cookie of it.
 - Forms of other pages, for browsers that say neither: a write has to be JSON and to carry a header of ours.
+
+Who opens the page of a console that has a token, before the token is known, is shown a small page of its own that asks
+for it: the console's files are behind the token too.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
-import socket
+import html
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
@@ -22,7 +26,8 @@ from urllib.parse import urlsplit
 
 from foldlog.errors import brief_repr
 from foldlog.server.console.api_errors import ApiError
-from foldlog.server.http_routes import JSON, Request
+from foldlog.server.http.host_names import OwnNames
+from foldlog.server.http.routes import JSON, HttpRequest, HttpResponse
 
 WRITE_HEADER: Final = "x-foldlog"
 _READS: Final = frozenset({"GET", "HEAD"})
@@ -36,12 +41,12 @@ class Access:
     def __init__(self, *, host: str, name: str, token: str = "", read_only: bool = False) -> None:
         self.read_only = read_only
         self._token = token
-        self._names = {"localhost", host.lower(), socket.gethostname().lower()}
+        self._names = OwnNames([host])
         # Browsers send the cookies of one port to all ports of a host.
         self._cookie_name = f"foldlog_console_{name}"
         self._cookie = hmac.new(token.encode(), b"the console's cookie", hashlib.sha256).hexdigest()
 
-    def check(self, request: Request) -> None:
+    def check(self, request: HttpRequest) -> None:
         """ApiError unless the request may be answered."""
         self._check_host(request)
         _check_site(request)
@@ -53,13 +58,13 @@ class Access:
         if request.method not in _READS:
             self._check_write(request)
 
-    def cookie_for(self, request: Request) -> tuple[tuple[str, str], ...]:
+    def cookie_for(self, request: HttpRequest) -> tuple[tuple[str, str], ...]:
         """The header that spares a browser the token from now on; none unless the request brought it in its address."""
         if not self._token or "token" not in request.query:
             return ()
         return (("set-cookie", f"{self._cookie_name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"),)
 
-    def _is_known(self, request: Request) -> bool:
+    def _is_known(self, request: HttpRequest) -> bool:
         authorization = request.headers.get("authorization", "")
         if authorization.lower().startswith(_BEARER):
             return _same(authorization[len(_BEARER) :].strip(), self._token)
@@ -71,16 +76,16 @@ class Access:
             return False
         return cookie is not None and _same(cookie.value, self._cookie)
 
-    def _check_host(self, request: Request) -> None:
-        name = _host_name(request.headers.get("host", ""))
-        if self._token or name in self._names or _is_address(name):
+    def _check_host(self, request: HttpRequest) -> None:
+        name = self._names.foreign_name(request)
+        if self._token or name is None:
             return
         raise ApiError(
             HTTPStatus.FORBIDDEN,
             f"{brief_repr(name)} is no name of this console; open it by an address such as 127.0.0.1, or by localhost",
         )
 
-    def _check_write(self, request: Request) -> None:
+    def _check_write(self, request: HttpRequest) -> None:
         if self.read_only:
             raise ApiError(HTTPStatus.FORBIDDEN, "this console is read-only; whoever started it can allow changes")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
@@ -89,7 +94,7 @@ class Access:
             raise ApiError(HTTPStatus.FORBIDDEN, "a change needs the header X-Foldlog: 1, which no form sends")
 
 
-def _check_site(request: Request) -> None:
+def _check_site(request: HttpRequest) -> None:
     site = request.headers.get("sec-fetch-site")
     is_link = request.path == "/" and request.method in _READS and request.headers.get("sec-fetch-mode") == "navigate"
     if site is not None and site not in _OWN_SITES and not is_link:
@@ -109,25 +114,57 @@ def _place(origin: str) -> str | None:
         return None
 
 
-def _host_name(host: str) -> str:
-    """
-    >>> _host_name("LocalHost:8080"), _host_name("[::1]:8080"), _host_name("")
-    ('localhost', '::1', '')
-    """
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower().removesuffix(".")
-
-
-def _is_address(name: str) -> bool:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, name)
-        except (OSError, ValueError):
-            continue
-        return True
-    return False
-
-
 def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), wanted.encode())
+
+
+# --- the page that asks for the token ---------------------------------------------------------------------------------
+
+_STYLE: Final = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:30rem;margin:18vh auto;padding:0 1.25rem;"
+    "color-scheme:light dark}input,button{font:inherit;padding:.5rem .7rem}input{width:100%;box-sizing:border-box;"
+    "margin:.3rem 0 .8rem}"
+)
+_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+
+_POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>foldlog</title><style>{style}</style></head>
+<body><main><h1>foldlog</h1><p{role}>{sentence}</p>
+<form action="/"><label for="token">Token</label>
+<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
+<button>Open the console</button></form></main></body></html>
+"""
+
+HTML: Final = "text/html; charset=utf-8"
+
+
+def is_for_people(request: HttpRequest) -> bool:
+    """Whether somebody opens the page, rather than a script asking the API."""
+    return request.method == "GET" and request.path == "/" and "text/html" in request.headers.get("accept", "")
+
+
+def is_link_from_elsewhere(request: HttpRequest) -> bool:
+    """Whether another site's link led here: a browser brings no cookie with it, nor with a redirect that follows."""
+    return request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}
+
+
+def token_page(request: HttpRequest) -> HttpResponse:
+    """The page that asks for the token."""
+    is_wrong = "token" in request.query
+    sentence = (
+        "That is not the token of this console. Whoever started it has it: it was printed with its address."
+        if is_wrong
+        else "This console needs its token. It was printed with its address when the console was started."
+    )
+    page = _PAGE.format(style=_STYLE, sentence=html.escape(sentence), role=' role="alert"' if is_wrong else "")
+    return HttpResponse(HTTPStatus.UNAUTHORIZED, page.encode(), HTML, (("content-security-policy", _POLICY),))
+
+
+def same_site_refresh(cookie: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
+    """Has the browser ask again, as from this site: a redirect would count as the other site's, and bring no cookie."""
+    return HttpResponse(HTTPStatus.OK, b"", HTML, (("refresh", "0; url=/"), *cookie))

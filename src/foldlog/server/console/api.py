@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from foldlog import __version__
 from foldlog.errors import StorageError
-from foldlog.limits import CONSOLE_CELLS_MAX
+from foldlog.limits import CONSOLE_CELLS_MAX, CONSOLE_EXPANDED_BYTES_MAX, CONSOLE_SYNC_WAIT_MS
+from foldlog.log.partition import Partition
 from foldlog.records.batch import MAX_INT64
-from foldlog.server.console import strips
+from foldlog.server.console import records
 from foldlog.server.console.api_errors import ApiError
-from foldlog.server.console.changes import LogChanges
-from foldlog.server.console.groups import GroupBusy, ends_of, group_details, group_overviews, rewind
+from foldlog.server.console.events import LogChanges
+from foldlog.server.console.groups import GroupBusy, bounds_in, group_details, group_overviews, rewind
 from foldlog.server.console.parameters import JsonBody, bad_request, parse_integer, path_partition, query_integer
-from foldlog.server.console.producing import NewRecord, produce
 from foldlog.server.console.rates import Rates
 from foldlog.server.console.topics import open_partition, overview_topics, topic_details
-from foldlog.server.health import problem_of
-from foldlog.server.http_routes import Request, Response, Route
+from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
+from foldlog.server.http.status_pages import problem_of
 
 if TYPE_CHECKING:
-    from foldlog.log.partition import Partition
-    from foldlog.server.console.feed import Feed
-    from foldlog.server.node import Node
+    from foldlog.server.console.events import EventFeed
+    from foldlog.server.node import BrokerNode
 
 EVENT_STREAM: Final = "text/event-stream"
 
@@ -41,7 +40,9 @@ _REWIND_PAUSE_S: Final = 0.1
 class Api:
     """The handlers of one console. The event loop's."""
 
-    def __init__(self, node: Node, feed: Feed, workers: Executor, *, bootstrap: str, read_only: bool) -> None:
+    def __init__(
+        self, node: BrokerNode, feed: EventFeed, workers: Executor, *, bootstrap: str, read_only: bool
+    ) -> None:
         self._node = node
         self._broker = node.broker
         self._clock = node.clock
@@ -52,22 +53,25 @@ class Api:
         self._rates = Rates()
         LogChanges(node.broker, self._rates, node.clock, self._run).contribute_to(feed)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HttpRoute]:
         return [
-            Route("GET", "/api/overview", self.overview),
-            Route("GET", "/api/events", self.events),
-            Route("GET", "/api/topics/{topic}", self.topic),
-            Route("POST", "/api/topics/{topic}/records", self.produce),
-            Route("GET", "/api/topics/{topic}/{partition}/strip", self.strip),
-            Route("GET", "/api/topics/{topic}/{partition}/records/{offset}", self.record),
-            Route("GET", "/api/topics/{topic}/{partition}/at", self.at),
-            Route("GET", "/api/groups/{group}", self.group),
-            Route("POST", "/api/groups/{group}/rewind", self.rewind),
+            HttpRoute("GET", "/api/overview", self.overview),
+            HttpRoute("GET", "/api/events", self.events),
+            HttpRoute("GET", "/api/topics/{topic}", self.topic),
+            HttpRoute("GET", "/api/topics/{topic}/place", self.place),
+            HttpRoute("POST", "/api/topics/{topic}/records", self.produce),
+            HttpRoute("GET", "/api/topics/{topic}/{partition}/strip", self.strip),
+            HttpRoute("GET", "/api/topics/{topic}/{partition}/records/{offset}", self.record),
+            HttpRoute("GET", "/api/topics/{topic}/{partition}/at", self.at),
+            HttpRoute("GET", "/api/groups/{group}", self.group),
+            HttpRoute("POST", "/api/groups/{group}/rewind", self.rewind),
         ]
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
-    async def overview(self, _: Request) -> Response:
+    async def overview(self, _: HttpRequest) -> HttpResponse:
+        opened = [one for one in self._broker.opened_partitions() if isinstance(one, Partition)]
+        await self._node.syncs.catch_up(opened, CONSOLE_SYNC_WAIT_MS)  # what fails shows as it is, with its error
         return await self._json(self._overview)
 
     def _overview(self) -> dict[str, Any]:
@@ -77,7 +81,7 @@ class Api:
         topics = overview_topics(broker, self._rates, self._clock)
         warnings = ([problem] if problem else []) + broker.warnings()
         try:
-            groups = group_overviews(broker, ends_of(broker))
+            groups = group_overviews(broker, bounds_in(broker))
         except StorageError as error:
             # The topic of committed offsets is refused; the rest can be told.
             groups, warnings = [], [*warnings, f"groups cannot be shown: {error}"]
@@ -93,44 +97,61 @@ class Api:
             "groups": groups,
         }
 
-    def events(self, _: Request) -> Response:
+    def events(self, _: HttpRequest) -> HttpResponse:
         self._feed.refuse_many()
         headers = (("cache-control", "no-store"), ("x-accel-buffering", "no"))
-        return Response(HTTPStatus.OK, self._feed.stream(), EVENT_STREAM, headers)
+        return HttpResponse(HTTPStatus.OK, self._feed.stream(), EVENT_STREAM, headers)
 
-    async def topic(self, request: Request) -> Response:
-        return await self._json(topic_details, self._broker, request.named["topic"], self._rates)
+    async def topic(self, request: HttpRequest) -> HttpResponse:
+        name = request.named["topic"]
 
-    async def strip(self, request: Request) -> Response:
+        def look() -> Any:
+            found = topic_details(self._broker, name, self._rates)
+            return {**found, "is_writable": records.is_writable(name, self._node.fold_guard)}
+
+        return await self._json(look)
+
+    async def place(self, request: HttpRequest) -> HttpResponse:
+        text, zone = request.query.get("place", ""), request.query.get("zone")
+        topic, now_ms = request.named["topic"], self._clock.now_ms()
+
+        def look() -> Any:
+            with self._node.holding(CONSOLE_EXPANDED_BYTES_MAX):
+                return records.place_in_topic(self._broker, topic, text, zone, now_ms)
+
+        return await self._json(look)
+
+    async def strip(self, request: HttpRequest) -> HttpResponse:
         place = path_partition(request)
         count = query_integer(request, "cells", 100, 1, CONSOLE_CELLS_MAX)
-        from_offset = query_integer(request, "from", strips.LAST, strips.LAST)
+        from_offset = query_integer(request, "from", records.LAST, records.LAST)
         if "at" not in request.query:
-            return await self._of_partition(place, strips.strip, from_offset, count)
+            return await self._of_partition(place, records.strip, from_offset, count)
         if "from" in request.query:
             raise bad_request("from and at both say where the strip begins; give one of them")
         at_ms = query_integer(request, "at", None, 0)
         return await self._of_partition(place, _strip_at, at_ms, count)
 
-    async def record(self, request: Request) -> Response:
+    async def record(self, request: HttpRequest) -> HttpResponse:
         place = path_partition(request)
         offset = parse_integer(request.named["offset"], "offset", 0, MAX_INT64)
-        return await self._of_partition(place, strips.record_at, offset)
+        return await self._of_partition(place, records.record_at, offset)
 
-    async def at(self, request: Request) -> Response:
+    async def at(self, request: HttpRequest) -> HttpResponse:
         place = path_partition(request)
-        return await self._of_partition(place, strips.time_at, query_integer(request, "offset", None, 0))
+        return await self._of_partition(place, records.time_at, query_integer(request, "offset", None, 0))
 
-    async def produce(self, request: Request) -> Response:
-        record = NewRecord(JsonBody(request))
-        return await self._json(produce, self._broker, request.named["topic"], record, self._clock)
+    async def produce(self, request: HttpRequest) -> HttpResponse:
+        record = records.NewRecord(JsonBody(request))
+        guard = self._node.fold_guard
+        return await self._json(records.produce, self._broker, request.named["topic"], record, guard, self._clock)
 
     # --- groups -------------------------------------------------------------------------------------------------------
 
-    async def group(self, request: Request) -> Response:
-        return await self._json(group_details, self._broker, request.named["group"], ends_of(self._broker))
+    async def group(self, request: HttpRequest) -> HttpResponse:
+        return await self._json(group_details, self._broker, request.named["group"], bounds_in(self._broker))
 
-    async def rewind(self, request: Request) -> Response:
+    async def rewind(self, request: HttpRequest) -> HttpResponse:
         body = JsonBody(request)
         place = (body.text("topic"), body.integer("partition", 0))
         offset, evict = body.integer("offset", 0), body.boolean("evict", False)
@@ -144,7 +165,7 @@ class Api:
                 evicted += busy.evicted
                 await asyncio.sleep(_REWIND_PAUSE_S)
             else:
-                return Response.json({**found, "evicted": evicted + found["evicted"]})
+                return HttpResponse.json({**found, "evicted": evicted + found["evicted"]})
         raise ApiError(
             HTTPStatus.CONFLICT, f"group {group!r} is busy with members that come and go; try again in a moment"
         )
@@ -154,14 +175,20 @@ class Api:
     def _run(self, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         return self._node.loop.run_in_executor(self._workers, function, *arguments)
 
-    async def _json(self, function: Callable[..., Any], *arguments: Any) -> Response:
+    async def _json(self, function: Callable[..., Any], *arguments: Any) -> HttpResponse:
         """What it gives, as JSON: made there as well."""
-        response: Response = await self._run(lambda: Response.json(function(*arguments)))
+        response: HttpResponse = await self._run(lambda: HttpResponse.json(function(*arguments)))
         return response
 
-    async def _of_partition(self, place: tuple[str, int], function: Callable[..., Any], *arguments: Any) -> Response:
-        return await self._json(lambda: function(open_partition(self._broker, *place), *arguments))
+    async def _of_partition(
+        self, place: tuple[str, int], function: Callable[..., Any], *arguments: Any
+    ) -> HttpResponse:
+        def look() -> Any:
+            with self._node.holding(CONSOLE_EXPANDED_BYTES_MAX):
+                return function(open_partition(self._broker, *place), *arguments)
+
+        return await self._json(look)
 
 
 def _strip_at(partition: Partition, time_ms: int, count: int) -> dict[str, Any]:
-    return strips.strip(partition, strips.offset_at(partition, time_ms), count)
+    return records.strip(partition, records.offset_at(partition, time_ms), count)

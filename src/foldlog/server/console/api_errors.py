@@ -17,7 +17,7 @@ from foldlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from foldlog.server.http_routes import Response
+from foldlog.server.http.routes import HttpResponse
 
 _STATUSES: Final[tuple[tuple[type[FoldlogError], HTTPStatus], ...]] = (
     (UnknownTopic, HTTPStatus.NOT_FOUND),
@@ -40,7 +40,7 @@ class ApiError(Exception):
         self.status = status
         self.more = more or {}
 
-    def response(self) -> Response:
+    def response(self) -> HttpResponse:
         return error_response(self.status, str(self), self.more)
 
 
@@ -55,9 +55,9 @@ def status_of(error: FoldlogError) -> HTTPStatus:
     return HTTPStatus.SERVICE_UNAVAILABLE
 
 
-def error_response(status: int, sentence: str, more: Mapping[str, object] | None = None) -> Response:
+def error_response(status: int, sentence: str, more: Mapping[str, object] | None = None) -> HttpResponse:
     """
     >>> error_response(404, "there is no such page").body
     b'{"error": "there is no such page"}'
     """
-    return Response.json({"error": sentence, **(more or {})}, status)
+    return HttpResponse.json({"error": sentence, **(more or {})}, status)

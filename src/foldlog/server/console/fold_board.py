@@ -1,8 +1,9 @@
 """What the topic `__folds` says of every fold, as the console shows it. Pure: records in, entries out.
 
 Several runners may run one fold, and all publish under its name; what each said last is kept, and the entry shows the
-one that is at work. The lag and the speed of the last five minutes come from the records as well, so they are there
-although nobody was looking. Anybody may write to the topic: what is kept is bounded.
+one that is at work, before all one that has proven to be a runner of this directory. The lag is what lies between the
+bookmark and the end of the log: of the last five minutes from the records, so it is there although nobody was looking,
+and from the log itself once nobody speaks for the fold any more. What is kept is bounded, whoever writes to the topic.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import shlex
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Final
 
 from foldlog.client.fold_bulletin import SILENT_AFTER_MS, Command, Status, decode, dropped_fold
@@ -18,6 +20,9 @@ from foldlog.client.fold_bulletin import SILENT_AFTER_MS, Command, Status, decod
 HISTORY_MS: Final = 5 * 60 * 1000
 SAMPLE_MS: Final = 900
 """Between two points of the history: a little less than the pause between two words of a runner."""
+
+SILENT_SAMPLE_MS: Final = 2000
+"""Between two of a fold that nobody speaks for: its lag grows with the log."""
 
 FOLDS_MAX: Final = 1000
 RUNNERS_MAX: Final = 8
@@ -27,7 +32,7 @@ BoundsOf = Callable[[str], dict[int, tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LogAddress:
     """How the command line reaches this log: `-d DIR` or `-b HOST:PORT`."""
 
     option: str
@@ -36,30 +41,52 @@ class Source:
 
 @dataclass
 class _Fold:
-    """What each of its runners said last, the newest at the end, and what was said over the last minutes."""
+    """What each of its runners said last, the newest at the end, and how far behind it was over the last minutes.
 
-    statuses: dict[str, Status] = field(default_factory=dict)
+    `heard` is by whether it was proven, and by runner: one that only takes a runner's name replaces nothing of its.
+    """
+
+    heard: dict[tuple[bool, str], Status] = field(default_factory=dict)
     history: deque[tuple[int, int, float]] = field(default_factory=deque)
 
-    def hear(self, status: Status) -> None:
-        before = self.statuses.pop(status.runner, None)  # so that the newest is the last
+    def hear(self, status: Status, *, is_proven: bool) -> None:
+        before = self.heard.pop((is_proven, status.runner), None)  # so that the newest is the last
         if before is not None and not status.bookmark:
             # A runner that carries out a command looks its bookmark up again, and knows none meanwhile: the fold has
             # not forgotten everything, and nobody is to think so.
             status = replace(status, bookmark=before.bookmark, lag=before.lag)
-        self.statuses[status.runner] = status
-        if len(self.statuses) > RUNNERS_MAX:
-            del self.statuses[next(iter(self.statuses))]
-        if not self.history or status.updated_ms >= self.history[-1][0] + SAMPLE_MS:
-            self.history.append((status.updated_ms, status.lag, status.rows_per_s))
-            while self.history[0][0] < status.updated_ms - HISTORY_MS:
-                self.history.popleft()
+        if not is_proven:
+            status = replace(status, file=None)  # it would stand in a command to type, and is a program
+        self.heard[is_proven, status.runner] = status
+        alike = [key for key in self.heard if key[0] is is_proven]
+        if len(alike) > RUNNERS_MAX:
+            del self.heard[alike[0]]
+        if self.at_work(status.updated_ms)[0] is status:
+            self.add(status.updated_ms, _lag_told(status), status.rows_per_s)
 
-    def at_work(self, now_ms: int) -> Status:
-        """The runner that has something under way, or the one that spoke last."""
-        newest = list(reversed(self.statuses.values()))
-        live = [status for status in newest if status.is_live(now_ms)]
-        return next((status for status in live if status.doing is not None), (live or newest)[0])
+    def add(self, at_ms: int, lag: int, rows_per_s: float) -> None:
+        """A point of the history; the newest from before its time is kept, as where the line comes from."""
+        if self.history and at_ms < self.history[-1][0] + SAMPLE_MS:
+            return
+        self.history.append((at_ms, lag, rows_per_s))
+        while len(self.history) > 1 and self.history[1][0] < at_ms - HISTORY_MS:
+            self.history.popleft()
+
+    @property
+    def statuses(self) -> list[Status]:
+        """The newest last."""
+        return list(self.heard.values())
+
+    def at_work(self, now_ms: int) -> tuple[Status, bool]:
+        """The runner that has something under way, or the one that spoke last; and whether it has proven itself."""
+
+        def rank(item: tuple[tuple[bool, str], Status]) -> tuple[bool, bool, bool]:
+            (is_proven, _), status = item
+            is_live = status.is_live(now_ms)
+            return is_live and is_proven, is_live, is_live and status.doing is not None
+
+        (is_proven, _), status = max(reversed(self.heard.items()), key=rank)  # of equals the first: the newest
+        return status, is_proven
 
 
 class FoldBoard:
@@ -70,17 +97,18 @@ class FoldBoard:
         self._commands: dict[str, Command] = {}
         self._changed: set[str] = set()
         self._silent_at_ms = 0
-        self.source = Source("-d", "data")
+        self._sample_at_ms = 0.0
+        self.source = LogAddress("-d", "data")
 
-    def hear(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-        """Keys and values, in the order of the topic."""
-        for key, value in records:
+    def hear(self, records: Iterable[tuple[bytes | None, bytes | None, bool]]) -> None:
+        """Keys, values, and whether their writers have proven themselves, in the order of the topic."""
+        for key, value, is_proven in records:
             dropped = dropped_fold(key, value)
             if dropped is not None and self._folds.pop(dropped, None) is not None:
                 self._changed.add(dropped)
             item = decode(key, value)
             if isinstance(item, Status) and (item.fold in self._folds or len(self._folds) < FOLDS_MAX):
-                self._folds.setdefault(item.fold, _Fold()).hear(item)
+                self._folds.setdefault(item.fold, _Fold()).hear(item, is_proven=is_proven)
                 self._changed.add(item.fold)
             elif isinstance(item, Command) and (item.fold in self._commands or len(self._commands) < FOLDS_MAX):
                 self._commands[item.fold] = item
@@ -97,12 +125,28 @@ class FoldBoard:
 
     def status(self, name: str, now_ms: int) -> Status | None:
         """The fold as its runner at work sees it."""
+        return self.described(name, now_ms)[0]
+
+    def described(self, name: str, now_ms: int) -> tuple[Status | None, bool]:
+        """The fold as its runner at work sees it, and whether that runner has proven to be one of this directory."""
         fold = self._folds.get(name)
-        return None if fold is None else fold.at_work(now_ms)
+        return (None, False) if fold is None else fold.at_work(now_ms)
 
     def is_quiet(self, now_ms: int) -> bool:
         """Whether nothing has changed since `changes`, not even that a runner has fallen silent."""
-        return not self._changed and now_ms < self._silent_at_ms
+        return not self._changed and now_ms < min(self._silent_at_ms, self._sample_at_ms)
+
+    def sample(self, now_ms: int, bounds_of: BoundsOf) -> None:
+        """How far behind those are that nobody speaks for; one that is now further from the end has changed."""
+        for name, fold in self._folds.items():
+            status, _ = fold.at_work(now_ms)
+            bounds = {} if status.is_live(now_ms) else bounds_of(status.topic)
+            if not bounds:
+                continue
+            lag = lag_of(status, bounds)
+            if fold.history and fold.history[-1][1] != lag:
+                self._changed.add(name)
+            fold.add(now_ms, lag, 0.0)
 
     def changes(self, now_ms: int) -> list[str]:
         """The folds that have changed since the last call, also those that are gone."""
@@ -110,10 +154,10 @@ class FoldBoard:
             # Seldom, and so for all: who has fallen silent meanwhile is among them.
             self._changed.update(self._folds)
         changed, self._changed = sorted(self._changed), set()
-        alive = [
-            one.updated_ms for fold in self._folds.values() for one in fold.statuses.values() if one.is_live(now_ms)
-        ]
+        alive = [one.updated_ms for fold in self._folds.values() for one in fold.statuses if one.is_live(now_ms)]
         self._silent_at_ms = min(alive, default=now_ms + HISTORY_MS) + SILENT_AFTER_MS
+        is_all_live = all(fold.at_work(now_ms)[0].is_live(now_ms) for fold in self._folds.values())
+        self._sample_at_ms = inf if is_all_live else now_ms + SILENT_SAMPLE_MS
         return changed
 
     def entry(self, name: str, now_ms: int, bounds_of: BoundsOf) -> dict[str, Any]:
@@ -121,7 +165,7 @@ class FoldBoard:
         fold = self._folds.get(name)
         if fold is None:
             return {"fold": name, "is_gone": True}
-        status = fold.at_work(now_ms)
+        status, is_proven = fold.at_work(now_ms)
         is_live = status.is_live(now_ms)
         bounds = bounds_of(status.topic)
         letters = bounds_of(f"{name}.dead")
@@ -134,6 +178,8 @@ class FoldBoard:
             "engine": status.engine,
             "state": status.state,
             "is_live": is_live,
+            "is_stopped": status.stopped or status.state == "stopped",
+            "is_proven": is_proven,
             "runner": status.runner,
             "bookmark": dict(status.bookmark),
             "end": {str(number): end for number, (_, end) in bounds.items()} or dict(status.end),
@@ -143,13 +189,14 @@ class FoldBoard:
             "rows_per_s": status.rows_per_s if is_live else 0.0,
             "dead_letters": sum(end - start for start, end in letters.values()),
             "skipped": status.skipped,
+            "mixes": status.mixes,
             "error": status.error,
             "updated_ms": status.updated_ms,
             "last_command": status.last_command,
             "command": self._command(name, fold),
             "result": self._result(name, fold, status),
             "doing": dict(status.doing) if status.doing is not None and is_live else None,
-            "history": [list(point) for point in fold.history if point[0] >= now_ms - HISTORY_MS],
+            "history": [list(point) for point in fold.history],
             "is_additive": status.adds,
             "can_peek": status.view_description is not None,
             "command_lines": {
@@ -163,7 +210,7 @@ class FoldBoard:
         command = self._commands.get(name)
         if command is None:
             return None
-        taken = any(status.last_command == command.id for status in fold.statuses.values())
+        taken = any(status.last_command == command.id for status in fold.statuses)
         return {
             "id": command.id,
             "verb": command.verb,
@@ -177,7 +224,7 @@ class FoldBoard:
         command = self._commands.get(name)
         if command is None:
             return status.result
-        told = [one for one in reversed(fold.statuses.values()) if one.last_command == command.id and one.result]
+        told = [one for one in reversed(fold.statuses) if one.last_command == command.id and one.result]
         return told[0].result if told else None
 
     def command_line(self, status: Status, verb: str, to: str | None = None, *, accept_loss: bool = False) -> str:
@@ -185,8 +232,8 @@ class FoldBoard:
 
         >>> from foldlog.client.fold_bulletin import Status
         >>> status = Status("mirror", "t", "v", "table", "stopped", {}, {}, 0, 0, 0, 0, 0, 0, "", None, "h:1", 0)
-        >>> FoldBoard().command_line(status, "rewind", "0:12")
-        'foldlog fold rewind mirror --to 0:12 -f folds.py -d data'
+        >>> FoldBoard().command_line(status, "rewind", "0=12")
+        'foldlog fold rewind mirror --to 0=12 -f folds.py -d data'
         """
         words = ["foldlog", "fold", verb, status.fold]
         if to is not None:
@@ -194,6 +241,13 @@ class FoldBoard:
         if accept_loss:
             words.append("--accept-loss")
         return shlex.join([*words, "-f", status.file or "folds.py", self.source.option, self.source.value])
+
+
+def _lag_told(status: Status) -> int:
+    """At the moment of a status, from its bookmark and the ends it saw; as it says where it has read nothing of one."""
+    if not status.end or not status.end.keys() <= status.bookmark.keys():
+        return status.lag
+    return sum(max(0, end - status.bookmark[number]) for number, end in status.end.items())
 
 
 def lag_of(status: Status, bounds: dict[int, tuple[int, int]]) -> int:

@@ -1,8 +1,9 @@
 """Folds in the console: how each stands, what it is asked, and a look into its view. See docs/console_api.md.
 
 The console runs no fold. What it shows it reads from the topic `__folds`; what it asks it writes there, and a runner,
-wherever that is, does it. A view is looked into from here, by its description: on threads of their own, of which there
-are few, because a database may take its time.
+wherever that is, does it. A view is looked into by its description, if that comes from a runner that has proven itself
+or the view is where the operator has said that views are; by processes of which there are few, because a database may
+take its time.
 """
 
 from __future__ import annotations
@@ -12,26 +13,31 @@ import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.broker.broker import MEMORY_PATH
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, VERBS, Command, Status, encode
-from foldlog.errors import FoldlogError, OffsetOutOfRange, TopicExists, UnknownTopic, ViewUnavailable, brief_repr
-from foldlog.limits import PEEK_ROWS_MAX
+from foldlog.client.fold_proof import KEY_FILE
+from foldlog.client.places import parse_points
+from foldlog.errors import FoldError, FoldlogError, OffsetOutOfRange, TopicExists, UnknownTopic, brief_repr
+from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX, PEEK_ROWS_MAX
 from foldlog.records.loops import BatchBuilder, decode
-from foldlog.server.console import strips
 from foldlog.server.console.api_errors import ApiError
-from foldlog.server.console.feed import Change, Feed, merged_by
-from foldlog.server.console.fold_board import FoldBoard, Source
+from foldlog.server.console.events import ConsoleEvent, EventFeed, merged_by
+from foldlog.server.console.fold_board import FoldBoard, LogAddress
 from foldlog.server.console.parameters import JsonBody, bad_request, query_integer
+from foldlog.server.console.peeks import PeekProcesses
+from foldlog.server.console.records import bounds, time_at
 from foldlog.server.console.topics import open_partition
-from foldlog.server.http_routes import Request, Response, Route
-from foldlog.views.peek import open_peek
+from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
+from foldlog.views.peek.places import NamedPlaces
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
-    from foldlog.server.node import Node
+    from foldlog.server.fold_guard import FoldGuard
+    from foldlog.server.node import BrokerNode
 
 _READ_BYTES: Final = 1 << 20
 _PEEKERS: Final = 2
@@ -39,14 +45,18 @@ _PEEKS_WAITING_MAX: Final = 8
 """Looks that wait for a thread; one more is told to come again."""
 
 _QUERY_CHARS_MAX: Final = 1000
+_NO_PASSWORDS: Final = (
+    "the console sends passwords only to hosts that it was told of: serve with --console-views postgresql://HOST:PORT"
+)
 
 
 class FoldTopic:
     """Reads `__folds` from where it last was, into the board. On a worker thread, one at a time."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, guard: FoldGuard) -> None:
         self.board = FoldBoard()
         self._broker = broker
+        self._guard = guard
         self._topic_id: str | None = None
         self._at = 0
 
@@ -82,8 +92,19 @@ class FoldTopic:
                     raise
                 self._at = error.start
                 continue
-            records, _ = decode(data, FOLDS_TOPIC, 0, start_offset=self._at, end_offset=end)
-            self.board.hear((record.key, record.value) for record in records)
+            records, decoded_to = decode(
+                data,
+                FOLDS_TOPIC,
+                0,
+                start_offset=self._at,
+                end_offset=end,
+                decompressed_limit=partition.decompressed_limit,
+                enough_bytes=CONSOLE_EXPANDED_BYTES_MAX,
+            )
+            self.board.hear(
+                (one.key, one.value, self._guard.is_proven(one.key, one.value, one.headers)) for one in records
+            )
+            following = min(following, decoded_to)
             self._at = min(following, end) if following > self._at else end
 
     def bounds_of(self, topic: str) -> dict[int, tuple[int, int]]:
@@ -95,7 +116,7 @@ class FoldTopic:
             partitions = [open_partition(self._broker, topic, number) for number in range(known.partition_count)]
         except (FoldlogError, ApiError):
             return {}
-        return {number: strips.bounds(partition) for number, partition in enumerate(partitions)}
+        return {number: bounds(partition) for number, partition in enumerate(partitions)}
 
     def ask(self, command: Command) -> None:
         """Write a command. Returns once it is durable."""
@@ -108,7 +129,8 @@ class FoldTopic:
                 pass  # a runner was as quick
         partition = open_partition(self._broker, FOLDS_TOPIC, 0)
         builder = BatchBuilder(partition.config.max_message_bytes)
-        builder.append(command.asked_ms, *encode(command), [])
+        key, value = encode(command)
+        builder.append(command.asked_ms, key, value, [self._guard.key().proof(key, value, command.asked_ms)])
         appended = partition.append(builder.build())
         partition.wait_acknowledged(appended.next_offset)
 
@@ -116,53 +138,62 @@ class FoldTopic:
 class FoldPages:
     """The handlers for folds of one console. The event loop's."""
 
-    def __init__(self, node: Node, feed: Feed, workers: Executor, *, bootstrap: str) -> None:
+    def __init__(self, node: BrokerNode, feed: EventFeed, workers: Executor, *, bootstrap: str) -> None:
         self._node = node
         self._clock = node.clock
         self._workers = workers
-        self._topic = FoldTopic(node.broker)
+        self._topic = FoldTopic(node.broker, node.fold_guard)
+        self._named = NamedPlaces(node.settings.console_views)
+        self._processes = PeekProcesses()
         path = node.broker.path
         in_memory = path == MEMORY_PATH
-        self._topic.board.source = Source("-b", bootstrap) if in_memory else Source("-d", os.path.abspath(path))
+        self._topic.board.source = LogAddress("-b", bootstrap) if in_memory else LogAddress("-d", os.path.abspath(path))
         self._reading = asyncio.Lock()
         self._peekers = ThreadPoolExecutor(_PEEKERS, thread_name_prefix="foldlog-peek")
         self._peeks = 0
         feed.contribute(self.changes, whole=self.all, merge=merged_by("fold"))
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HttpRoute]:
         return [
-            Route("GET", "/api/folds", self.folds),
-            Route("POST", "/api/folds/{fold}/commands", self.ask),
-            Route("GET", "/api/folds/{fold}/rewind", self.rewind),
-            Route("GET", "/api/folds/{fold}/peek", self.peek),
+            HttpRoute("GET", "/api/folds", self.folds),
+            HttpRoute("POST", "/api/folds/{fold}/commands", self.ask),
+            HttpRoute("GET", "/api/folds/{fold}/rewind", self.rewind),
+            HttpRoute("GET", "/api/folds/{fold}/peek", self.peek),
         ]
 
     def close(self) -> None:
-        """End its threads: a look that is under way has a time limit of its own."""
+        """End its processes, and with them what its threads wait for."""
+        self._processes.close()
         self._peekers.shutdown(wait=True, cancel_futures=True)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    async def changes(self) -> Change | None:
+    async def changes(self) -> ConsoleEvent | None:
         """Entries of folds that somebody has said something new of. That ends move is told by another event."""
         if self._topic.is_read and self._topic.board.is_quiet(self._clock.now_ms()):
             return None
-        entries = await self._look(lambda board: self._entries(board.changes(self._clock.now_ms())))
-        return Change("folds", entries) if entries else None
+        entries = await self._look(self._changed_entries)
+        return ConsoleEvent("folds", entries) if entries else None
 
-    async def all(self) -> Change:
-        return Change("folds", await self._look(lambda board: self._entries(board.names)))
+    def _changed_entries(self, board: FoldBoard) -> list[dict[str, Any]]:
+        now_ms = self._clock.now_ms()
+        board.sample(now_ms, self._topic.bounds_of)
+        return self._entries(board.changes(now_ms))
+
+    async def all(self) -> ConsoleEvent:
+        return ConsoleEvent("folds", await self._look(lambda board: self._entries(board.names)))
 
     def _entries(self, names: list[str]) -> list[dict[str, Any]]:
         now_ms = self._clock.now_ms()
+        self._topic.board.sample(now_ms, self._topic.bounds_of)
         return [self._topic.board.entry(name, now_ms, self._topic.bounds_of) for name in names]
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    async def folds(self, _: Request) -> Response:
-        return Response.json(await self._look(lambda board: self._entries(board.names)))
+    async def folds(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse.json(await self._look(lambda board: self._entries(board.names)))
 
-    async def ask(self, request: Request) -> Response:
+    async def ask(self, request: HttpRequest) -> HttpResponse:
         body = JsonBody(request)
         verb, to, accept_loss = body.text("verb"), body.data("to"), body.boolean("accept_loss", False)
         body.end()
@@ -170,7 +201,9 @@ class FoldPages:
         if verb not in VERBS:
             raise bad_request(f"verb={brief_repr(verb)} is not allowed; it is one of {', '.join(VERBS)}")
         if (verb == "rewind") is not bool(place):
-            raise bad_request("a rewind says where to, as in to='0:1200' or to='-6h'; nothing else does")
+            raise bad_request("a rewind says where to, as in to='0=1200' or to='@-6h'; nothing else does")
+        if place is not None:
+            place = parse_points(place).portable
         name = request.named["fold"]
 
         def write(board: FoldBoard) -> dict[str, Any]:
@@ -186,13 +219,13 @@ class FoldPages:
             self._topic.ask(command)
             return {"id": command.id}
 
-        return Response.json(await self._look(write))
+        return HttpResponse.json(await self._look(write))
 
-    async def rewind(self, request: Request) -> Response:
+    async def rewind(self, request: HttpRequest) -> HttpResponse:
         """What a rewind of one partition would do. Changes nothing."""
         name, number = request.named["fold"], query_integer(request, "partition", None, 0)
         to = query_integer(request, "to", None, 0)
-        return Response.json(await self._look(lambda board: self._preview(board, name, number, to)))
+        return HttpResponse.json(await self._look(lambda board: self._preview(board, name, number, to)))
 
     def _preview(self, board: FoldBoard, name: str, number: int, to: int) -> dict[str, Any]:
         status = _known(board, name, self._clock.now_ms())
@@ -200,11 +233,11 @@ class FoldPages:
         if stands is None:
             raise bad_request(f"fold {name!r} has read nothing of partition {number} yet, so it cannot go back there")
         partition = open_partition(self._node.broker, status.topic, number)
-        start, _ = strips.bounds(partition)
+        start, _ = bounds(partition)
         offset = min(stands, max(start, to))
         return {
             "offset": offset,
-            "timestamp": strips.time_at(partition, offset)["timestamp"],
+            "timestamp": time_at(partition, offset)["timestamp"],
             "read_again": stands - offset,
             "is_additive": status.adds,
             "note": _additive_note(status) if status.adds else self._rewind_note(status, number, to, offset, start),
@@ -224,7 +257,7 @@ class FoldPages:
 
     # --- a look into a view -------------------------------------------------------------------------------------------
 
-    async def peek(self, request: Request) -> Response:
+    async def peek(self, request: HttpRequest) -> HttpResponse:
         limit = query_integer(request, "limit", 50, 1, PEEK_ROWS_MAX)
         query = {name: request.query.get(name) or None for name in ("q", "after", "measure")}
         if any(len(text or "") > _QUERY_CHARS_MAX for text in query.values()):
@@ -232,57 +265,67 @@ class FoldPages:
         if query["q"] is not None and query["after"] is not None:
             raise bad_request("what is searched for comes best first, on one page; leave out after")
         name = request.named["fold"]
-        status = await self._look(lambda board: _known(board, name, self._clock.now_ms()))
+        status, is_proven = await self._look(lambda board: board.described(name, self._clock.now_ms()))
+        if status is None:
+            raise _unknown(name)
         if self._peeks >= _PEEKERS + _PEEKS_WAITING_MAX:
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "too many are looking into views just now; try again")
         self._peeks += 1
         try:
-            return await self._node.loop.run_in_executor(self._peekers, self._peeked, status, query, limit)
+            look = partial(self._peeked, status, query, limit, is_proven=is_proven)
+            return await self._node.loop.run_in_executor(self._peekers, look)
         finally:
             self._peeks -= 1
 
-    def _peeked(self, status: Status, query: dict[str, str | None], limit: int) -> Response:
+    def _peeked(self, status: Status, query: dict[str, str | None], limit: int, *, is_proven: bool) -> HttpResponse:
         """On a thread of the peeks."""
-        if status.view_description is None:
+        description = status.view_description
+        if description is None:
             raise ApiError(
                 HTTPStatus.NOT_FOUND, f"{status.view} is a view that only its own tools can look into; use those"
             )
+        is_named = self._named.names(description)
+        if not is_proven and not is_named:
+            raise ApiError(
+                HTTPStatus.FORBIDDEN,
+                f"whoever wrote where {status.view} is has not proven to be a runner of this directory, so it is not"
+                f" opened; run the fold with --folds-key {KEY_FILE} of the directory, or serve with --console-views"
+                " and the place of the view",
+            )
         began_ms = self._clock.monotonic_ms()
+        question = {"description": dict(description), "limit": limit, **query}
         try:
-            with open_peek(status.view_description) as peek:
-                page = peek.search(query["q"], limit) if query["q"] else peek.rows(limit, query["after"])
-                is_first = not query["q"] and not query["after"]
-                series = peek.series(query["measure"]) if is_first else None
-        except ViewUnavailable as error:
+            page = self._processes.look(question, status.view, with_secrets=is_named)
+        except FoldError as error:
             _refuse_elsewhere(status, error)
+            if not is_named and _wants_password(error):
+                raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; {_NO_PASSWORDS}") from error
             raise
-        return Response.json(
-            {
-                "kind": peek.kind,
-                "columns": page.columns,
-                "rows": page.rows,
-                "total": page.total,
-                "next": page.next,
-                "series": series and [{"name": one.name, "points": one.points} for one in series],
-                "took_ms": round(self._clock.monotonic_ms() - began_ms, 1),
-            }
-        )
+        return HttpResponse.json({**page, "took_ms": round(self._clock.monotonic_ms() - began_ms, 1)})
 
     # --- threads ------------------------------------------------------------------------------------------------------
 
     async def _look(self, function: Callable[[FoldBoard], Any]) -> Any:
         """What the function makes of the board, once that has everything: on a thread, one after the other."""
         async with self._reading:
-            return await self._node.loop.run_in_executor(self._workers, lambda: function(self._topic.read()))
+            return await self._node.loop.run_in_executor(self._workers, lambda: function(self._read()))
+
+    def _read(self) -> FoldBoard:
+        with self._node.holding(CONSOLE_EXPANDED_BYTES_MAX):
+            return self._topic.read()
 
 
 def _known(board: FoldBoard, name: str, now_ms: int) -> Status:
     status = board.status(name, now_ms)
     if status is None:
-        raise ApiError(
-            HTTPStatus.NOT_FOUND, f"no runner has ever published a fold {brief_repr(name)}; foldlog fold run FILE does"
-        )
+        raise _unknown(name)
     return status
+
+
+def _unknown(name: str) -> ApiError:
+    return ApiError(
+        HTTPStatus.NOT_FOUND, f"no runner has ever published a fold {brief_repr(name)}; foldlog fold run FILE does"
+    )
 
 
 def _nobody_runs(board: FoldBoard, status: Status, verb: str, to: str | None, *, accept_loss: bool) -> ApiError:
@@ -298,7 +341,12 @@ def _additive_note(status: Status) -> str:
     return f"{status.view} adds up what it reads, so reading it again would count it twice; rebuild it instead"
 
 
-def _refuse_elsewhere(status: Status, error: ViewUnavailable) -> None:
+def _wants_password(error: FoldError) -> bool:
+    """In libpq's words: there is none to send, or nothing is sent at all."""
+    return "no password supplied" in str(error) or 'requirement "none" failed' in str(error)
+
+
+def _refuse_elsewhere(status: Status, error: FoldError) -> None:
     """Where a file is looked for that is on another machine, that is the reason."""
     host = status.runner.rpartition(":")[0]
     if "path" not in (status.view_description or {}) or host == socket.gethostname():

@@ -6,26 +6,27 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from foldlog.broker.bookmarks import OffsetAndMetadata
-from foldlog.broker.group_messages import GroupDescription, GroupState, check_group_name
-from foldlog.client.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.lag import standings
+from foldlog.broker.groups.messages import GroupDescription, GroupState, check_group_name
+from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
+from foldlog.client.descriptions import assigned_places
+from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
+from foldlog.client.groups import OWN_GROUPS
 from foldlog.errors import GroupError, InvalidArgument, MalformedBytes, UnknownGroup
 from foldlog.server.console.api_errors import ApiError
-from foldlog.server.console.strips import bounds
+from foldlog.server.console.records import bounds
 from foldlog.server.console.topics import open_partition
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
-    from foldlog.broker.group_messages import MemberDescription
-    from foldlog.broker.offsets_format import CommittedOffset
-
-FOLD_PREFIX: Final = "fold."
-"""A fold commits its bookmark to a group of this name and its own, for others to see."""
+    from foldlog.broker.groups.messages import MemberDescription
+    from foldlog.broker.groups.offsets_format import CommittedOffset
 
 _MEMBERS_NAMED: Final = 5
 
-EndOf = Callable[[str, int], int | None]
-"""Where a partition ends; None if there is no such partition (any more)."""
+BoundsOf = Callable[[str, int], tuple[int, int] | None]
+"""Where a partition starts and ends; None if there is no such partition (any more)."""
 
 
 class GroupBusy(Exception):
@@ -36,59 +37,77 @@ class GroupBusy(Exception):
         self.evicted = evicted
 
 
-def ends_of(broker: Broker) -> EndOf:
+def bounds_in(broker: Broker) -> BoundsOf:
     """From memory for partitions that are open; the others do not move, and are looked up together, once."""
-    resting: dict[tuple[str, int], int] = {}
+    resting: dict[tuple[str, int], tuple[int, int]] = {}
 
-    def end_of(topic: str, number: int) -> int | None:
+    def bounds_of(topic: str, number: int) -> tuple[int, int] | None:
         partition = broker.opened_partition(topic, number)
         if partition is not None:
-            return partition.high_watermark
+            # What is written and not durable yet is lag, too.
+            return partition.log_start_offset, partition.log_end_offset
         if not resting:
-            resting.update({(seen.topic, seen.number): seen.high_watermark for seen in broker.overview()})
+            resting.update(
+                {(one.topic, one.number): (one.log_start_offset, one.log_end_offset) for one in broker.overview()}
+            )
         return resting.get((topic, number))
 
-    return end_of
+    return bounds_of
 
 
-def group_overviews(broker: Broker, end_of: EndOf) -> list[dict[str, Any]]:
+def group_overviews(broker: Broker, bounds_of: BoundsOf) -> list[dict[str, Any]]:
     """Every group with the places that it has committed. With a lock for each, not one for all: members wait for it."""
     found: list[dict[str, Any]] = []
     for listing in broker.list_groups():
+        if listing.group in OWN_GROUPS:
+            continue
         description = broker.describe_group(listing.group)
-        found.append(_overview(description, broker.commits(listing.group), end_of))
+        found.append(_overview(broker, description, broker.commits(listing.group), bounds_of))
     return found
 
 
 def _overview(
+    broker: Broker,
     description: GroupDescription,
     commits: Mapping[tuple[str, int], CommittedOffset],
-    end_of: EndOf,
+    bounds_of: BoundsOf,
 ) -> dict[str, Any]:
-    cursors: list[dict[str, Any]] = []
-    for (topic, number), committed in sorted(commits.items()):
-        end = end_of(topic, number)
-        if end is not None and committed.offset >= 0:  # else the topic is gone, or that is no offset
-            lag = max(0, end - committed.offset)
-            cursors.append({"topic": topic, "partition": number, "offset": committed.offset, "lag": lag})
+    assigned = assigned_places(description)
+    bounds = {place: bounds_of(*place) or (None, None) for place in {*commits, *assigned}}
+    found = standings(
+        {place: one.offset for place, one in commits.items()}, assigned, bounds, broker.members_begin(description.group)
+    )
+    cursors = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "offset": one.next_offset,
+            "is_committed": not one.is_uncommitted,
+            "lag": one.lag,
+            **({"counted_from": one.counted_from} if one.is_uncommitted else {}),
+        }
+        for one in found
+        if one.lag is not None  # else the topic is gone
+    ]
     return {
         "group": description.group,
-        "is_fold": description.group.startswith(FOLD_PREFIX),
+        "is_fold": description.group.startswith(FOLD_GROUP_PREFIX),
         "state": description.state.value,
         "members": len(description.members),
         "cursors": cursors,
     }
 
 
-def group_details(broker: Broker, group: str, end_of: EndOf) -> dict[str, Any]:
+def group_details(broker: Broker, group: str, bounds_of: BoundsOf) -> dict[str, Any]:
     """One group, its members and what each reads. UnknownGroup."""
     description = _known(broker, group)
     commits = broker.commits(group)
-    overview = _overview(description, commits, end_of)
+    overview = _overview(broker, description, commits, bounds_of)
     for cursor in overview["cursors"]:
-        committed = commits[cursor["topic"], cursor["partition"]]
-        cursor["end"] = end_of(cursor["topic"], cursor["partition"])
-        cursor["committed_ms"] = committed.commit_timestamp_ms if committed.commit_timestamp_ms >= 0 else None
+        committed = commits.get((cursor["topic"], cursor["partition"]))
+        cursor["end"] = (bounds_of(cursor["topic"], cursor["partition"]) or (0, 0))[1]
+        at_ms = -1 if committed is None else committed.commit_timestamp_ms
+        cursor["committed_ms"] = at_ms if at_ms >= 0 else None
     return {
         **overview,
         "protocol": description.protocol,
@@ -154,8 +173,8 @@ def rewind(broker: Broker, group: str, place: tuple[str, int], offset: int, *, e
 
 
 def _refuse_fold(group: str) -> None:
-    if group.startswith(FOLD_PREFIX):
-        name = group.removeprefix(FOLD_PREFIX)
+    if group.startswith(FOLD_GROUP_PREFIX):
+        name = group.removeprefix(FOLD_GROUP_PREFIX)
         raise ApiError(
             HTTPStatus.CONFLICT,
             f"group {group!r} only shows where fold {name!r} stands, which keeps its bookmark in its view;"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from foldlog.errors import brief_repr
 from foldlog.records.batch import MAX_INT64
 from foldlog.server.console.api_errors import ApiError
-from foldlog.server.http_routes import Request
+from foldlog.server.http.routes import HttpRequest
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _REQUIRED: Final = object()
@@ -35,7 +35,7 @@ def parse_integer(text: str, name: str, lowest: int, highest: int = MAX_INT64) -
     raise bad_request(f"{name}={brief_repr(text)} is not allowed; it is {_range_text(lowest, highest)}")
 
 
-def query_integer(request: Request, name: str, default: int | None, lowest: int, highest: int = MAX_INT64) -> int:
+def query_integer(request: HttpRequest, name: str, default: int | None, lowest: int, highest: int = MAX_INT64) -> int:
     """A number of the query; without a default it has to be there."""
     text = request.query.get(name)
     if text is not None:
@@ -45,7 +45,7 @@ def query_integer(request: Request, name: str, default: int | None, lowest: int,
     return default
 
 
-def path_partition(request: Request) -> tuple[str, int]:
+def path_partition(request: HttpRequest) -> tuple[str, int]:
     """Topic and partition of a path that names both."""
     number = request.named["partition"]
     if not number.isascii() or not number.isdigit() or len(number) > 10:
@@ -56,7 +56,7 @@ def path_partition(request: Request) -> tuple[str, int]:
 class JsonBody:
     """The object that came with a request. Every member has to be asked for: `end` refuses what nobody knows."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: HttpRequest) -> None:
         try:
             # Numbers that are none (NaN, Infinity) are not JSON's, though Python reads them.
             found = json.loads(request.body, parse_constant=_refuse_constant)

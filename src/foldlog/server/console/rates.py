@@ -16,8 +16,8 @@ from foldlog.log.partition import Partition
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
-    from foldlog.broker.overview import PartitionOverview
-    from foldlog.log.reading import View
+    from foldlog.broker.storage import PartitionOverview
+    from foldlog.log.reading import LogView
 
 SAMPLE_MS: Final = 1000
 _EARLIER: Final = 2
@@ -111,7 +111,7 @@ def _look(seen: PartitionOverview, partition: object, known: _Place) -> tuple[_P
     return _Place(seen.high_watermark, base_offset, size_bytes), grown_bytes
 
 
-def _tail(view: View, known: _Place) -> tuple[int, int, int]:
+def _tail(view: LogView, known: _Place) -> tuple[int, int, int]:
     """Base offset and size of the active segment, and the bytes that were written since `known`: to the segment that
     was active then, and to those that came after it. What retention and compaction remove does not count."""
     active = view.segments[-1]

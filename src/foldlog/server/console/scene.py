@@ -10,26 +10,150 @@ import inspect
 import textwrap
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from foldlog.errors import brief_repr
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.errors import UnknownGroup, brief_repr
 from foldlog.limits import CONSOLE_SCENE_RECORDS_MAX, CONSOLE_SCENE_VALUE_CHARS_MAX
+from foldlog.records.loops import Record, pack
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.parameters import JsonBody, bad_request
-from foldlog.server.console.queue import Queue
-from foldlog.server.console.scene_log import SCENE_TOPIC, SceneLog, group_of
-from foldlog.server.http_routes import Request, Response, Route
+from foldlog.server.console.records import bounds, next_record
+from foldlog.server.console.topics import open_partition
+from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from foldlog.broker.broker import Broker
     from foldlog.clock import Clock
-    from foldlog.records.loops import Record
-    from foldlog.server.node import Node
+    from foldlog.log.partition import Partition
+    from foldlog.server.node import BrokerNode
+
+SCENE_TOPIC: Final = "__log_or_queue"
+
+Handle = Callable[[Record], None]
+"""What a reader does with a record; it may raise, which is a crash."""
+
+
+def group_of(reader: str) -> str:
+    """
+    >>> group_of("billing")
+    '__log_or_queue.billing'
+    """
+    return f"{SCENE_TOPIC}.{reader}"
+
+
+class SceneLog:
+    """The log's half: a real topic of this broker, read by real groups, with the offsets that they have committed.
+
+    The topic is `__log_or_queue`, of one partition; the groups are `__log_or_queue.billing` and so on. Everything so
+    named is the scene's: two underscores keep it out of listings, and a reset deletes it. On a worker thread: it waits
+    for syncs. Nothing is remembered here.
+    """
+
+    def __init__(self, broker: Broker, clock: Clock) -> None:
+        self._broker = broker
+        self._clock = clock
+
+    # The page shows these two methods as they stand.
+    def append(self, value: str) -> int:
+        offset = self._write(value)  # at the right end, never over another
+        self._wait_until_durable(offset)  # on disk before anybody is told
+        return offset
+
+    def read(self, group: str, handle: Handle) -> Record | None:
+        offset = self.bookmark(group)  # where this group stands
+        record = self.record_at(offset)  # a look: the log stays as it is
+        if record is None:
+            return None  # it has caught up; more will come
+        handle(record)  # a crash in here leaves the bookmark
+        self._commit(group, record.offset + 1)  # all that moves
+        return record
+
+    @property
+    def is_made(self) -> bool:
+        return self._broker.find_topic(SCENE_TOPIC) is not None
+
+    def make(self) -> None:
+        self._broker.create_topic(SCENE_TOPIC)
+
+    def remove(self, groups: list[str]) -> None:
+        """The topic, its records and its groups; GroupNotEmpty if somebody has joined one of them from elsewhere."""
+        for group in groups:
+            with suppress(UnknownGroup):
+                self._broker.delete_group(group)
+        if self.is_made:
+            self._broker.delete_topic(SCENE_TOPIC)
+
+    def bounds(self) -> tuple[int, int]:
+        """Where it starts and ends; of a topic that is not there, 0 and 0."""
+        return bounds(self._partition()) if self.is_made else (0, 0)
+
+    def bookmark(self, group: str) -> int:
+        """The offset that a group reads next: what it has committed, or where the log starts."""
+        start, end = self.bounds()
+        committed = self._broker.committed(group).get((SCENE_TOPIC, 0))
+        return start if committed is None else min(max(committed.offset, start), end)
+
+    def record_at(self, offset: int) -> Record | None:
+        """The record there, or the next after it; None at the end."""
+        return next_record(self._partition(), offset) if self.is_made else None
+
+    def _partition(self) -> Partition:
+        return open_partition(self._broker, SCENE_TOPIC, 0)
+
+    def _write(self, value: str) -> int:
+        # As its own key: the log room shows keys.
+        data = value.encode()
+        return self._partition().append(pack([(self._clock.now_ms(), data, data, ())])).base_offset
+
+    def _wait_until_durable(self, offset: int) -> None:
+        self._partition().wait_acknowledged(offset + 1)
+
+    def _commit(self, group: str, offset: int) -> None:
+        bookmark = OffsetAndMetadata(offset, self._partition().leader_epoch)
+        self._broker.commit_offsets(group, {(SCENE_TOPIC, 0): bookmark})
+
+
+Item = TypeVar("Item")
+
+
+class Queue(Generic[Item]):
+    """The queue's half: reading takes the item out, for everybody. Not thread-safe: whoever shares it holds a lock.
+
+    It does what a queue does that acknowledges on delivery. Brokers that wait for an acknowledgement give the item to
+    somebody else after a crash, but what one reader has had is gone for every other reader all the same.
+
+    >>> queue = Queue[str]()
+    >>> queue.enqueue("tea")
+    >>> queue.dequeue(), queue.dequeue()
+    ('tea', None)
+    """
+
+    def __init__(self) -> None:
+        self._items: list[Item] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def enqueue(self, item: Item) -> None:
+        self._items.append(item)
+
+    # The page shows this method as it stands.
+    def dequeue(self) -> Item | None:
+        if not self._items:
+            return None  # nothing is left for a second reader
+        return self._items.pop(0)  # out of the queue, for everybody
+
+    def waiting(self) -> tuple[Item, ...]:
+        """What nobody has taken yet, head first."""
+        return tuple(self._items)
+
 
 READERS: Final = ("billing", "search")
 SIDES: Final = ("log", "queue")
@@ -203,29 +327,29 @@ def _numbered(record: Record) -> Numbered:
 class ScenePages:
     """The scene's routes. The event loop's; the scene itself is played on the console's threads."""
 
-    def __init__(self, node: Node, workers: Executor) -> None:
+    def __init__(self, node: BrokerNode, workers: Executor) -> None:
         self._node = node
         self._workers = workers
         self._scene = Scene(node.broker, node.clock)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HttpRoute]:
         return [
-            Route("GET", "/api/scene", self.state),
-            Route("GET", "/api/scene/code", self.code),
-            Route("POST", "/api/scene/append", self.append),
-            Route("POST", "/api/scene/read", self.read),
-            Route("POST", "/api/scene/dequeue", self.dequeue),
-            Route("POST", "/api/scene/crash", self.crash),
-            Route("POST", "/api/scene/reset", self.reset),
+            HttpRoute("GET", "/api/scene", self.state),
+            HttpRoute("GET", "/api/scene/code", self.code),
+            HttpRoute("POST", "/api/scene/append", self.append),
+            HttpRoute("POST", "/api/scene/read", self.read),
+            HttpRoute("POST", "/api/scene/dequeue", self.dequeue),
+            HttpRoute("POST", "/api/scene/crash", self.crash),
+            HttpRoute("POST", "/api/scene/reset", self.reset),
         ]
 
-    async def state(self, _: Request) -> Response:
+    async def state(self, _: HttpRequest) -> HttpResponse:
         return await self._play(self._scene.state)
 
-    async def code(self, _: Request) -> Response:
+    async def code(self, _: HttpRequest) -> HttpResponse:
         return await self._play(lambda: {name: _source(method) for name, method in _SHOWN.items()})
 
-    async def append(self, request: Request) -> Response:
+    async def append(self, request: HttpRequest) -> HttpResponse:
         body = JsonBody(request)
         value = body.text("value")
         body.end()
@@ -235,25 +359,25 @@ class ScenePages:
             )
         return await self._play(partial(self._scene.append, value))
 
-    async def read(self, request: Request) -> Response:
+    async def read(self, request: HttpRequest) -> HttpResponse:
         return await self._play(partial(self._scene.read, _reader(request)))
 
-    async def dequeue(self, request: Request) -> Response:
+    async def dequeue(self, request: HttpRequest) -> HttpResponse:
         return await self._play(partial(self._scene.dequeue, _reader(request)))
 
-    async def crash(self, request: Request) -> Response:
+    async def crash(self, request: HttpRequest) -> HttpResponse:
         body = JsonBody(request)
         side, reader = _one_of(body, "side", SIDES), _one_of(body, "reader", READERS)
         body.end()
         step = self._scene.read if side == "log" else self._scene.dequeue
         return await self._play(partial(step, reader, crash=True))
 
-    async def reset(self, request: Request) -> Response:
+    async def reset(self, request: HttpRequest) -> HttpResponse:
         JsonBody(request).end()
         return await self._play(self._scene.reset)
 
-    async def _play(self, step: Callable[[], dict[str, Any]]) -> Response:
-        return Response.json(await self._node.loop.run_in_executor(self._workers, step))
+    async def _play(self, step: Callable[[], dict[str, Any]]) -> HttpResponse:
+        return HttpResponse.json(await self._node.loop.run_in_executor(self._workers, step))
 
 
 def _source(method: Callable[..., object]) -> str:
@@ -264,7 +388,7 @@ def _source(method: Callable[..., object]) -> str:
         return ""
 
 
-def _reader(request: Request) -> str:
+def _reader(request: HttpRequest) -> str:
     body = JsonBody(request)
     reader = _one_of(body, "reader", READERS)
     body.end()

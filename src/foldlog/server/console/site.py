@@ -1,34 +1,37 @@
-"""The console on its listener: which handler answers what, behind which guard, and how it starts and ends.
+"""The console on its listener: which handler answers what, behind which guard, and how it starts and ends; and the page
+itself with its files, from memory.
 
 Reading path of a request: `http.HttpServer`, `ConsoleRoutes.find`, `access`, then a method of `api.Api`.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http import HTTPStatus
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.errors import FoldlogError
-from foldlog.server.console.access import Access
+from foldlog.server.console.access import Access, is_for_people, is_link_from_elsewhere, same_site_refresh, token_page
 from foldlog.server.console.api import Api
 from foldlog.server.console.api_errors import ApiError, error_response, status_of
-from foldlog.server.console.door import door, is_for_people, is_link_from_elsewhere, step_inside
-from foldlog.server.console.feed import Feed
+from foldlog.server.console.events import EventFeed
 from foldlog.server.console.folds import FoldPages
 from foldlog.server.console.scene import ScenePages
-from foldlog.server.console.static_files import StaticFiles
-from foldlog.server.http import HttpLimits, HttpServer
-from foldlog.server.http_routes import Handler, Request, Response, Route, Routes
+from foldlog.server.http.http import HttpLimits, HttpServer
+from foldlog.server.http.routes import Handler, HttpRequest, HttpResponse, HttpRoute, HttpRoutes
 
 if TYPE_CHECKING:
-    from foldlog.server.listeners import Listener
-    from foldlog.server.node import Node
+    from foldlog.server.net.listeners import Listener
+    from foldlog.server.node import BrokerNode
 
 logger = logging.getLogger("foldlog.console")
 
@@ -54,14 +57,14 @@ _NOT_KEPT: Final = ("cache-control", "no-store")
 class ConsoleRoutes:
     """Handlers behind the guard: whatever is asked is checked first, and whatever fails is one sentence of JSON."""
 
-    def __init__(self, routes: Sequence[Route], access: Access) -> None:
-        self._routes = Routes(routes)
+    def __init__(self, routes: Sequence[HttpRoute], access: Access) -> None:
+        self._routes = HttpRoutes(routes)
         self._access = access
 
-    def find(self, request: Request) -> Handler:
+    def find(self, request: HttpRequest) -> Handler:
         return self._answer
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
         try:
             self._access.check(request)
             response = await self._respond(request)
@@ -76,15 +79,15 @@ class ConsoleRoutes:
         added = [each for each in (_NOT_KEPT, *_HEADERS) if each[0] not in names]
         return replace(response, headers=(*response.headers, *added))
 
-    async def _respond(self, request: Request) -> Response:
+    async def _respond(self, request: HttpRequest) -> HttpResponse:
         cookie = self._access.cookie_for(request)
         if cookie and request.path == "/":
             # Out of the address bar, and of the history.
             if is_link_from_elsewhere(request):
-                return step_inside(cookie)
-            return Response(HTTPStatus.SEE_OTHER, b"", headers=(("location", "/"), *cookie))
+                return same_site_refresh(cookie)
+            return HttpResponse(HTTPStatus.SEE_OTHER, b"", headers=(("location", "/"), *cookie))
         found = self._routes.find(request)
-        if isinstance(found, Response):
+        if isinstance(found, HttpResponse):
             sentence = "there is no such page" if found.status == HTTPStatus.NOT_FOUND else _text(found)
             return replace(error_response(found.status, sentence), headers=found.headers)
         answer = found(request)
@@ -92,23 +95,25 @@ class ConsoleRoutes:
         return replace(response, headers=(*response.headers, *cookie)) if cookie else response
 
 
-def _refusal(request: Request, error: ApiError) -> Response:
+def _refusal(request: HttpRequest, error: ApiError) -> HttpResponse:
     """One sentence of JSON; for somebody who opens the page without its token, a page that asks for it."""
     if error.status != HTTPStatus.UNAUTHORIZED or not is_for_people(request):
         return error.response()
     if is_link_from_elsewhere(request) and "token" not in request.query:
-        return step_inside()
-    return door(request)
+        return same_site_refresh()
+    return token_page(request)
 
 
-def _text(response: Response) -> str:
+def _text(response: HttpResponse) -> str:
     return response.body.decode().strip() if isinstance(response.body, bytes) else ""
 
 
 class Console:
     """A console that is served. The event loop's."""
 
-    def __init__(self, http: HttpServer, feed: Feed, folds: FoldPages, workers: ThreadPoolExecutor, token: str) -> None:
+    def __init__(
+        self, http: HttpServer, feed: EventFeed, folds: FoldPages, workers: ThreadPoolExecutor, token: str
+    ) -> None:
         self.token = token
         self._http = http
         self.feed = feed
@@ -125,7 +130,7 @@ class Console:
 
 
 async def start_console(
-    node: Node,
+    node: BrokerNode,
     listener: Listener,
     *,
     bootstrap: str,
@@ -141,7 +146,7 @@ async def start_console(
     if not token and not listener.is_loopback:
         token = secrets.token_urlsafe(_TOKEN_BYTES)
     workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="foldlog-console")
-    feed = Feed()
+    feed = EventFeed()
     api = Api(node, feed, workers, bootstrap=bootstrap, read_only=read_only)
     folds = FoldPages(node, feed, workers, bootstrap=bootstrap)
     scene = ScenePages(node, workers)
@@ -151,3 +156,66 @@ async def start_console(
     http = HttpServer(routes, node.clock, limits or HttpLimits(), lambda text, status: error_response(status, text))
     await http.listen(listener)
     return Console(http, feed, folds, workers, token)
+
+
+# --- the page and its files, from memory: read once, when the console starts ------------------------------------------
+
+PAGE: Final = "index.html"
+
+_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+class _StaticFile(NamedTuple):
+    """One form of a file: as it is, or packed with gzip. Forms differ in their tags, as HTTP wants it."""
+
+    content_type: str
+    body: bytes
+    etag: str
+    encoding: tuple[tuple[str, str], ...] = ()
+
+
+def _forms(name: str, body: bytes) -> tuple[_StaticFile, _StaticFile]:
+    content_type = _TYPES[name.rpartition(".")[2]]
+    digest = hashlib.blake2b(body, digest_size=16).hexdigest()
+    plain = _StaticFile(content_type, body, f'"{digest}"')
+    packed = gzip.compress(body, mtime=0)
+    return plain, _StaticFile(content_type, packed, f'"{digest}-gzip"', (("content-encoding", "gzip"),))
+
+
+class StaticFiles:
+    """What a browser is given. It asks each time whether it has the newest, which costs no body: no file is old."""
+
+    def __init__(self, found: Mapping[str, bytes]) -> None:
+        self._files = {name: _forms(name, body) for name, body in found.items()}
+
+    @classmethod
+    def load(cls, folder: Traversable | None = None) -> StaticFiles:
+        """All files of the kinds that a page has; of the package's own folder, if no other is given."""
+        folder = files("foldlog") / "console" if folder is None else folder
+        if not folder.is_dir():
+            return cls({})
+        kinds = tuple(f".{kind}" for kind in _TYPES)
+        return cls({each.name: each.read_bytes() for each in folder.iterdir() if each.name.endswith(kinds)})
+
+    def routes(self) -> list[HttpRoute]:
+        return [
+            HttpRoute("GET", "/", lambda request: self.answer(request, PAGE)),
+            HttpRoute("GET", "/console/{file}", lambda request: self.answer(request, request.named["file"])),
+        ]
+
+    def answer(self, request: HttpRequest, name: str) -> HttpResponse:
+        forms = self._files.get(name)
+        if forms is None:
+            return error_response(HTTPStatus.NOT_FOUND, "there is no such file of the console")
+        accepted = [each.strip() for each in request.headers.get("accept-encoding", "").split(",")]
+        found = forms["gzip" in accepted]
+        headers = (("etag", found.etag), ("cache-control", "no-cache"), ("vary", "accept-encoding"))
+        known = request.headers.get("if-none-match", "")
+        if known == "*" or found.etag in {each.strip().removeprefix("W/") for each in known.split(",")}:
+            return HttpResponse(HTTPStatus.NOT_MODIFIED, b"", found.content_type, headers)
+        return HttpResponse(HTTPStatus.OK, found.body, found.content_type, (*headers, *found.encoding))

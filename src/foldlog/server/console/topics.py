@@ -9,7 +9,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from foldlog.broker.topic_names import is_internal
+from foldlog.broker.topics.names import is_internal
 from foldlog.errors import CorruptLog, FoldlogError
 from foldlog.limits import CONSOLE_SEGMENTS_MAX
 from foldlog.log.partition import Partition
@@ -18,10 +18,10 @@ from foldlog.server.console.api_errors import ApiError
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
-    from foldlog.broker.catalog import Topic
-    from foldlog.broker.overview import PartitionOverview
+    from foldlog.broker.storage import PartitionOverview
+    from foldlog.broker.topics.catalog import Topic
     from foldlog.clock import Clock
-    from foldlog.log.reading import View
+    from foldlog.log.reading import LogView
     from foldlog.log.segment import Segment
     from foldlog.server.console.rates import Rates
 
@@ -128,7 +128,7 @@ def _partition(broker: Broker, seen: PartitionOverview) -> dict[str, Any]:
 
 
 def _opened_partition(number: int, partition: Partition) -> dict[str, Any]:
-    end = partition.high_watermark
+    end = partition.acknowledged_end()
     return {
         "partition": number,
         "start": min(partition.log_start_offset, end),
@@ -154,7 +154,7 @@ def _topic(topic: Topic, partitions: list[dict[str, Any]], rates: Rates) -> dict
     }
 
 
-def _segments(view: View, most: int) -> list[dict[str, Any]]:
+def _segments(view: LogView, most: int) -> list[dict[str, Any]]:
     """The newest `most`, oldest first."""
     segments = view.segments[max(0, len(view.segments) - most) :] if most > 0 else ()
     ends = [segment.base_offset for segment in segments[1:]] + [view.end_offset]

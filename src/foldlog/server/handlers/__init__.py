@@ -1,1 +1,1 @@
-"""One module for each API, named as its messages are; `foldlog.server.dispatch` loads one at its first request."""
+"""One module for each API, named as its messages are; `foldlog.server.call` loads one at its first request."""

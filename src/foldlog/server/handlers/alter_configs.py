@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from foldlog.broker.topic_config import TopicConfig
+from foldlog.broker.topics.config import TopicConfig
 from foldlog.errors import InvalidConfig
 from foldlog.server.call import Call
-from foldlog.server.config_changes import Change, carry_out
+from foldlog.server.config.changes import ConfigChange, carry_out
 from foldlog.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -20,7 +20,7 @@ from foldlog.wire.messages.alter_configs import (
 
 
 async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    changes = [Change(one.resource_type, one.resource_name, _replacing(one)) for one in request.resources]
+    changes = [ConfigChange(one.resource_type, one.resource_name, _replacing(one)) for one in request.resources]
     outcomes = await carry_out(call, changes, request.validate_only)
     return AlterConfigsResponse(
         responses=[

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foldlog.broker.catalog import Topic
-from foldlog.broker.topic_names import check_user_topic_name
+from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.names import check_user_topic_name
 from foldlog.errors import FoldlogError, InvalidArgument, RefusedByBroker
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.topic_admin import (
     DUPLICATE,
     check_assignment,
     check_partitions_max,
     refuse,
+    refuse_kept_for_folds,
     refuse_too_many,
     repeated,
     told,
@@ -43,9 +44,10 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
         try:
             if topic.name in twice:
                 refuse(ErrorCode.INVALID_REQUEST, DUPLICATE)
-            if not call.allows(Operation.ALTER, ResourceType.TOPIC, topic.name):
+            if not call.allows(AclOperation.ALTER, ResourceType.TOPIC, topic.name):
                 refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the topic is not yours to change")
             check_user_topic_name(topic.name)
+            refuse_kept_for_folds(call.node, topic.name)
             added[topic.name] = _check(call.node.broker.topic(topic.name), topic, call.node.settings.node_id)
         except FoldlogError as error:
             _refuse(results[topic.name], error)

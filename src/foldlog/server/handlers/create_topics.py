@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from foldlog.broker.topic_config import TopicConfig
+from foldlog.broker.topics.config import TopicConfig
 from foldlog.errors import FoldlogError, InvalidConfig, RefusedByBroker
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
-from foldlog.server.config_resources import topic_rows
+from foldlog.server.config.resources import topic_rows
 from foldlog.server.topic_admin import (
     DEFAULT,
     DUPLICATE,
@@ -39,7 +39,7 @@ from foldlog.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
-    from foldlog.server.settings import ServerSettings
+    from foldlog.server.config.settings import ServerSettings
 
 _REPLICAS: Final = 1
 
@@ -54,18 +54,22 @@ class _Plan(NamedTuple):
 
 async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     twice = repeated(topic.name for topic in request.topics)
-    may_create_all = call.allows(Operation.CREATE, ResourceType.CLUSTER)
+    may_create_all = call.allows(AclOperation.CREATE, ResourceType.CLUSTER)
     results: dict[str, CreatableTopicResult] = {}
     plans: list[_Plan] = []
     for topic in request.topics:
         name = topic.name
         if name in twice:
             results[name] = _refused(name, ErrorCode.INVALID_REQUEST, DUPLICATE)
-        elif not may_create_all and not call.allows(Operation.CREATE, ResourceType.TOPIC, name):
+        elif not may_create_all and not call.allows(AclOperation.CREATE, ResourceType.TOPIC, name):
             results[name] = _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
         else:
             try:
-                plans.append(_plan(call.node.settings, topic))
+                plan = _plan(call.node.settings, topic)
+                refusal = call.node.fold_guard.creation_refusal(name, plan.partitions, plan.config.settings)
+                if refusal is not None:
+                    refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
+                plans.append(plan)
             except FoldlogError as error:
                 results[name] = _refused(name, *told(error))
     try:
@@ -125,7 +129,7 @@ def _refused(name: str, code: ErrorCode, message: str | None) -> CreatableTopicR
 
 def _made(call: Call, plan: _Plan, topic_id: bytes) -> CreatableTopicResult:
     result = CreatableTopicResult(name=plan.name, topic_id=topic_id, error_message=None)
-    if not call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, plan.name):
+    if not call.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, plan.name):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         result.configs = None
         return result

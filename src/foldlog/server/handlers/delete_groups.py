@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foldlog.broker.broker import Broker
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import Operation
+from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
@@ -12,7 +12,7 @@ from foldlog.wire.messages.delete_groups import DeletableGroupResult, DeleteGrou
 
 
 async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    errors = {group: refusal(call, Operation.DELETE, group) for group in request.groups_names}
+    errors = {group: refusal(call, AclOperation.DELETE, group) for group in request.groups_names}
     wanted = [group for group, error in errors.items() if error is ErrorCode.NONE]
     if wanted:
         errors.update(await call.node.run(_delete, call.node.broker, wanted))

@@ -1,7 +1,7 @@
 """DeleteRecords: the log start of a partition moves up, for good. Versions 0 to 2, which differ only in encoding.
 
-Offset -1 is the high watermark: everything that can be read. An offset below the log start changes nothing. The
-answer has where the log starts now.
+Offset -1 is the end of the log: what was acknowledged and is not durable yet is waited for. An offset below the log
+start changes nothing. The answer has where the log starts now.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from foldlog.broker.topic_names import OFFSETS_TOPIC
+from foldlog.broker.topics.names import OFFSETS_TOPIC
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.delete_records import (
@@ -23,18 +23,18 @@ from foldlog.wire.messages.delete_records import (
 )
 
 if TYPE_CHECKING:
-    from foldlog.server.node import Node
+    from foldlog.server.node import BrokerNode
 
-_HIGH_WATERMARK: Final = -1
+_LOG_END: Final = -1
 _NO_OFFSET: Final = -1
 
 
 async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     answer: list[DeleteRecordsTopicResult] = []
     for topic in request.topics:
-        if not call.allows(Operation.DELETE, ResourceType.TOPIC, topic.name):
+        if not call.allows(AclOperation.DELETE, ResourceType.TOPIC, topic.name):
             done = _all_refused(topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        elif topic.name == OFFSETS_TOPIC:
+        elif topic.name == OFFSETS_TOPIC or call.node.fold_guard.change_refusal(topic.name):
             # What groups committed is deleted with the group, or by committing something else.
             done = _all_refused(topic.partitions, ErrorCode.INVALID_TOPIC_EXCEPTION)
         else:
@@ -52,19 +52,20 @@ def _result(partition: int, log_start: int, code: ErrorCode) -> DeleteRecordsPar
 
 
 def _delete_all(
-    node: Node, topic: str, partitions: Iterable[DeleteRecordsPartition]
+    node: BrokerNode, topic: str, partitions: Iterable[DeleteRecordsPartition]
 ) -> list[DeleteRecordsPartitionResult]:
     """On a thread."""
     return [_delete(node, topic, wanted.partition_index, wanted.offset) for wanted in partitions]
 
 
-def _delete(node: Node, topic: str, number: int, offset: int) -> DeleteRecordsPartitionResult:
+def _delete(node: BrokerNode, topic: str, number: int, offset: int) -> DeleteRecordsPartitionResult:
     try:
         partition = node.partition(topic, number)
         if not partition.config.delete:
             # Compaction alone decides what goes there, as in Kafka: a reader may count on the newest of each key.
             return _result(number, _NO_OFFSET, ErrorCode.POLICY_VIOLATION)
-        before = partition.high_watermark if offset == _HIGH_WATERMARK else offset
-        return _result(number, partition.delete_records(before), ErrorCode.NONE)
+        if offset == _LOG_END:
+            offset = partition.acknowledged_offset  # all of it is to go, so it becomes durable first
+        return _result(number, partition.delete_records(offset), ErrorCode.NONE)
     except FoldlogError as error:
         return _result(number, _NO_OFFSET, code_of(error))

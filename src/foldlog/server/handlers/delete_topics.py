@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.errors import FoldlogError, UnknownTopic
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.topic_admin import DUPLICATE, repeated, told
 from foldlog.wire.error_codes import ErrorCode
@@ -78,14 +78,15 @@ def _find(call: Call, asked: DeleteTopicState) -> _Wanted:
     name = call.node.topic_ids.name_of(asked.topic_id) if by_id else asked.name
     if name is None:
         return wanted.refused(unknown)
-    if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+    if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
         # Who asks by id and may not know of the topic does not learn its name.
         return wanted.refused(unknown if by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = call.node.broker.find_topic(name)
     found = _Wanted(name, ZERO_UUID if topic is None else bytes.fromhex(topic.topic_id))
-    if not call.allows(Operation.DELETE, ResourceType.TOPIC, name):
+    if not call.allows(AclOperation.DELETE, ResourceType.TOPIC, name):
         return found.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return found
+    refusal = call.node.fold_guard.change_refusal(name)
+    return found if refusal is None else found.refused(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
 
 
 def _delete_all(broker: Broker, wanted: Sequence[_Wanted]) -> list[_Wanted]:

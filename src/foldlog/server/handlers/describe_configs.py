@@ -8,12 +8,20 @@ keeps under the empty name, are none: a broker reads its own when it starts.
 
 from __future__ import annotations
 
-from foldlog.broker.catalog import GROWTHS_SETTING
-from foldlog.broker.topic_names import check_topic_name
+from foldlog.broker.topics.catalog import GROWTHS_SETTING
+from foldlog.broker.topics.names import check_topic_name
 from foldlog.errors import FoldlogError, brief_repr
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
-from foldlog.server.config_resources import ConfigResource, ConfigRow, broker_rows, growths_row, logger_rows, topic_rows
+from foldlog.server.config.resources import (
+    ConfigResource,
+    ConfigRow,
+    all_brokers_row,
+    broker_rows,
+    growths_row,
+    logger_rows,
+    topic_rows,
+)
 from foldlog.server.topic_admin import refuse, told
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.describe_configs import (
@@ -27,12 +35,18 @@ from foldlog.wire.messages.describe_configs import (
 
 
 def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_describe(call, request, resource) for resource in request.resources])
+    # Each once: what is asked a hundred thousand times in a small request would be answered with gigabytes.
+    asked = {
+        (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ())): resource
+        for resource in request.resources
+    }
+    return DescribeConfigsResponse(results=[_describe(call, request, resource) for resource in asked.values()])
 
 
 def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    # Without an error its message is empty and not null, as Kafka's is.
     result = DescribeConfigsResult(
-        resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=""
     )
     try:
         rows = _rows(call, resource)
@@ -47,7 +61,7 @@ def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeCon
 def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
     node, name = call.node, resource.resource_name
     if resource.resource_type == ConfigResource.TOPIC:
-        if not call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        if not call.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
             refuse(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the settings of topic {brief_repr(name)} are not for you to see"
             )
@@ -57,17 +71,17 @@ def _rows(call: Call, resource: DescribeConfigsResource) -> list[ConfigRow]:
         # For who asks for it by its name: it is none of Kafka's, and tools print every row they get.
         return [*rows, growths_row(topic)] if GROWTHS_SETTING in (resource.configuration_keys or ()) else rows
     if resource.resource_type == ConfigResource.GROUP:
-        if not call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, name):
+        if not call.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP, name):
             refuse(
                 ErrorCode.GROUP_AUTHORIZATION_FAILED, f"the settings of group {brief_repr(name)} are not for you to see"
             )
         return []  # those that Kafka keeps here are for protocols in which members do not bring their own
     if resource.resource_type not in (ConfigResource.BROKER, ConfigResource.BROKER_LOGGER):
         refuse(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here")
-    if not call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+    if not call.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
         refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the settings of the broker are not for you to see")
     if resource.resource_type == ConfigResource.BROKER and not name:
-        return []
+        return [all_brokers_row()]
     if name != str(node.settings.node_id):
         refuse(
             ErrorCode.INVALID_REQUEST, f"there is no broker {brief_repr(name)}; this is broker {node.settings.node_id}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.broker import MEMORY_PATH
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.describe_log_dirs import (
@@ -40,14 +40,14 @@ class _Disk(NamedTuple):
 
 
 async def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    if not call.allows(Operation.DESCRIBE, ResourceType.CLUSTER):
+    if not call.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = _wanted(call.node.broker, request)
     await call.node.openings.open((name, number) for name, numbers in wanted.items() for number in numbers)
     disk, topics = await call.node.run(_measure, call.node.broker, wanted)
     directory = DescribeLogDirsResult(
         error_code=disk.error,
-        log_dir=_shown_path(call.node.broker.path),
+        log_dir=shown_path(call.node.broker.path),
         topics=topics,
         total_bytes=disk.total_bytes,
         usable_bytes=disk.usable_bytes,
@@ -93,7 +93,7 @@ def _sizes(broker: Broker, name: str, numbers: Iterable[int]) -> Iterable[Descri
             continue  # deleted meanwhile
 
 
-def _shown_path(path: str) -> str:
+def shown_path(path: str) -> str:
     return path if path == MEMORY_PATH else os.path.abspath(path)
 
 

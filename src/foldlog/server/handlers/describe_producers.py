@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from foldlog.broker.bookmarks import TopicPartition
+from foldlog.broker.groups.committed import TopicPartition
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import Operation
+from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
-from foldlog.server.partition_checks import open_allowed
+from foldlog.server.partitions import open_allowed
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -19,7 +19,7 @@ from foldlog.wire.messages.describe_producers import (
 
 async def handle(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     keys = [(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
-    errors = await open_allowed(call, Operation.READ, keys)
+    errors = await open_allowed(call, AclOperation.READ, keys)
     return await call.node.run(_describe, call, request, errors)
 
 
@@ -27,16 +27,16 @@ def _describe(
     call: Call, request: DescribeProducersRequest, errors: dict[TopicPartition, ErrorCode]
 ) -> DescribeProducersResponse:
     """For a thread: a partition's producers may have to be read from its log."""
+    # Each once: what is asked a hundred thousand times in a small request would be answered with gigabytes.
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=topic.name,
-                partitions=[
-                    _partition(call, topic.name, number, errors[topic.name, number])
-                    for number in topic.partition_indexes
-                ],
+                name=name, partitions=[_partition(call, name, number, errors[name, number]) for number in numbers]
             )
-            for topic in request.topics
+            for name, numbers in asked.items()
         ]
     )
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from foldlog.broker.catalog import Topic
-from foldlog.broker.topic_names import check_topic_name
+from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.names import check_topic_name
 from foldlog.errors import InvalidTopicName
-from foldlog.server.authorizer import Operation, ResourceType, authorized_operations
+from foldlog.server.authorizer import AclOperation, ResourceType, authorized_operations
 from foldlog.server.call import Call
-from foldlog.server.leaders import Leader, is_internal_to_kafka, leaders_of
+from foldlog.server.partitions import PartitionMetadata, is_internal_to_kafka, leaders_of
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -63,7 +63,7 @@ async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> Describ
 
 
 def _may_describe(call: Call, name: str) -> bool:
-    return call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    return call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _find(call: Call, name: str) -> Topic | DescribeTopicPartitionsResponseTopic:
@@ -83,7 +83,7 @@ def _unknown(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, is_internal=is_internal_to_kafka(name))
 
 
-def _described(call: Call, topic: Topic, leaders: list[Leader]) -> DescribeTopicPartitionsResponseTopic:
+def _described(call: Call, topic: Topic, leaders: list[PartitionMetadata]) -> DescribeTopicPartitionsResponseTopic:
     replicas = (call.node.settings.node_id,)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,

@@ -1,11 +1,32 @@
-"""Fetch: slices of segments, at once if there is enough, else when enough has come or the time is up."""
+"""Fetch: slices of segments, at once if there is enough, else when enough has come or the time is up.
+
+What is wanted is the fetch session's to say (`fetch_sessions`). `Fetching.begin` reads what is there. If that is not
+enough it waits: for a partition to move (`moved`), or for the time to be up. An answer without records waits for the
+sync of what was acknowledged where it was asked for. Where a partition has to be opened or pages come from the disk,
+the reading goes on in a thread.
+"""
 
 from __future__ import annotations
 
-from foldlog.server.call import Call, Reply
-from foldlog.server.fetching import Fetching
-from foldlog.wire.error_codes import ErrorCode
-from foldlog.wire.messages.fetch import FetchRequest, FetchResponse
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from foldlog.errors import FoldlogError, OffsetOutOfRange, UnknownTopic
+from foldlog.limits import SYNC_WAIT_MS
+from foldlog.log.partition import Partition
+from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.server.call import Call, Later, Reply
+from foldlog.server.fetch_sessions import FetchContext, WantedPartition
+from foldlog.server.net.memory import ReadBuffers
+from foldlog.wire.error_codes import ErrorCode, code_of
+from foldlog.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, LeaderIdAndEpoch, PartitionData
+
+if TYPE_CHECKING:
+    from foldlog.server.node import BrokerNode
+
+_INDEX_INTERVAL_BYTES: Final = 8 << 10
+"""A read brings a little more than it returns: it begins at an index entry."""
 
 
 def handle(call: Call, request: FetchRequest) -> Reply:
@@ -13,3 +34,268 @@ def handle(call: Call, request: FetchRequest) -> Reply:
     if context.error is not ErrorCode.NONE:
         return FetchResponse(error_code=context.error)
     return Fetching(call, request, context).begin()
+
+
+class FetchRead:
+    """One pass over the wanted partitions. Used on the loop, or wholly on a thread; `nowait` raises BlockingIOError."""
+
+    def __init__(
+        self, node: BrokerNode, principal: str, limit_bytes: int, buffers: ReadBuffers, *, nowait: bool, is_last: bool
+    ) -> None:
+        """`is_last`: the answer is given now, so what will never come is an error in it."""
+        self._node = node
+        self._principal = principal
+        self._buffers = buffers
+        self._nowait = nowait
+        self._is_last = is_last
+        self._room_bytes = limit_bytes
+        self.size_bytes = 0
+        self.records = 0  # by their offsets: where a topic is compacted, fewer are left of them
+        self.is_final = False  # an error, which nobody wants to wait for
+        self.is_full = False  # there is more than an answer carries, so waiting brings nothing
+        self.answers: list[PartitionData] = []
+        self.waits: list[tuple[Partition, int]] = []  # with the high watermark that was seen
+        self.behind: list[Partition] = []  # what was asked for is acknowledged, and not durable yet
+
+    def read(self, wanted: Sequence[WantedPartition]) -> None:
+        self._buffers.begin()
+        for one in wanted:
+            answer = self._answer(one)
+            if answer.error_code or answer.diverging_epoch is not None:
+                self.is_final = True
+            self.answers.append(answer)
+
+    def _answer(self, wanted: WantedPartition) -> PartitionData:
+        name = wanted.topic
+        if name is None:
+            name = self._node.topic_ids.name_of(wanted.topic_id)
+            if name is None:
+                return _error(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
+        if not self._node.authorizer.allows(self._principal, AclOperation.READ, ResourceType.TOPIC, name):
+            return _error(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        try:
+            partition = self._partition(name, wanted.partition)
+            return self._slice(partition, wanted)
+        except OffsetOutOfRange as error:
+            return _error(wanted, ErrorCode.OFFSET_OUT_OF_RANGE, error.start)
+        except FoldlogError as error:
+            self._node.storage_failed("a fetch", name, wanted.partition, error)
+            return _error(wanted, code_of(error))
+
+    def _partition(self, name: str, number: int) -> Partition:
+        partition = self._node.open_partition(name, number)
+        if partition is not None:
+            return partition
+        if not self._node.has_partition(name, number):
+            raise UnknownTopic(name)  # not by looking for it, which lists all topics for its sentence
+        if self._nowait:
+            raise BlockingIOError  # it is there and not open: that takes the disk
+        return self._node.partition(name, number)
+
+    def _slice(self, partition: Partition, wanted: WantedPartition) -> PartitionData:
+        epoch = partition.leader_epoch
+        asked_epoch = wanted.current_leader_epoch
+        if asked_epoch >= 0 and asked_epoch != epoch:
+            known = asked_epoch < epoch
+            refused = _error(wanted, ErrorCode.FENCED_LEADER_EPOCH if known else ErrorCode.UNKNOWN_LEADER_EPOCH)
+            refused.current_leader = LeaderIdAndEpoch(leader_id=self._node.settings.node_id, leader_epoch=epoch)
+            return refused
+        offset, high_watermark = wanted.fetch_offset, partition.high_watermark
+        self.waits.append((partition, high_watermark))
+        answer = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=partition.log_start_offset,
+            aborted_transactions=None,
+        )
+        if wanted.last_fetched_epoch >= 0:
+            answer.diverging_epoch = _divergence(partition, wanted)
+            if answer.diverging_epoch is not None:
+                return answer
+        if high_watermark <= offset <= partition.log_end_offset:
+            if high_watermark < partition.acknowledged_offset:
+                if partition.is_poisoned and self._is_last:
+                    return _error(wanted, ErrorCode.KAFKA_STORAGE_ERROR, partition.log_start_offset)
+                self.behind.append(partition)
+            return answer  # it comes, and at the latest when what is written is durable
+        wanted_bytes = min(wanted.max_bytes, self._room_bytes)
+        if wanted_bytes <= 0 and self.size_bytes:
+            self.is_full |= self._room_bytes <= 0
+            return answer
+        found = partition.read(offset, max(1, wanted_bytes), self._buffers.take(), nowait=self._nowait)
+        data = found.data
+        self.is_full |= self._room_bytes < wanted.max_bytes and found.next_offset < high_watermark
+        if len(data) > wanted_bytes and self.size_bytes:
+            return answer  # a batch over the limit is sent only where nothing else is: there must be progress
+        self._buffers.used(data, wanted_bytes + _INDEX_INTERVAL_BYTES)
+        answer.records = data
+        self.size_bytes += len(data)
+        self.records += found.next_offset - offset
+        self._room_bytes -= len(data)
+        return answer
+
+
+def _divergence(partition: Partition, wanted: WantedPartition) -> EpochEndOffset | None:
+    """Where the log and what the client has read part, if they do: the log was cut there after a crash.
+
+    Compared with what is written: a client may begin behind a record that was acknowledged and is not durable yet.
+    """
+    epoch, end_offset = partition.epoch_end_offset(wanted.last_fetched_epoch, written=True)
+    if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+        return None
+    return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+
+
+def _error(wanted: WantedPartition, code: ErrorCode, log_start_offset: int = -1) -> PartitionData:
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=code,
+        high_watermark=-1,
+        log_start_offset=log_start_offset,
+        aborted_transactions=None,
+    )
+
+
+class Fetching:
+    """A Fetch under way. The event loop's; a thread has it while `_read_on_thread` is awaited."""
+
+    def __init__(self, call: Call, request: FetchRequest, context: FetchContext) -> None:
+        self._node = call.node
+        self._principal = call.caller.principal
+        self._buffers = call.caller.buffers
+        self._context = context
+        self._max_bytes = min(request.max_bytes, call.node.settings.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._until = call.node.loop.time() + max(0, request.max_wait_ms) / 1000
+        self._later: Later | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._waits: Sequence[tuple[Partition, int]] = ()
+        self._enough_bytes = 0
+        self._is_reading = False
+        self._waits_for_syncs = True
+
+    def begin(self) -> FetchResponse | Later:
+        reading = self._read(nowait=True)
+        if reading is not None and self._is_enough(reading):
+            return self._response(reading)
+        self._later = self._node.loop.create_future()
+        self._later.add_done_callback(self._end)
+        if reading is None:
+            self._read_on_thread()
+        else:
+            self._wait(reading)
+        return self._later
+
+    def _read(self, *, nowait: bool) -> FetchRead | None:
+        """None if it would have to wait for the disk."""
+        limit_bytes = min(self._max_bytes, self._node.memory.answer_bytes())
+        is_last = self._is_time_up()
+        reading = FetchRead(self._node, self._principal, limit_bytes, self._buffers, nowait=nowait, is_last=is_last)
+        try:
+            reading.read(self._context.partitions)
+        except BlockingIOError:
+            return None
+        return reading
+
+    def _is_enough(self, reading: FetchRead) -> bool:
+        if reading.is_final or reading.is_full or not self._context.partitions or self._node.is_leaving:
+            return True
+        if reading.size_bytes < self._min_bytes and not self._is_time_up():
+            return False
+        return reading.size_bytes > 0 or not self._is_behind(reading)
+
+    def _is_behind(self, reading: FetchRead) -> bool:
+        """Whether an empty answer would deny records that were acknowledged: they are there after the next sync."""
+        return self._waits_for_syncs and any(not partition.is_poisoned for partition in reading.behind)
+
+    def _is_time_up(self) -> bool:
+        return self._node.loop.time() >= self._until
+
+    def _read_on_thread(self) -> None:
+        self._is_reading = True
+        self._node.run(self._read_blocking).add_done_callback(self._read_done)
+
+    def _read_blocking(self) -> FetchRead:
+        reading = self._read(nowait=False)
+        if reading is None:
+            raise BlockingIOError("a read that may wait did not")
+        return reading
+
+    def _read_done(self, done: asyncio.Future[FetchRead]) -> None:
+        self._is_reading = False
+        if self._later is None or self._later.done():
+            return
+        if done.cancelled():
+            self._later.cancel()
+            return
+        error = done.exception()
+        if error is not None:
+            self._later.set_exception(error)
+        elif self._is_enough(done.result()):
+            self._later.set_result(self._response(done.result()))
+        else:
+            self._wait(done.result())
+
+    # Waiting
+
+    def _wait(self, reading: FetchRead) -> None:
+        self._forget()
+        self._waits = reading.waits
+        if self._timer is None:
+            self._timer = self._node.loop.call_at(self._until, self._time_is_up)
+        is_all_durable = True
+        for partition, _ in self._waits:
+            self._node.fetch_purgatory.wait(partition, self)
+            if partition.log_end_offset > partition.high_watermark:
+                is_all_durable = False
+                self._node.syncs.hurry(partition)
+        # What comes is told from the sizes: reading again for each record would read all of it each time. But what is
+        # written and not durable has its size already, so the next move is looked at whatever the size.
+        missing_bytes = self._min_bytes - reading.size_bytes if is_all_durable else 0
+        self._enough_bytes = self._waited_bytes() + missing_bytes
+        if any(partition.high_watermark != seen for partition, seen in self._waits):
+            self._node.loop.call_soon(self._look_again)  # it came between the reading and the waiting
+
+    def _waited_bytes(self) -> int:
+        return sum(partition.size_bytes for partition, _ in self._waits)
+
+    def moved(self) -> None:
+        if self._min_bytes <= 1 or self._node.is_leaving or self._waited_bytes() >= self._enough_bytes:
+            self._look_again()
+
+    def _time_is_up(self) -> None:
+        self._until = 0.0  # uvloop's timers are up to a millisecond early: the clock must not be asked again
+        self._timer = self._node.loop.call_later(SYNC_WAIT_MS / 1000, self._give_up)
+        self._look_again()
+
+    def _give_up(self) -> None:
+        """A sync takes so long that the client would rather hear nothing new than nothing."""
+        self._waits_for_syncs = False
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if self._is_reading or self._later is None or self._later.done():
+            return
+        reading = self._read(nowait=True)
+        if reading is None:
+            self._read_on_thread()
+        elif self._is_enough(reading):
+            self._later.set_result(self._response(reading))
+        else:
+            self._wait(reading)
+
+    def _forget(self) -> None:
+        for partition, _ in self._waits:
+            self._node.fetch_purgatory.forget(partition, self)
+        self._waits = ()
+
+    def _end(self, done: Later) -> None:
+        self._forget()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _response(self, reading: FetchRead) -> FetchResponse:
+        if reading.size_bytes:
+            self._node.metrics.fetched(reading.size_bytes, reading.records)
+        return self._context.response(reading.answers)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import refusal
 from foldlog.wire.error_codes import ErrorCode
@@ -47,16 +47,19 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
 
 def _refuse(call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | None]:
     if key_type == _GROUP:
-        error = refusal(call, Operation.DESCRIBE, key)
+        error = refusal(call, AclOperation.DESCRIBE, key)
         return error, "the name of a group is not empty" if error is ErrorCode.INVALID_GROUP_ID else None
     if key_type == _TRANSACTION:
-        if not call.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+        if not call.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
-        # Clients that ask for one key (librdkafka) retry for ever unless it is forbidden, and show the sentence then.
-        # Those that ask for many (Java) show the sentence of any other error that is not theirs to retry.
-        many = call.version >= _MANY_KEYS_FROM
-        error = ErrorCode.UNSUPPORTED_VERSION if many else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return error, "this broker has no transactions; remove transactional.id (idempotent producers work)"
+        if call.version < _MANY_KEYS_FROM:
+            # librdkafka, which asks so, looks for another coordinator without a word, unless the id is forbidden, which
+            # it is not. So it finds this one, and hears from InitProducerId that there are no transactions.
+            return ErrorCode.NONE, None
+        return (
+            ErrorCode.UNSUPPORTED_VERSION,
+            "this broker has no transactions; remove transactional.id (idempotent producers work)",
+        )
     if key_type == _SHARE:
         return ErrorCode.INVALID_REQUEST, "this broker has no share groups; use a consumer group"
     return ErrorCode.INVALID_REQUEST, f"{key_type} is not a kind of coordinator; 0 is a group's"

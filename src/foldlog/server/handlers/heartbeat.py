@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import Operation
+from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
@@ -12,7 +12,7 @@ from foldlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 async def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     group, member_id = request.group_id, request.member_id
-    error: int = refusal(call, Operation.READ, group)
+    error: int = refusal(call, AclOperation.READ, group)
     if error == ErrorCode.NONE:
         try:
             error = await call.node.groups.ask(

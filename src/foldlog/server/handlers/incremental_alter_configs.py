@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
-from foldlog.broker.topic_config import TOPIC_SETTINGS, TopicConfig
+from foldlog.broker.topics.config import TOPIC_SETTINGS, TopicConfig
 from foldlog.errors import InvalidConfig, brief_repr
 from foldlog.server.call import Call
-from foldlog.server.config_changes import Change, carry_out
+from foldlog.server.config.changes import ConfigChange, carry_out
 from foldlog.server.topic_admin import refuse, repeated
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.incremental_alter_configs import (
@@ -33,7 +33,7 @@ class _Operation(IntEnum):
 
 
 async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    changes = [Change(one.resource_type, one.resource_name, _changing(one)) for one in request.resources]
+    changes = [ConfigChange(one.resource_type, one.resource_name, _changing(one)) for one in request.resources]
     outcomes = await carry_out(call, changes, request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[

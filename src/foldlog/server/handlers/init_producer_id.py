@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.errors import FoldlogError, LockLost, brief_repr
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
-from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 logger: Final = logging.getLogger("foldlog.server")
@@ -28,7 +28,10 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
             return InitProducerIdResponse(producer_id=await _new_id(call), producer_epoch=0)
         except FoldlogError as failed:
             logger.warning("there is no producer id for now: %s", failed)
-            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # what Kafka has for it: producers ask again
+            # What Kafka has for what passes: producers ask again. A lost lock does not pass, so it is told with the
+            # code that every write gets then; Java clients before 3.5 end on it, later ones and librdkafka ask again.
+            passes = not isinstance(failed, LockLost)
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if passes else code_of(failed)
     return InitProducerIdResponse(error_code=error, producer_id=_NONE, producer_epoch=_NONE)
 
 
@@ -42,8 +45,15 @@ async def _new_id(call: Call) -> int:
 
 def _refuse(call: Call, request: InitProducerIdRequest) -> ErrorCode:
     if request.transactional_id is not None:
-        # Nothing else makes every client give up at once. What is meant they were told by FindCoordinator, in words.
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if not call.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        # All that an answer can say is a code; the sentence is in FindCoordinator's, where clients show it, and here.
+        call.node.lines.warn(
+            ("transactions",),
+            f"a producer has transactional.id={brief_repr(request.transactional_id)}, and this broker has no"
+            " transactions; remove it (idempotent producers work)",
+        )
+        return ErrorCode.UNSUPPORTED_VERSION
     if not _may_write(call):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
@@ -53,6 +63,6 @@ def _refuse(call: Call, request: InitProducerIdRequest) -> ErrorCode:
 
 def _may_write(call: Call) -> bool:
     """Who may write to any topic at all may do so idempotently."""
-    return call.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or any(
-        call.allows(Operation.WRITE, ResourceType.TOPIC, topic) for topic in call.node.broker.topics()
+    return call.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or any(
+        call.allows(AclOperation.WRITE, ResourceType.TOPIC, topic) for topic in call.node.broker.topics()
     )

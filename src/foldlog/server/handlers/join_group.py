@@ -13,10 +13,10 @@ import struct
 from functools import partial
 from typing import Final
 
-from foldlog.broker.group_errors import GroupErrorCode
-from foldlog.broker.group_messages import JoinRequest, JoinResult
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.messages import JoinRequest, JoinResult
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import Operation
+from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call, Later
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
@@ -31,7 +31,7 @@ _SKIPPED_ASSIGNMENT_FROM: Final = 9
 
 
 async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse | Later:
-    error = refusal(call, Operation.READ, request.group_id)
+    error = refusal(call, AclOperation.READ, request.group_id)
     if error is ErrorCode.NONE:
         if request.reason:
             logger.debug("group %r: %r joins: %s", request.group_id, request.member_id, request.reason)
@@ -53,7 +53,8 @@ def _join_request(call: Call, request: JoinGroupRequest) -> JoinRequest:
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
         session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms,
+        # Kafka takes 0 and less: the group waits for nobody then.
+        rebalance_timeout_ms=max(1, request.rebalance_timeout_ms) if has_timeout else request.session_timeout_ms,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         client_id=call.client_id or "",

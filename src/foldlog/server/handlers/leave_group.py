@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from foldlog.broker.group_messages import MemberIdentity
+from foldlog.broker.groups.messages import MemberIdentity
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import Operation
+from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
@@ -23,7 +23,7 @@ _MANY_MEMBERS_FROM: Final = 3
 
 async def handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     group = request.group_id
-    error = refusal(call, Operation.READ, group)
+    error = refusal(call, AclOperation.READ, group)
     if error is not ErrorCode.NONE:
         return LeaveGroupResponse(error_code=error)
     if call.version < _MANY_MEMBERS_FROM:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code
 from foldlog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
@@ -23,7 +23,7 @@ async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
         listings = await call.node.groups.run(call.node.broker.list_groups)
     except FoldlogError as failed:
         return ListGroupsResponse(error_code=group_error_code("(all)", failed))
-    sees_all = call.allows(Operation.DESCRIBE, ResourceType.CLUSTER)
+    sees_all = call.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     return ListGroupsResponse(
         groups=[
             ListedGroup(
@@ -34,6 +34,6 @@ async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
             )
             for listing in listings
             if (not states or listing.state.lower() in states)
-            and (sees_all or call.allows(Operation.DESCRIBE, ResourceType.GROUP, listing.group))
+            and (sees_all or call.allows(AclOperation.DESCRIBE, ResourceType.GROUP, listing.group))
         ]
     )

@@ -2,6 +2,8 @@
 
 2: isolation levels, which without transactions are the same. 4: leader epochs. 7: the largest timestamp. 8: the
 earliest local offset. 9: the latest tiered one. 10: a timeout, for tiers. 11: the earliest that waits for upload.
+
+What depends on where the log ends waits until all that was acknowledged is durable: see `catch_up`.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from foldlog.broker.bookmarks import TopicPartition
+from foldlog.broker.groups.committed import TopicPartition
 from foldlog.errors import FoldlogError
 from foldlog.log.partition import Partition
-from foldlog.server.authorizer import Operation
+from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
-from foldlog.server.partition_checks import NO_EPOCH, epoch_refusal, open_allowed
+from foldlog.server.partitions import NO_EPOCH, catch_up, epoch_refusal, open_allowed
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -53,11 +55,13 @@ class _Found(NamedTuple):
 
 async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     asked = [((topic.name, wanted.partition_index), wanted) for topic in request.topics for wanted in topic.partitions]
-    errors = await open_allowed(call, Operation.DESCRIBE, (key for key, _ in asked))
+    errors = await open_allowed(call, AclOperation.DESCRIBE, (key for key, _ in asked))
     times_asked = Counter(key for key, _ in asked)
     for key, wanted in asked:
         if errors[key] is ErrorCode.NONE:
             errors[key] = _refuse(call, wanted.timestamp, times_asked[key])
+    asks_for_end = [key for key, wanted in asked if errors[key] is ErrorCode.NONE and wanted.timestamp not in _NO_END]
+    errors |= await catch_up(call, asks_for_end)
     if all(wanted.timestamp in _IN_MEMORY or errors[key] is not ErrorCode.NONE for key, wanted in asked):
         return _answer(call, request, errors)
     return await call.node.run(_answer, call, request, errors)
@@ -138,6 +142,10 @@ _IN_MEMORY: Final[dict[int, Callable[[Partition], _Found]]] = {
     _LATEST_TIERED: _no_tier,
     _EARLIEST_PENDING_UPLOAD: _no_tier,
 }
+
+
+_NO_END: Final = frozenset(_IN_MEMORY) - {_LATEST}
+"""What does not depend on where the log ends."""
 
 
 def epoch_of(partition: Partition, offset: int) -> int:

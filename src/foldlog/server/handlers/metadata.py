@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from foldlog.broker.catalog import Topic
-from foldlog.broker.topic_names import check_topic_name
+from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, check_topic_name
+from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.errors import FoldlogError, InvalidTopicName, TopicExists
-from foldlog.server.authorizer import CLUSTER_NAME, Operation, ResourceType, authorized_operations
+from foldlog.limits import AUTO_CREATED_TOPICS_MAX
+from foldlog.server.authorizer import CLUSTER_NAME, AclOperation, ResourceType, authorized_operations
 from foldlog.server.call import Call
-from foldlog.server.leaders import Leader, is_internal_to_kafka, leaders_of
+from foldlog.server.partitions import PartitionMetadata, is_internal_to_kafka, leaders_of
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.metadata import (
     MetadataRequest,
@@ -56,7 +58,7 @@ async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
 
 def cluster_operations(call: Call) -> int:
     """What the caller may do with the cluster, as a bit field; nothing, if it may not even know."""
-    if not call.allows(Operation.DESCRIBE, ResourceType.CLUSTER):
+    if not call.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return 0
     return authorized_operations(call.node.authorizer, call.caller.principal, ResourceType.CLUSTER, CLUSTER_NAME)
 
@@ -67,18 +69,19 @@ def cluster_operations(call: Call) -> int:
 async def _find(call: Call, request: MetadataRequest) -> list[Found]:
     if request.topics is None or (call.version == 0 and not request.topics):
         names = call.node.broker.topics(include_internal=True)
-        described = [name for name in names if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)]
+        described = [name for name in names if call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
         known = [call.node.broker.find_topic(name) for name in described]
         return [topic for topic in known if topic is not None]
     if call.version < _TOPIC_IDS_FROM and any(_needs_topic_ids(topic) for topic in request.topics):
         return [_unknown(topic.name or "", ErrorCode.INVALID_REQUEST, topic.topic_id) for topic in request.topics]
     found: list[Found] = []
     seen: set[bytes | str | None] = set()
+    creating = _Creating(call, request)
     for topic in request.topics:
         key = topic.name if topic.topic_id == ZERO_UUID else topic.topic_id
         if key not in seen:
             seen.add(key)
-            found.append(await _find_one(call, request, topic))
+            found.append(await _find_one(call, creating, topic))
     return found
 
 
@@ -87,15 +90,15 @@ def _needs_topic_ids(topic: MetadataRequestTopic) -> bool:
     return topic.name is None or topic.topic_id != ZERO_UUID
 
 
-async def _find_one(call: Call, request: MetadataRequest, wanted: MetadataRequestTopic) -> Found:
+async def _find_one(call: Call, creating: _Creating, wanted: MetadataRequestTopic) -> Found:
     if wanted.topic_id != ZERO_UUID:
         name = call.node.topic_ids.name_of(wanted.topic_id)
         # Who may not know of a topic does not learn that it is there.
-        if name is None or not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if name is None or not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted.topic_id)
     else:
         name = wanted.name or ""
-        if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = call.node.broker.find_topic(name)
     if topic is not None:
@@ -104,26 +107,36 @@ async def _find_one(call: Call, request: MetadataRequest, wanted: MetadataReques
         check_topic_name(name)
     except InvalidTopicName:
         return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if not (request.allow_auto_topic_creation and call.node.settings.auto_create_topics_enable):
-        return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return await _create(call, name)
+    return await creating.create(name)
 
 
-async def _create(call: Call, name: str) -> Found:
-    """Make the topic that was asked about; the log's own are made by the log."""
-    if is_internal_to_kafka(name):
-        return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    may_create = call.allows(Operation.CREATE, ResourceType.CLUSTER)
-    if not may_create and not call.allows(Operation.CREATE, ResourceType.TOPIC, name):
-        return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    broker = call.node.broker
-    try:
-        return await call.node.run(broker.create_topic, name, call.node.settings.num_partitions)
-    except TopicExists:
-        # Somebody else asked at the same time; or it is gone again already.
-        return broker.find_topic(name) or _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    except FoldlogError as error:
-        return _unknown(name, code_of(error))
+class _Creating:
+    """Makes the topics that one request asks about and that are not there. The event loop's."""
+
+    def __init__(self, call: Call, request: MetadataRequest) -> None:
+        self._call = call
+        self._is_allowed = request.allow_auto_topic_creation and call.node.settings.auto_create_topics_enable
+        self._left = AUTO_CREATED_TOPICS_MAX
+
+    async def create(self, name: str) -> Found:
+        """Make the topic that was asked about; the log's own and its runners' have settings that only those know."""
+        call, broker = self._call, self._call.node.broker
+        if not self._is_allowed or name in KAFKA_OWN_TOPICS or name == FOLDS_TOPIC:
+            return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        may_create = call.allows(AclOperation.CREATE, ResourceType.CLUSTER)
+        if not may_create and not call.allows(AclOperation.CREATE, ResourceType.TOPIC, name):
+            return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if not self._left:
+            # What Kafka says of a topic that is being made: the client asks again, and the next ones are.
+            return _unknown(name, ErrorCode.LEADER_NOT_AVAILABLE)
+        self._left -= 1
+        try:
+            return await call.node.run(broker.create_topic, name, call.node.settings.num_partitions)
+        except TopicExists:
+            # Somebody else asked at the same time; or it is gone again already.
+            return broker.find_topic(name) or _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        except FoldlogError as error:
+            return _unknown(name, code_of(error))
 
 
 # --- what is said of them -------------------------------------------------------------------------------------------
@@ -134,7 +147,9 @@ def _unknown(name: str | None, code: ErrorCode, topic_id: bytes = ZERO_UUID) -> 
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=is_internal)
 
 
-def _described(call: Call, request: MetadataRequest, topic: Topic, leaders: Sequence[Leader]) -> MetadataResponseTopic:
+def _described(
+    call: Call, request: MetadataRequest, topic: Topic, leaders: Sequence[PartitionMetadata]
+) -> MetadataResponseTopic:
     replicas = (call.node.settings.node_id,)
     described = MetadataResponseTopic(
         name=topic.name,

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
+from foldlog.broker.groups.committed import OffsetAndMetadata, TopicPartition
 from foldlog.errors import FoldlogError, UnknownPartition, UnknownTopic
-from foldlog.server import partition_checks
-from foldlog.server.authorizer import Operation
+from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call, Later
 from foldlog.server.groups import group_error_code, refusal
+from foldlog.server.partitions import partition_refusal
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -39,7 +39,7 @@ class _Asked(NamedTuple):
 
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Later:
     response, asked = _prepare(call, request)
-    error = refusal(call, Operation.READ, request.group_id)
+    error = refusal(call, AclOperation.READ, request.group_id)
     if error is not ErrorCode.NONE:
         _fill(asked, error)
     accepted = _accepted(asked)
@@ -82,7 +82,7 @@ def _partitions(call: Call, topic: OffsetCommitRequestTopic) -> Iterator[_Asked]
 
 
 def _refuse(call: Call, topic: str, partition: OffsetCommitRequestPartition, offset: OffsetAndMetadata) -> ErrorCode:
-    error = partition_checks.refusal(call, Operation.READ, topic, partition.partition_index)
+    error = partition_refusal(call, AclOperation.READ, topic, partition.partition_index)
     if error is not ErrorCode.NONE:
         return error
     if _metadata_bytes(offset) > call.node.settings.offset_metadata_max_bytes:

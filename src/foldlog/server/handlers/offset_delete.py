@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from foldlog.broker.bookmarks import TopicPartition
 from foldlog.broker.broker import Broker
-from foldlog.broker.group_messages import GroupState
+from foldlog.broker.groups.committed import TopicPartition
+from foldlog.broker.groups.messages import GroupState
 from foldlog.errors import FoldlogError, GroupNotEmpty
-from foldlog.server import partition_checks
-from foldlog.server.authorizer import Operation
+from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
+from foldlog.server.partitions import partition_refusal
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -23,13 +23,13 @@ _Errors = dict[TopicPartition, ErrorCode]
 
 async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     group = request.group_id
-    error = refusal(call, Operation.DELETE, group)
+    error = refusal(call, AclOperation.DELETE, group)
     errors: _Errors = {}
     if error is ErrorCode.NONE:
         for topic in request.topics:
             for partition in topic.partitions:
                 key = (topic.name, partition.partition_index)
-                errors[key] = partition_checks.refusal(call, Operation.READ, *key)
+                errors[key] = partition_refusal(call, AclOperation.READ, *key)
         try:
             error = await call.node.run(_delete, call.node.broker, group, errors)
         except FoldlogError as failed:

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from foldlog.broker.bookmarks import OffsetAndMetadata, TopicPartition
+from foldlog.broker.groups.committed import OffsetAndMetadata, TopicPartition
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
@@ -54,7 +54,9 @@ class _Found(NamedTuple):
 
 async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if call.version >= _MANY_GROUPS_FROM:
-        return OffsetFetchResponse(groups=[await _answer(call, group) for group in request.groups])
+        # Each once: what is asked a hundred thousand times in a small request would be answered with gigabytes.
+        asked = {group.group_id: group for group in reversed(request.groups)}
+        return OffsetFetchResponse(groups=[await _answer(call, group) for group in reversed(asked.values())])
     found = await _find(call, request.group_id, _by_name(call, request.topics))
     has_group_error = call.version >= _GROUP_ERROR_FROM
     return OffsetFetchResponse(
@@ -76,7 +78,7 @@ async def _answer(call: Call, group: OffsetFetchRequestGroup) -> OffsetFetchResp
 
 
 async def _find(call: Call, group: str, topics: list[_Topic] | None) -> _Found:
-    error = refusal(call, Operation.DESCRIBE, group)
+    error = refusal(call, AclOperation.DESCRIBE, group)
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     if error is ErrorCode.NONE:
         try:
@@ -109,7 +111,7 @@ def _by_id(call: Call, topics: Iterable[OffsetFetchRequestTopics] | None) -> lis
 
 
 def _refuse(call: Call, topic: str) -> ErrorCode:
-    allowed = call.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    allowed = call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
     return ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 

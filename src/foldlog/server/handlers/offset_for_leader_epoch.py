@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from foldlog.broker.bookmarks import TopicPartition
+from foldlog.broker.groups.committed import TopicPartition
 from foldlog.errors import FoldlogError
 from foldlog.log.partition import Partition
-from foldlog.server.authorizer import Operation
+from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call
-from foldlog.server.partition_checks import NO_EPOCH, epoch_refusal, open_allowed
+from foldlog.server.partitions import NO_EPOCH, catch_up, epoch_refusal, open_allowed
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -20,7 +20,9 @@ from foldlog.wire.messages.offset_for_leader_epoch import (
 
 async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     keys = [(topic.topic, asked.partition) for topic in request.topics for asked in topic.partitions]
-    return _answer(call, request, await open_allowed(call, Operation.DESCRIBE, keys))
+    errors = await open_allowed(call, AclOperation.DESCRIBE, keys)
+    errors |= await catch_up(call, [key for key, error in errors.items() if error is ErrorCode.NONE])
+    return _answer(call, request, errors)
 
 
 def _answer(

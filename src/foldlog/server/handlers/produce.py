@@ -11,14 +11,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from foldlog.broker.topic_names import OFFSETS_TOPIC
-from foldlog.errors import FoldlogError, brief_repr
-from foldlog.log.partition import Partition
-from foldlog.server.authorizer import Operation, ResourceType
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
+from foldlog.client.fold_bulletin import FOLDS_TOPIC
+from foldlog.errors import FoldlogError, RefusedBatch, brief_repr
+from foldlog.log.config import AS_PRODUCED
+from foldlog.log.partition import ExpandsFurther, Partition
+from foldlog.records.batch import Compression
+from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call, Disconnect, Later, Reply
-from foldlog.server.quick_produce import INLINE_WEIGHT, TIMED_OUT, weight
+from foldlog.server.quick_produce import INLINE_WEIGHT, TIMED_OUT, Found, weight
 from foldlog.wire.error_codes import ErrorCode, code_of
+from foldlog.wire.hot import codec_of
 from foldlog.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -28,7 +33,7 @@ from foldlog.wire.messages.produce import (
 from foldlog.wire.schema import Records
 
 if TYPE_CHECKING:
-    from foldlog.server.node import Node
+    from foldlog.server.node import BrokerNode
 
 logger = logging.getLogger("foldlog.server")
 
@@ -61,16 +66,17 @@ def handle(call: Call, request: ProduceRequest) -> Reply:
         code, message = refused
         batches = [batch._replace(partition=None, error=code, message=message) for batch in batches]
     if any(map(_must_open, batches)):
-        # The views end with this call: the buffer receives the next frame.
-        return _open_and_append(call, request, [batch._replace(records=bytearray(batch.records)) for batch in batches])
+        return _open_and_append(call, request, _owned(call, batches))
     if call.caller.lane.is_busy or sum(map(_weight, batches)) > INLINE_WEIGHT:
-        return _LaneAppend(call, request, batches).later
+        return _LaneAppend(call, request, _owned(call, batches)).later
+    found = call.found  # of the only batch, if anything
     outcomes: list[_Outcome] = []
     for at, batch in enumerate(batches):
         try:
-            outcomes.append(_append(call.node, batch, nowait=True))
-        except BlockingIOError:  # a segment is full, or a thread appends to the partition
-            return _LaneAppend(call, request, batches[at:], outcomes).later
+            outcomes.append(_append(call.node, batch, nowait=True, found=found))
+        except BlockingIOError as error:  # a segment is full, a thread appends to the partition, or it expands further
+            call.caller.lane.is_steep |= isinstance(error, ExpandsFurther) and error.is_steep
+            return _LaneAppend(call, request, _owned(call, batches[at:]), outcomes).later
     return _acknowledge(call.node, request, outcomes)
 
 
@@ -88,16 +94,26 @@ def _placed(call: Call, at: int, topic: TopicProduceData, index: int, records: R
     name = topic.name if call.version < _TOPIC_IDS_FROM else node.topic_ids.name_of(topic.topic_id)
     if name is None:
         return _Batch("", at, index, records, None, ErrorCode.UNKNOWN_TOPIC_ID, None)
-    if not call.allows(Operation.WRITE, ResourceType.TOPIC, name):
+    if not call.allows(AclOperation.WRITE, ResourceType.TOPIC, name):
         return _Batch(name, at, index, records, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-    if name == OFFSETS_TOPIC:
+    if name in KAFKA_OWN_TOPICS:
         message = f"topic {name!r} is written by the log itself"
         return _Batch(name, at, index, records, None, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+    if name == FOLDS_TOPIC:
+        refusal = node.fold_guard.refusal(records)
+        if refusal is not None:
+            return _Batch(name, at, index, records, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, refusal)
     partition = node.open_partition(name, index)
     if partition is None and not node.has_partition(name, index):
         message = f"there is no partition {index} of topic {brief_repr(name)}"
         return _Batch(name, at, index, records, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     return _Batch(name, at, index, records, partition, ErrorCode.NONE, None)
+
+
+def _owned(call: Call, batches: Sequence[_Batch]) -> list[_Batch]:
+    """In memory of the lane: the views end with this call, as their buffer receives the next frame."""
+    views = call.caller.lane.own([batch.records for batch in batches])
+    return [batch._replace(records=view) for batch, view in zip(batches, views, strict=True)]
 
 
 def _must_open(batch: _Batch) -> bool:
@@ -106,6 +122,16 @@ def _must_open(batch: _Batch) -> bool:
 
 def _weight(batch: _Batch) -> int:
     return 0 if batch.partition is None else weight(batch.partition, batch.records)
+
+
+def _expanded_bytes(batch: _Batch) -> int:
+    """What has to be held while the batch is looked at, as far as one sees from outside."""
+    if batch.partition is None:
+        return 0
+    config = batch.partition.config
+    if codec_of(batch.records) == Compression.NONE:
+        return 0 if config.compression == AS_PRODUCED else len(batch.records)
+    return config.decompressed_limit
 
 
 async def _open_and_append(call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> Later:
@@ -117,11 +143,11 @@ async def _open_and_append(call: Call, request: ProduceRequest, batches: Sequenc
     return _LaneAppend(call, request, opened).later
 
 
-def _open_all(node: Node, batches: Sequence[_Batch]) -> list[_Batch]:
+def _open_all(node: BrokerNode, batches: Sequence[_Batch]) -> list[_Batch]:
     return [_opened(node, batch) if _must_open(batch) else batch for batch in batches]
 
 
-def _opened(node: Node, batch: _Batch) -> _Batch:
+def _opened(node: BrokerNode, batch: _Batch) -> _Batch:
     try:
         return batch._replace(partition=node.partition(batch.topic, batch.number))
     except FoldlogError as error:
@@ -130,20 +156,22 @@ def _opened(node: Node, batch: _Batch) -> _Batch:
 
 
 class _LaneAppend:
-    """Appends on the connection's lane, while the loop goes on. `before` is what was done already of the request."""
+    """Appends on the connection's lane, which owns the batches, while the loop goes on. `before` is what was done
+    already of the request."""
 
     def __init__(
         self, call: Call, request: ProduceRequest, batches: Sequence[_Batch], before: Sequence[_Outcome] = ()
     ) -> None:
         self._node = call.node
         self._request = request
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                data.records = None  # what waits for the sync later needs no records, and must not keep them
         self._lane = call.caller.lane
         self._before = before
-        self._views = self._lane.own([batch.records for batch in batches])
-        self._batches = [batch._replace(records=view) for batch, view in zip(batches, self._views, strict=True)]
-        self._size_bytes = sum(map(len, self._views))
+        self._batches = batches
         self.later: Later = call.node.loop.create_future()
-        self._lane.submit(self._append, self._size_bytes)
+        self._lane.submit(self._append, max(map(_expanded_bytes, self._batches), default=0))
 
     def _append(self) -> None:
         try:
@@ -154,7 +182,8 @@ class _LaneAppend:
             self._node.soon(self._appended, outcomes)
 
     def _appended(self, outcomes: list[_Outcome]) -> None:
-        self._lane.done(self._views, self._size_bytes)
+        outcomes = [outcome._replace(batch=outcome.batch._replace(records=b"")) for outcome in outcomes]
+        self._give_back()
         try:
             reply = _acknowledge(self._node, self._request, outcomes, self.later)
         except Disconnect as error:
@@ -164,8 +193,12 @@ class _LaneAppend:
             self.later.set_result(reply)
 
     def _failed(self, error: Exception) -> None:
-        self._lane.done(self._views, self._size_bytes)
+        self._give_back()
         self._fail(error)
+
+    def _give_back(self) -> None:
+        batches, self._batches = self._batches, ()
+        self._lane.done([memoryview(batch.records) for batch in batches])
 
     def _fail(self, error: Exception) -> None:
         if not self.later.done():
@@ -180,26 +213,37 @@ class _Outcome(NamedTuple):
     next_offset: int
     answer: PartitionProduceResponse
     new_records: int = 0
+    new_bytes: int = 0
 
 
-def _append(node: Node, batch: _Batch, *, nowait: bool = False) -> _Outcome:
+def _append(node: BrokerNode, batch: _Batch, *, nowait: bool = False, found: Found | None = None) -> _Outcome:
     partition = batch.partition
     if partition is None:
         return _refused(batch, batch.error, batch.message)
     try:
+        if found is not None:
+            raise found
         appended = partition.append(batch.records, foreign=True, nowait=nowait)
     except FoldlogError as error:
         logger.debug("%s-%d: a batch is refused: %s", batch.topic, batch.number, error)
         node.storage_failed("a batch", batch.topic, batch.number, error)
-        return _refused(batch, code_of(error), str(error))
+        outcome = _refused(batch, code_of(error), str(error))
+        if isinstance(error, RefusedBatch):
+            outcome.answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
+                for index, why in error.record_errors
+            ]
+        return outcome
     answer = PartitionProduceResponse(
         index=batch.number,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.append_time_ms,
         log_start_offset=partition.log_start_offset,
     )
-    new_records = 0 if appended.is_duplicate else appended.next_offset - appended.base_offset
-    return _Outcome(batch, partition, appended.next_offset, answer, new_records)
+    if appended.is_duplicate:
+        return _Outcome(batch, partition, appended.next_offset, answer)
+    new_records = appended.next_offset - appended.base_offset
+    return _Outcome(batch, partition, appended.next_offset, answer, new_records, len(batch.records))
 
 
 def _refused(batch: _Batch, code: ErrorCode, message: str | None) -> _Outcome:
@@ -210,13 +254,13 @@ def _refused(batch: _Batch, code: ErrorCode, message: str | None) -> _Outcome:
 
 
 def _acknowledge(
-    node: Node, request: ProduceRequest, outcomes: list[_Outcome], later: Later | None = None
+    node: BrokerNode, request: ProduceRequest, outcomes: list[_Outcome], later: Later | None = None
 ) -> ProduceResponse | Later | None:
     """The answer, or `later` (or a new one) if it has to wait for syncs."""
     written = [outcome for outcome in outcomes if outcome.partition is not None]
     for outcome in written:
         if outcome.new_records:  # counted here, on the loop: threads that count at once lose some
-            node.metrics.produced(outcome.new_records, len(outcome.batch.records))
+            node.metrics.produced(outcome.new_records, outcome.new_bytes)
     if request.acks == _ALL and written:
         return _Acknowledgements(node, request, outcomes, written, later or node.loop.create_future()).later
     for outcome in written:
@@ -238,7 +282,12 @@ class _Acknowledgements:
     """Answers once every batch of the request is acknowledged by its partition."""
 
     def __init__(
-        self, node: Node, request: ProduceRequest, outcomes: list[_Outcome], written: Sequence[_Outcome], later: Later
+        self,
+        node: BrokerNode,
+        request: ProduceRequest,
+        outcomes: list[_Outcome],
+        written: Sequence[_Outcome],
+        later: Later,
     ) -> None:
         self._node = node
         self._request = request

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from foldlog.broker.group_messages import SyncRequest, SyncResult
+from foldlog.broker.groups.messages import SyncRequest, SyncResult
 from foldlog.errors import FoldlogError
-from foldlog.server.authorizer import Operation
+from foldlog.server.authorizer import AclOperation
 from foldlog.server.call import Call, Later
 from foldlog.server.groups import group_error_code, refusal
 from foldlog.wire.error_codes import ErrorCode
@@ -19,7 +19,7 @@ _PROTOCOL_FROM: Final = 5
 
 
 async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse | Later:
-    error = refusal(call, Operation.READ, request.group_id)
+    error = refusal(call, AclOperation.READ, request.group_id)
     if (
         error is ErrorCode.NONE
         and call.version >= _PROTOCOL_FROM

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Protocol
 
@@ -20,6 +21,8 @@ from foldlog.errors import InvalidArgument
 from foldlog.spark.decoders.text_types import is_text_castable, sql_name
 
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+
+_TIME_TEXT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.]+(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?")
 
 _SHOWN_CHARS: Final = 40
 """Of a value that does not fit: enough to recognise it, in a header."""
@@ -110,6 +113,27 @@ class TextNode:
         except UnicodeEncodeError:
             raise Misfit("half of a surrogate pair") from None
         return value
+
+
+@dataclass(frozen=True, slots=True)
+class TimeNode:
+    """A string that may be a date or a timestamp: has its letters where one has them, and a day that the year has.
+
+    Whether it is one is decided where texts become times, for all rows together. That is slow where it fails, so what
+    surely is none is found here.
+    """
+
+    type_name: str
+
+    def read(self, value: Any) -> Any:
+        text = TextNode(self.type_name).read(value)
+        try:
+            if _TIME_TEXT.fullmatch(text):
+                date.fromisoformat(text[:10])
+                return text
+        except ValueError:
+            pass
+        raise Misfit(f"{text[:_SHOWN_CHARS]!r} is not a {self.type_name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +288,11 @@ def struct_node(fields: pa.Schema | pa.StructType) -> StructNode:
 def _node(field: pa.Field) -> Node:
     of = field.type
     if pa.types.is_struct(of):
+        if any((child.metadata or {}).get(b"variant") for child in of):
+            raise InvalidArgument(
+                f"field {field.name!r}: there is no reading VARIANT from JSON; declare the fields of a STRUCT, or call"
+                " parse_json() on a STRING"
+            )
         return struct_node(of)
     if pa.types.is_list(of):
         return ListNode(_node(of.value_field), of.value_field.nullable)
@@ -285,7 +314,7 @@ def _leaf(of: pa.DataType) -> Node:
         return FloatNode(sql_name(of), is_single=pa.types.is_float32(of))
     if pa.types.is_decimal128(of):
         return DecimalNode(of.precision, of.scale)
-    return TextNode(sql_name(of))
+    return TimeNode(sql_name(of)) if pa.types.is_temporal(of) else TextNode(sql_name(of))
 
 
 def _kind(value: Any) -> str:

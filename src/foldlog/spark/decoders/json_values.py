@@ -1,9 +1,10 @@
 """JSON values to columns of a schema.
 
 The quick way joins the values of a chunk with newlines and gives them to Arrow's reader, at about a million rows a
-second and core. Where that fails, the chunk is cut into ever smaller ones, and a few records around the bad one are
-read exactly, by `json_nodes`, which also finds the reason. So one poison record costs little, and what a record means
-never depends on its neighbours.
+second and core. That reader gives all rows or none. Where it fails, a compiled screen picks out what it would stumble
+over: those few records are read exactly, by `json_nodes`, which also finds the reason, and all others quickly, in one
+go. What the screen overlooks, and everything where it was not compiled, is found by cutting the chunk into ever
+smaller ones. So poison costs little, and what a record means never depends on its neighbours.
 """
 
 from __future__ import annotations
@@ -11,15 +12,27 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from foldlog.environment import PURE_PYTHON
 from foldlog.limits import JSON_CHUNK_BYTES, JSON_EXACT_ROWS
 from foldlog.spark.decoders.json_nodes import Misfit, parse_document, struct_node
 from foldlog.spark.decoders.text_types import cast_text, sql_name, within_precision
+
+if TYPE_CHECKING:
+    from foldlog.spark.decoders.json_screen import Description, Screen
+elif PURE_PYTHON:
+    Screen = None
+else:
+    try:
+        from foldlog.spark.decoders.json_screen import Screen
+    except ImportError:
+        Screen = None
 
 _CUTS: Final = 16
 """A chunk that fails is cut into so many."""
@@ -29,12 +42,19 @@ _NULL_DOCUMENT: Final = re.compile(rb"\}[ \t\r\n]*null")
 
 _SPACE: Final = " \t\r\n"
 
+_WARY_CHUNKS: Final = 16
+"""After a bad record so many chunks are screened before they are read: that costs less than a reading that fails."""
 
-class _Piece(NamedTuple):
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
     """Consecutive rows, decoded."""
 
     columns: list[pa.Array]
     reasons: pa.StringArray | None
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
 
 
 class JsonDecoder:
@@ -51,6 +71,8 @@ class JsonDecoder:
         self._schema = pa.schema([_nullable(field) for field in schema])
         self._transport = pa.schema([pa.field(field.name, _transport(field.type)) for field in schema])
         self._has_map = any(_contains_map(field.type) for field in schema)
+        self._screen = None if self._has_map else _screen_of(schema)
+        self._wary_chunks = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -58,32 +80,59 @@ class JsonDecoder:
 
     def decode(self, values: pa.BinaryArray) -> tuple[list[pa.Array], pa.StringArray | None]:
         present = values.drop_null() if values.null_count else values
-        pieces: list[_Piece] = []
-        for chunk in _chunks(present):
-            pieces.extend(self._decode_chunk(chunk))
-        columns = [
-            _joined([piece.columns[number] for piece in pieces], field.type)
-            for number, field in enumerate(self._schema)
-        ]
-        reasons = None
-        if any(piece.reasons is not None for piece in pieces):
-            reasons = _joined([_reasons_or_nulls(piece) for piece in pieces], pa.string())
+        whole = self._decode_present(present)
+        columns, reasons = whole.columns, whole.reasons
         if values.null_count == 0:
             return columns, reasons
         rows = _rows_of_present(values)
         return [column.take(rows) for column in columns], None if reasons is None else reasons.take(rows)
 
-    def _decode_chunk(self, values: pa.BinaryArray) -> list[_Piece]:
-        if not self._has_map:
-            quick = self._read_quickly(values)
-            if quick is not None:
-                return [quick]
-        if len(values) <= JSON_EXACT_ROWS or self._has_map:
+    def _decode_present(self, values: pa.BinaryArray) -> _Piece:
+        """Chunk by chunk, quickly; what was left out on the way is read exactly at the end, all of it at once."""
+        pieces: list[_Piece] = []
+        left_out: list[pa.BooleanArray] = []
+        for chunk in _chunks(values):
+            if self._has_map:
+                pieces.extend(self._read_exactly(chunk))
+                continue
+            doubted = None
+            quick = None if self._wary_chunks else self._read_quickly(chunk)
+            if quick is None:
+                doubted = self._doubted(chunk)
+                self._wary_chunks = max(0, self._wary_chunks - 1) if doubted is None else _WARY_CHUNKS
+                fine = chunk if doubted is None else chunk.filter(pc.invert(doubted))
+                pieces.extend(self._search(fine))
+            else:
+                pieces.append(quick)
+            left_out.append(_none_of(chunk) if doubted is None else doubted)
+        if not any(pc.any(one, min_count=0).as_py() for one in left_out):
+            return _joined(pieces, self._schema)
+        doubted = pa.concat_arrays(left_out)
+        exact = self._read_exactly(values.filter(doubted))
+        return _interleaved(_joined(pieces, self._schema), _joined(exact, self._schema), doubted)
+
+    def _doubted(self, values: pa.BinaryArray) -> pa.BooleanArray | None:
+        """Which of them Arrow's reader would stumble over, as far as the screen can tell; None if none."""
+        if self._screen is None or not len(values):
+            return None
+        _, offsets, data = values.buffers()
+        found = self._screen.doubts(
+            memoryview(offsets).cast("B").cast("i")[values.offset : values.offset + len(values) + 1],
+            None if data is None else memoryview(data).cast("B"),
+        )
+        if not any(found):
+            return None
+        return pa.Array.from_buffers(pa.uint8(), len(found), [None, pa.py_buffer(found)]).cast(pa.bool_())
+
+    def _search(self, values: pa.BinaryArray) -> list[_Piece]:
+        """Cut around what Arrow's reader refuses, until few enough are left to read them exactly."""
+        quick = self._read_quickly(values)
+        if quick is not None:
+            return [quick]
+        if len(values) <= JSON_EXACT_ROWS:
             return self._read_exactly(values)
         step = -(-len(values) // _CUTS)
-        return [
-            piece for start in range(0, len(values), step) for piece in self._decode_chunk(values.slice(start, step))
-        ]
+        return [piece for start in range(0, len(values), step) for piece in self._search(values.slice(start, step))]
 
     def _read_quickly(self, values: pa.BinaryArray) -> _Piece | None:
         """By Arrow's reader, or None if it finds anything unusual.
@@ -148,18 +197,27 @@ class JsonDecoder:
         """The columns of parsed rows; a row whose text is not a date, say, is emptied, and gets its reason."""
         try:
             return self._built(rows, reasons)
-        except Misfit as misfit:
-            if len(rows) == 1:
-                rows[0] = {}
-                reasons[0] = str(misfit)
-                return self._built(rows, reasons)
-        step = -(-len(rows) // _CUTS)
-        for start in range(0, len(rows), step):
-            cut = slice(start, start + step)
-            some_rows, some_reasons = rows[cut], reasons[cut]
-            self._fitted(some_rows, some_reasons)
-            rows[cut], reasons[cut] = some_rows, some_reasons
-        return self._built(rows, reasons)
+        except Misfit:
+            self._empty_misfits(rows, reasons)
+            return self._built(rows, reasons)
+
+    def _empty_misfits(self, rows: list[dict[str, object]], reasons: list[str | None]) -> None:
+        if len(rows) > _CUTS:
+            step = -(-len(rows) // _CUTS)
+            for start in range(0, len(rows), step):
+                cut = slice(start, start + step)
+                some_rows, some_reasons = rows[cut], reasons[cut]
+                self._fitted(some_rows, some_reasons)
+                rows[cut], reasons[cut] = some_rows, some_reasons
+            return
+        for number, row in enumerate(rows):
+            try:
+                for field, transport in zip(self._wanted, self._transport, strict=True):
+                    value = row.get(field.name)
+                    if value is not None and reasons[number] is None:
+                        _finish(pa.array([value], transport.type), field)
+            except Misfit as misfit:
+                rows[number], reasons[number] = {}, str(misfit)
 
     def _built(self, rows: list[dict[str, object]], reasons: list[str | None]) -> list[pa.Array]:
         is_fine = pa.array([reason is None for reason in reasons], pa.bool_())
@@ -170,6 +228,30 @@ class JsonDecoder:
             finished = _finish(values.filter(is_fine), field)
             columns.append(finished if len(finished) == len(rows) else finished.take(_positions(is_fine)))
         return columns
+
+
+def _screen_of(schema: pa.Schema) -> Screen | None:
+    if Screen is None:
+        return None
+    return Screen(("STRUCT", "", False, 0, 0, tuple(_described(field) for field in schema)))
+
+
+def _described(field: pa.Field) -> Description:
+    """A field as the screen wants it."""
+    of = field.type
+    size, scale = 0, 0
+    children: tuple[Description, ...] = ()
+    if pa.types.is_struct(of):
+        kind, children = "STRUCT", tuple(_described(child) for child in of)
+    elif pa.types.is_list(of):
+        kind, children = "ARRAY", (_described(of.value_field),)
+    elif pa.types.is_integer(of) or pa.types.is_floating(of):
+        kind, size = "INTEGER" if pa.types.is_integer(of) else "FLOATING", of.bit_width
+    elif pa.types.is_decimal128(of):
+        kind, size, scale = "DECIMAL", of.precision, of.scale
+    else:
+        kind = {pa.binary(): "BASE64"}.get(of, sql_name(of))
+    return kind, field.name, field.nullable, size, scale, children
 
 
 def _transport(of: pa.DataType) -> pa.DataType:
@@ -281,14 +363,30 @@ def _single(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
-def _joined(pieces: list[pa.Array], of: pa.DataType) -> pa.Array:
-    if len(pieces) == 1:
-        return pieces[0]
-    return pa.concat_arrays(pieces) if pieces else pa.array([], of)
+def _joined(pieces: list[_Piece], schema: pa.Schema) -> _Piece:
+    """One after the other; no rows of the schema if there are none."""
+    if len(pieces) < 2:
+        return pieces[0] if pieces else _Piece([pa.array([], field.type) for field in schema], None)
+    columns = [pa.concat_arrays(parts) for parts in zip(*(piece.columns for piece in pieces), strict=True)]
+    if all(piece.reasons is None for piece in pieces):
+        return _Piece(columns, None)
+    return _Piece(columns, pa.concat_arrays([_reasons_or_nulls(piece) for piece in pieces]))
+
+
+def _interleaved(fine: _Piece, exact: _Piece, is_exact: pa.BooleanArray) -> _Piece:
+    """The rows of both, each where it stood."""
+    order = pc.if_else(is_exact, pc.add(_positions(is_exact), len(fine)), _positions(pc.invert(is_exact)))
+    both = _joined([fine, exact], pa.schema([]))
+    columns = [column.take(order) for column in both.columns]
+    return _Piece(columns, None if both.reasons is None else both.reasons.take(order))
+
+
+def _none_of(values: pa.Array) -> pa.BooleanArray:
+    return pa.repeat(pa.scalar(False), len(values))
 
 
 def _reasons_or_nulls(piece: _Piece) -> pa.StringArray:
-    return pa.nulls(len(piece.columns[0]), pa.string()) if piece.reasons is None else piece.reasons
+    return pa.nulls(len(piece), pa.string()) if piece.reasons is None else piece.reasons
 
 
 def _rows_of_present(values: pa.Array) -> pa.Int32Array:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from foldlog.errors import InvalidArgument
 from foldlog.spark.decoders.decoder import VALUE
 from foldlog.spark.decoders.text_types import cast_rows, is_text_castable, sql_name
+
+_ONE_SPELLING: Final = r"^[0-9-]{10}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{0,5}[1-9])?"
+"""Of a timestamp: with its seconds, and of their fraction as many digits as it has."""
 
 
 class PlainDecoder:
@@ -38,8 +43,8 @@ class PlainDecoder:
 class PlainKeyDecoder:
     """A key as one column: as it is, or parsed from text. See `KeyDecoder`.
 
-    Numbers, dates and times are spelled as docs/decoders.md says. An integer has one spelling, so that no two keys of
-    the log become one row by accident.
+    Numbers, dates and times are spelled as docs/decoders.md says. Each value has one spelling, so that no two keys of
+    the log become one row by accident: their records may lie in different partitions, in no order.
     """
 
     def __init__(self, type: pa.DataType) -> None:  # noqa: A002 what it is
@@ -59,14 +64,32 @@ class PlainKeyDecoder:
             return keys.cast(self._type), None
         texts, is_not_text = _as_text(keys)
         column, misfits = (texts, []) if pa.types.is_string(self._type) else cast_rows(texts, self._type)
-        if not is_not_text and not misfits:
+        others = _other_spellings(texts, column)
+        if not is_not_text and not misfits and others is None:
             return column, None
         reasons: list[str | None] = [None] * len(keys)
+        if others is not None:
+            column = pc.if_else(others, pa.scalar(None, column.type), column)
+            for row in pc.indices_nonzero(others).to_pylist():
+                reasons[row] = f"not the one spelling of a {sql_name(self._type)} key"
         for row in misfits:
             reasons[row] = f"not a {sql_name(self._type)}"
         for row in is_not_text:
             reasons[row] = "not UTF-8"
         return column, pa.array(reasons, pa.string())
+
+
+def _other_spellings(texts: pa.StringArray, column: pa.Array) -> pa.BooleanArray | None:
+    """Which texts are a decimal or a timestamp, and not in its one spelling; None if none are."""
+    if pa.types.is_decimal128(column.type):
+        is_other = pc.not_equal(column.cast(pa.string()), texts)
+    elif pa.types.is_timestamp(column.type):
+        zone = "" if column.type.tz is None else "Z"
+        is_other = pc.invert(pc.match_substring_regex(texts, _ONE_SPELLING + zone + "$"))
+    else:
+        return None
+    found = pc.fill_null(pc.and_(is_other, column.is_valid()), False)
+    return found if pc.any(found, min_count=0).as_py() else None
 
 
 def _as_text(keys: pa.BinaryArray) -> tuple[pa.StringArray, list[int]]:

@@ -71,7 +71,7 @@ def cast_text(texts: pa.StringArray, to: pa.DataType) -> pa.Array:
 
 
 def cast_rows(texts: pa.StringArray, to: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """The same for texts of which some do not fit: those are null, and their row numbers are given."""
+    """Texts of which some do not fit: those are null, and their row numbers are given."""
     bad: list[int] = []
     pieces = _cast_pieces(texts, to, 0, bad)
     return pa.concat_arrays(pieces) if len(pieces) > 1 else pieces[0], bad
@@ -106,7 +106,7 @@ def within_calendar(times: pa.Array) -> pa.Array:
 
 
 def is_within_calendar(time_us: int) -> bool:
-    """The same of one time, in microseconds since 1970."""
+    """One time, in microseconds since 1970."""
     return _YEAR_1_US <= time_us < _YEAR_10000_US
 
 

@@ -6,13 +6,14 @@ What its records are is in `foldlog.client.fold_bulletin`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Item, Status, decode, encode
+from foldlog.client.fold_proof import FoldsKey
 from foldlog.clock import Clock
 from foldlog.errors import FoldlogError, UnknownTopic
-from foldlog.spark.origins.ledger import Entry, Ledger
+from foldlog.spark.origins.ledger import Ledger, LedgerEntry
 from foldlog.spark.origins.origin import OffsetRange, Origin
 
 PUBLISH_EVERY_MS: Final = 1000
@@ -22,16 +23,24 @@ RETRY_AFTER_MS: Final = 30_000
 _log = logging.getLogger("foldlog")
 
 
-def entry_of(item: Item) -> Entry:
+def entry_of(item: Item) -> LedgerEntry:
     """A record to append."""
-    return Entry(*encode(item))
+    return LedgerEntry(*encode(item))
+
+
+def proven(entries: Iterable[LedgerEntry], key: FoldsKey | None, now_ms: int) -> list[LedgerEntry]:
+    """Records with the proof that whoever reads them wants to see, where there is a key to make one with."""
+    if key is None:
+        return list(entries)
+    return [entry._replace(headers=(*entry.headers, key.proof(entry.key, entry.value, now_ms))) for entry in entries]
 
 
 class Bulletin:
-    """Reads `__folds` from where it last was. One thread."""
+    """Reads `__folds` from where it last was; with a key, only what has its proof. One thread."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, key: FoldsKey | None = None) -> None:
         self._origin = origin
+        self._key = key
         self._at: dict[int, int] = {}
         self._topic_id: str | None = None
 
@@ -53,15 +62,25 @@ class Bulletin:
         return found
 
     def _read(self, wanted: OffsetRange) -> Iterator[Item]:
-        for batch in self._origin.read(wanted, ["key", "value"]):
+        for batch in self._origin.read(wanted, ["key", "value", "headers"]):
             for row in batch.to_pylist():
                 item = decode(row["key"], row["value"])
-                if item is not None:
+                if item is not None and self._is_heard(row):
                     yield item
+
+    def _is_heard(self, row: Mapping[str, Any]) -> bool:
+        if self._key is None:
+            return True
+        headers = [(one["key"], one["value"]) for one in row["headers"] or ()]
+        if self._key.proven_ms(row["key"], row["value"], headers) is not None:
+            return True
+        if row["key"].startswith(b"command/"):
+            _log.warning("a record %r of %s has no proof of the directory's key: passed over", row["key"], FOLDS_TOPIC)
+        return False
 
 
 def latest(origin: Origin) -> tuple[dict[str, Status], dict[str, Command]]:
-    """The newest status and the newest command of each fold."""
+    """The newest status and the newest command of each fold, whoever wrote them."""
     statuses: dict[str, Status] = {}
     commands: dict[str, Command] = {}
     for item in Bulletin(origin).news():
@@ -77,12 +96,13 @@ class Publisher:
     nobody a record: the bookmark that counts is the view's.
     """
 
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock, key: FoldsKey | None = None) -> None:
         self._ledger = ledger
         self._clock = clock
+        self._key = key
         self._due_ms = 0.0
-        self._blocked_until_ms = 0.0
-        self._last_problem = ""
+        self._statuses = _Attempts("the status of the folds cannot be published", clock)
+        self._commits = _Attempts("the bookmarks of the folds cannot be committed to their groups", clock)
         self._has_topic = False
 
     @property
@@ -90,25 +110,47 @@ class Publisher:
         return self._clock.monotonic_ms() >= self._due_ms
 
     def publish(self, statuses: Iterable[Status], commits: Iterable[tuple[str, str, Mapping[int, int]]]) -> bool:
-        """Whether it worked. After a failure it is not tried again for a while."""
+        """Whether the groups have their offsets, which a broker takes of everybody, unlike a status."""
         self._due_ms = self._clock.monotonic_ms() + PUBLISH_EVERY_MS
-        return self.append([entry_of(status) for status in statuses], commits)
 
-    def append(self, entries: Iterable[Entry], commits: Iterable[tuple[str, str, Mapping[int, int]]] = ()) -> bool:
-        """The same for any records."""
-        if self._clock.monotonic_ms() < self._blocked_until_ms:
-            return False
-        try:
+        def commit() -> None:
+            for group, topic, offsets in commits:
+                self._ledger.commit(group, topic, offsets)
+
+        is_committed = self._commits.succeeds(commit)
+        self.append([entry_of(status) for status in statuses])
+        return is_committed
+
+    def append(self, entries: Iterable[LedgerEntry]) -> bool:
+        """Whether these records are in the topic now."""
+
+        def append() -> None:
             if not self._has_topic:
                 self._ledger.ensure_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
                 self._has_topic = True
-            self._ledger.append(FOLDS_TOPIC, entries)
-            for group, topic, offsets in commits:
-                self._ledger.commit(group, topic, offsets)
+            self._ledger.append(FOLDS_TOPIC, proven(entries, self._key, self._clock.now_ms()))
+
+        return self._statuses.succeeds(append)
+
+
+class _Attempts:
+    """Something that may be refused for a while: it is said once, and tried again later, not each time."""
+
+    def __init__(self, trouble: str, clock: Clock) -> None:
+        self._trouble = trouble
+        self._clock = clock
+        self._blocked_until_ms = 0.0
+        self._last_problem = ""
+
+    def succeeds(self, action: Callable[[], None]) -> bool:
+        if self._clock.monotonic_ms() < self._blocked_until_ms:
+            return False
+        try:
+            action()
         except FoldlogError as error:
             problem = str(error)
             if problem != self._last_problem:
-                _log.warning("the status of the folds cannot be published, they go on without: %s", problem)
+                _log.warning("%s, they go on without: %s", self._trouble, problem)
             self._last_problem = problem
             self._blocked_until_ms = self._clock.monotonic_ms() + RETRY_AFTER_MS
             return False

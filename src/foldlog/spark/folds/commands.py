@@ -7,21 +7,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING
 
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Command, Status
+from foldlog.client.fold_proof import runners_key
+from foldlog.client.places import parse_points
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldError, FoldlogError, UnknownTopic
 from foldlog.spark.folds import replay
-from foldlog.spark.folds.bulletin import entry_of, latest
+from foldlog.spark.folds.bulletin import entry_of, latest, proven
 from foldlog.spark.folds.declaration import Fold
-from foldlog.spark.folds.places import with_zone
-from foldlog.spark.origins.ledger import Entry, Ledger, open_ledger
+from foldlog.spark.origins.ledger import Ledger, LedgerEntry, open_ledger
 from foldlog.spark.origins.origin import Bounds, Origin, OriginSpec, TopicFacts, open_origin, origin_spec
 from foldlog.views.bookmark import Bookmark
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from foldlog.spark.folds.runner import OnProgress
 
     Spark = SparkSession | Callable[[], SparkSession]
+
+_log = logging.getLogger("foldlog")
 
 Source = str | os.PathLike[str] | OriginSpec
 
@@ -54,6 +58,10 @@ class FoldState:
     published: Status | None
     is_running: bool
     error: str | None
+    mixes: int = 0
+    """How often the fold's function has changed since the view was built."""
+    is_paused: bool = False
+    """The last that was asked of it is a pause, which its next runner obeys, too."""
 
 
 def log_at(place: str | os.PathLike[str], properties: Mapping[str, str] | None = None) -> OriginSpec:
@@ -87,20 +95,24 @@ def run(
     interval_s: float = 1.0,
     strict: bool = False,
     skip_missing: bool = False,
+    accept_change: bool = False,
     range_bytes: int | None = None,
     spark: Spark | None = None,
     stop: Event | None = None,
     on_progress: OnProgress | None = None,
+    folds_key: str | None = None,
 ) -> list[Feed]:
     """Run folds: with `once` until they have read what there is, else until `stop` is set. Returns where they stand.
 
     UnknownTopic if one of their topics does not exist; FoldError if all of them have failed for good, or with `once`
     any of them. `strict` stops a fold at the first record that does not parse, instead of setting it aside in its dead
     letters.
-    `skip_missing` goes on where the log no longer holds what a fold was to read next, and counts it.
+    `skip_missing` goes on where the log no longer holds what a fold was to read next, and counts it. `accept_change`
+    goes on with views that another version of a fold's function has made: old and new logic then mix until a rebuild.
+    `folds_key` names the key of the directory, or the directory, for a runner that reads from a broker.
     """
     from foldlog.spark.folds.pipeline import Pipeline
-    from foldlog.spark.folds.sizing import RANGE_BYTES
+    from foldlog.spark.folds.ranges import RANGE_BYTES
 
     spec = _checked_topics(folds, source)
     with Pipeline(
@@ -109,8 +121,10 @@ def run(
         _session(spark),
         strict=strict,
         skip_missing=skip_missing,
+        accept_change=accept_change,
         range_bytes=range_bytes or RANGE_BYTES,
         on_progress=on_progress,
+        folds_key=folds_key,
     ) as pipeline:
         if stop is not None:
             pipeline.stop = stop
@@ -123,11 +137,13 @@ def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:
     now_ms = SystemClock().now_ms()
     found: list[FoldState] = []
     with opened(source) as (origin, _):
-        published, _commands = latest(origin)
+        published, commands = latest(origin)
         for fold in folds:
             told = published.get(fold.name)
             is_running = told is not None and told.is_live(now_ms)
-            found.append(_state_of(fold, origin, told, is_running=is_running))
+            asked = commands.get(fold.name)
+            state = _state_of(fold, origin, told, is_running=is_running)
+            found.append(replace(state, is_paused=asked is not None and asked.verb == "pause"))
     return found
 
 
@@ -161,6 +177,7 @@ def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bo
         published=told,
         is_running=is_running,
         error=error,
+        mixes=0 if bookmark is None or bookmark.logic is None else bookmark.logic.mixes,
     )
 
 
@@ -187,13 +204,41 @@ def _dead_letters(fold: Fold, origin: Origin) -> int:
         return 0  # nothing was ever set aside
 
 
-def rewind(fold: Fold, source: Source, to: str | int) -> replay.Rewound:
+def rewind(fold: Fold, source: Source, to: str | int, *, folds_key: str | None = None) -> replay.Rewound:
     """Move a fold's bookmark back; the running runner, or the next one, reads again from there. Needs no Spark."""
-    with opened(source) as (origin, _):
+    with opened(source) as (origin, ledger):
         try:
-            return replay.rewind(fold, str(to), origin)
+            rewound = replay.rewind(fold, str(to), origin)
+            _tell_place(fold, origin, ledger, folds_key)
+            return rewound
         finally:
             fold.view.close()
+
+
+def _tell_place(fold: Fold, origin: Origin, ledger: Ledger, folds_key: str | None) -> None:
+    """Where the view stands now, to its group and in `__folds`: there may be no runner that would. What cannot be told
+    is said, and changes nothing of what was done."""
+    from foldlog.spark.folds.ranges import lag
+
+    try:
+        bookmark = fold.view.bookmark()
+        if bookmark is None:
+            return
+        at = {number: one.offset for number, one in sorted(bookmark.positions.items())}
+        ledger.commit(fold.group, bookmark.topic, at)
+        told = latest(origin)[0].get(fold.name)
+        now_ms = SystemClock().now_ms()
+        if told is None or told.is_live(now_ms):
+            return
+        moved = replace(
+            told,
+            bookmark={str(number): offset for number, offset in at.items()},
+            lag=lag(bookmark, origin.bounds(fold.topic.name)),
+        )
+        key = runners_key(origin.spec.path, folds_key)
+        ledger.append(FOLDS_TOPIC, proven([entry_of(moved)], key, now_ms))
+    except FoldlogError as error:
+        _log.warning("the view of fold %s has moved; its group and the console show it later: %s", fold.name, error)
 
 
 def rebuild(
@@ -206,6 +251,7 @@ def rebuild(
     spark: Spark | None = None,
     stop: Event | None = None,
     on_progress: OnProgress | None = None,
+    folds_key: str | None = None,
 ) -> Feed:
     """Replay the log into a shadow and put that in the view's place. What was there is kept, unless `drop_old`."""
     with opened(source) as (origin, ledger):
@@ -213,6 +259,7 @@ def rebuild(
         _drain(feed, origin, ledger, spark, stop, range_bytes, on_progress)
         if drop_old:
             fold.view.drop_old()
+        _tell_place(fold, origin, ledger, folds_key)
         fold.view.close()
         return feed
 
@@ -228,7 +275,7 @@ def verify(
 ) -> replay.Verdict:
     """Replay what the view has read, cut differently, into a scratch view, and compare. The view is not touched."""
     from foldlog.spark.folds.pipeline import other_split
-    from foldlog.spark.folds.sizing import RANGE_BYTES
+    from foldlog.spark.folds.ranges import RANGE_BYTES
 
     with opened(source) as (origin, ledger):
         verification = replay.Verification(fold, origin, range_bytes=range_bytes or other_split(RANGE_BYTES))
@@ -242,25 +289,36 @@ def verify(
             fold.view.close()
 
 
-def drop(fold: Fold, source: Source, *, old_only: bool = False) -> None:
+def drop(fold: Fold, source: Source, *, old_only: bool = False, folds_key: str | None = None) -> None:
     """Remove a fold's view with its bookmark, its group and its status; or only what the last rebuild kept."""
     with opened(source) as (origin, ledger):
         replay.drop(fold, ledger, old_only=old_only)
         if not old_only and _has_bulletin(origin):
-            ledger.append(FOLDS_TOPIC, [Entry(f"{kind}/{fold.name}".encode(), None) for kind in ("status", "command")])
+            key = runners_key(origin.spec.path, folds_key)
+            gone = [LedgerEntry(f"{kind}/{fold.name}".encode(), None) for kind in ("status", "command")]
+            ledger.append(FOLDS_TOPIC, proven(gone, key, SystemClock().now_ms()))
         fold.view.close()
 
 
-def ask(fold: str, source: Source, verb: str, *, to: str | None = None, accept_loss: bool = False) -> Command:
+def ask(
+    fold: str,
+    source: Source,
+    verb: str,
+    *,
+    to: str | None = None,
+    accept_loss: bool = False,
+    folds_key: str | None = None,
+) -> Command:
     """Ask the runner of a fold, wherever it runs, to pause, resume, rewind, rebuild or verify it.
 
-    A time without a zone in `to` is local time here, not there.
+    A time without a zone in `to` is local time here, not there. `folds_key` as for `run`.
     """
-    place = None if to is None else with_zone(to)
+    place = None if to is None else parse_points(to).portable
     command = Command.ask(fold, verb, SystemClock().now_ms(), to=place, accept_loss=accept_loss)
-    with opened(source) as (_, ledger):
+    with opened(source) as (origin, ledger):
+        key = runners_key(origin.spec.path, folds_key)
         ledger.ensure_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
-        ledger.append(FOLDS_TOPIC, [entry_of(command)])
+        ledger.append(FOLDS_TOPIC, proven([entry_of(command)], key, command.asked_ms))
     return command
 
 
@@ -301,8 +359,8 @@ def _drain(
     on_progress: OnProgress | None,
 ) -> None:
     from foldlog.spark.folds.feed import State
+    from foldlog.spark.folds.ranges import RANGE_BYTES
     from foldlog.spark.folds.runner import Runner
-    from foldlog.spark.folds.sizing import RANGE_BYTES
 
     stop = stop or Event()
     with Runner(

@@ -1,4 +1,4 @@
-"""Records that do not parse: kept in a topic of their own, keyed by where they came from, with the reason."""
+"""Records that do not parse, or that a fold fails at: kept in a topic of their own, with their place and why."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from foldlog.errors import FoldError
 from foldlog.spark.folds.declaration import Fold
-from foldlog.spark.origins.ledger import Entry, Ledger
+from foldlog.spark.origins.ledger import Ledger, LedgerEntry
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,13 +19,13 @@ take larger records than topics usually do.
 """
 
 
-def dead_letters(fold: Fold, dead: pa.Table) -> list[Entry]:
+def dead_letters(fold: Fold, dead: pa.Table) -> list[LedgerEntry]:
     """One entry per record: its value, and in the headers its place, its key and the reason.
 
     The key is `<topic>/<partition>/<offset>`. A compacted topic takes no null value for a letter (it would be a
     tombstone), so a record without a value keeps an empty one, and the header `value` says "null".
     """
-    entries: list[Entry] = []
+    entries: list[LedgerEntry] = []
     for row in dead.to_pylist():
         place = (fold.topic.name, str(row["_partition"]), str(row["_offset"]))
         headers = [("reason", row["reason"].encode()), ("fold", fold.name.encode())]
@@ -34,17 +34,18 @@ def dead_letters(fold: Fold, dead: pa.Table) -> list[Entry]:
             headers.append(("key", row["key"]))
         if row["value"] is None:
             headers.append(("value", b"null"))
-        entries.append(Entry("/".join(place).encode(), row["value"] or b"", tuple(headers)))
+        entries.append(LedgerEntry("/".join(place).encode(), row["value"] or b"", tuple(headers)))
     return entries
 
 
 def bury(fold: Fold, dead: pa.Table, ledger: Ledger, *, strict: bool) -> None:
-    """Store what does not parse, durably, before the fold goes on; FoldError with the first of them if `strict`."""
+    """Store what cannot be folded, durably, before the fold goes on; FoldError with the first of them if `strict`."""
     if strict:
         first = dead.slice(0, 1).to_pylist()[0]
         raise FoldError(
             f"fold {fold.name!r} stops at offset {first['_offset']} of {fold.topic.name}-{first['_partition']}:"
-            f" {first['reason']}; mend the schema, or run without --strict to set it aside in {fold.dead_letters}"
+            f" {first['reason']}; mend the schema or the fold, or run without --strict to set it aside in"
+            f" {fold.dead_letters}"
         )
     ledger.ensure_topic(fold.dead_letters, 1, DEAD_LETTER_CONFIG)
     ledger.append(fold.dead_letters, dead_letters(fold, dead))

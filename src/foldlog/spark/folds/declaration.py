@@ -19,16 +19,24 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from foldlog.errors import FoldError, InvalidArgument, brief_repr
+from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
+from foldlog.errors import FoldError, InvalidArgument, UnknownFold, brief_repr
 from foldlog.views.contract import META, View
+from foldlog.views.local_paths import relative_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 FORMATS: Final = ("json", "avro", "protobuf", "text", "raw")
 
 PIPELINE_MODULE: Final = "foldlog_pipeline_"
 """How the modules of pipelines are named that were loaded from files."""
+
+_UNREAD: Final = re.compile(
+    r"[\s:<,](?P<type>VARIANT|GEOMETRY|GEOGRAPHY)\s*(?=[,>()]|\bNOT\b|\bCOMMENT\b|$)", re.IGNORECASE
+)
+"""As a type in a DDL; a column may well be named so."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
@@ -42,7 +50,7 @@ class Topic:
 
     name: str
     key: str | None
-    schema: str | None
+    schema: str | StructType | None
     format: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -72,7 +80,7 @@ class Fold:
     @property
     def group(self) -> str:
         """The group whose committed offsets show this fold's place to every Kafka tool."""
-        return f"fold.{self.name}"
+        return f"{FOLD_GROUP_PREFIX}{self.name}"
 
     @property
     def dead_letters(self) -> str:
@@ -84,15 +92,15 @@ def topic(
     name: str,
     *,
     key: str | None = None,
-    schema: str | None = None,
+    schema: str | StructType | None = None,
     format: str = "json",  # noqa: A002 as Spark's own readers call it
     **options: Any,
 ) -> Topic:
     """A topic to fold.
 
     `key` names the column that the record's key fills, as STRING unless the schema gives it another type; tombstones
-    have it too. `schema` is Spark's DDL. `format` is "json" (the default), "avro" or "protobuf" (see docs/decoders.md
-    for their options), "text" (the value as the STRING column `value`) or "raw" (as BINARY).
+    have it too. `schema` is Spark's DDL, or a StructType. `format` is "json" (the default), "avro" or "protobuf" (see
+    docs/decoders.md for their options), "text" (the value as the STRING column `value`) or "raw" (as BINARY).
 
     >>> topic("payments", key="tx_id", schema="amount_paise BIGINT").format
     'json'
@@ -101,6 +109,20 @@ def topic(
         raise InvalidArgument(f"a topic is named by a string, not by {brief_repr(name)}")
     if format not in FORMATS:
         raise InvalidArgument(f"format={brief_repr(format)} of topic {name!r} is not one of {', '.join(FORMATS)}")
+    if schema is not None and not isinstance(schema, str) and type(schema).__name__ != "StructType":
+        raise InvalidArgument(
+            f"the schema of topic {name!r} is Spark's DDL, such as 'merchant STRING, amount_paise BIGINT', or a"
+            f" StructType, not {brief_repr(schema)}"
+        )
+    unread = _UNREAD.search(schema) if isinstance(schema, str) else None
+    if unread is not None:
+        way_out = (
+            "take out what you need in the fold: variant_get(parse_json(...), ...), or name its fields: STRUCT<...>"
+        )
+        raise InvalidArgument(
+            f"the schema of topic {name!r} has a {unread['type'].upper()}, which no format fills; declare it as STRING"
+            " if the values have it in a text" + (f", and {way_out}" if unread["type"].upper() == "VARIANT" else "")
+        )
     if format == "json" and not schema:
         raise InvalidArgument(
             f"topic {name!r} needs a schema, such as schema='merchant STRING, amount_paise BIGINT';"
@@ -171,7 +193,8 @@ def load_folds(path: str | Path) -> list[Fold]:
     try:
         # What stands beside the file can be imported by it, as if it were run by itself.
         sys.path.insert(0, str(file.resolve().parent))
-        spec.loader.exec_module(module)
+        with relative_to(str(file.resolve().parent)):
+            spec.loader.exec_module(module)
     except FoldError:
         raise
     except InvalidArgument as error:
@@ -234,5 +257,5 @@ def chosen_folds(folds: Sequence[Fold], names: Sequence[str]) -> list[Fold]:
     known = {one.name: one for one in folds}
     for name in names:
         if name not in known:
-            raise InvalidArgument(f"there is no fold {name!r}; there are {', '.join(known)}")
+            raise UnknownFold(name, known)
     return [one for one in folds if not names or one.name in names]

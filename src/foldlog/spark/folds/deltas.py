@@ -1,13 +1,14 @@
 """What a range of the log means for a view: the fold's function run by Spark, and its result brought to the driver.
 
 The result of a range is bounded, so it fits the driver; counters are aggregated in Spark first, so little comes at all.
-Nothing is stored here. To follow a range: `PreparedFold.delta`.
+Nothing is stored here. To follow a range: `PreparedFold.plan`, `PlannedFold.delta`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from pyspark.accumulators import Accumulator
@@ -15,16 +16,30 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from foldlog.errors import FoldError, FoldlogError
+from foldlog.limits import FOLD_PLANS_MAX
 from foldlog.spark.folds.declaration import Fold
-from foldlog.spark.folds.law import check_law, used_columns
-from foldlog.spark.folds.reading import Seen, TopicFrames
+from foldlog.spark.folds.fingerprint import Doing, PlanChanged, doing_of, logic_of, unsteady
+from foldlog.spark.folds.plans import (
+    check_law,
+    check_source,
+    checked_frame,
+    is_cached,
+    kept_columns,
+    plan_key,
+    plan_text,
+    used_columns,
+)
+from foldlog.spark.folds.reading import Seen, TopicFrames, named
 from foldlog.spark.folds.shipping import ship
 from foldlog.spark.folds.spark_errors import brief_spark_error
+from foldlog.spark.folds.unstorable import check_aggregated, signs_of_unheld
 from foldlog.spark.origins.origin import OffsetRange
-from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC, Delta, Shape
-from foldlog.views.measures import WINDOW_START, Aggregation
+from foldlog.views.bookmark import Logic
+from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape, View
+from foldlog.views.counters.measures import WINDOW_START, Aggregation
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,38 +49,90 @@ _CARRIED: Final = (PARTITION, OFFSET, TIMESTAMP, DELETED)
 
 
 @dataclass(frozen=True)
+class PlanFacts:
+    """What one plan of a fold shows: the topic's columns it needs, None if that cannot be told, whether each row
+    surely has the key and the place of its record, and what it does.
+    """
+
+    used: frozenset[str] | None
+    keeps_key: bool
+    doing: Doing
+
+
+@dataclass(frozen=True)
 class PreparedFold:
-    """A fold that was checked against its topic's columns: what it makes of them, and which it needs."""
+    """A fold that was checked against its topic's columns: what it makes of them."""
 
     fold: Fold
     frames: TopicFrames
     shape: Shape
-    used: frozenset[str]
-    is_plain: bool = False
-    """The fold takes its rows as they are: Spark need not look at them."""
+    logic: Logic
+    is_plain: bool
+    """The fold took its rows as they are when it was prepared. Whether it still does is seen with every range."""
+    _known: dict[tuple[str, int], PlanFacts] = field(default_factory=dict, repr=False)
+    """By the plan's key. A function is called for every range, and mostly gives the same plan."""
 
     @property
     def needs_key(self) -> bool:
         """Whether a record without a key is a dead letter."""
         return self.fold.view.is_keyed
 
-    def rows(self, given: DataFrame) -> pa.Table:
-        """The fold's rows of a DataFrame of the topic's, as the view takes them. Runs Spark."""
-        import pyarrow as pa
+    def plan(self, given: DataFrame) -> PlannedFold:
+        """Call the function on a range's rows, and look at what it makes of them this time: PlanChanged if that is
+        something else than before. Nothing is read yet, unless the function does so.
+        """
+        result = checked_frame(self.fold.name, self.fold(_given(self.fold, given)))
+        final = _final(self.fold, result, self.shape)
+        if result is given and self.is_plain:  # else the view was promised other columns than the topic's
+            return PlannedFold(self, given, final, frozenset(given.columns), is_plain=True)
+        facts = self._facts(given, result, final)
+        if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
+            raise FoldError(
+                f"fold {self.fold.name!r} now changes the column {self.shape.record_key!r}, which it did not when it"
+                f" was started, so what it wrote could not be found again; start it again, and rebuild its view:"
+                f" foldlog fold rebuild {self.fold.name}"
+            )
+        if facts.doing.logic(result) != self.logic:
+            raise PlanChanged(self.fold.name)
+        return PlannedFold(self, given, final, None if is_cached(given, final) else facts.used)
 
-        found = _final(self.fold, given, self.shape).toArrow()
-        if self.fold.view.aggregation is not None:
-            return found.select(self.shape.columns.names).cast(self.shape.columns)
-        meta = to_arrow_schema(given.select(*_CARRIED).schema, timezone="UTC")
-        table = _as(found, pa.schema([*self.shape.columns, *meta]))
-        return in_offset_order(table).append_column(
-            TOPIC, pa.repeat(pa.scalar(self.fold.topic.name, pa.string()), table.num_rows)
-        )
+    def _facts(self, given: DataFrame, result: DataFrame, final: DataFrame) -> PlanFacts:
+        text = plan_text(final)
+        check_source(self.fold.name, given, text)
+        key = plan_key(given, text)
+        facts = self._known.get(key)
+        if facts is None:
+            check_law(self.fold.name, given, result)
+            facts = _plan_facts(self.fold, result, final)
+            if len(self._known) >= FOLD_PLANS_MAX:
+                self._known.clear()
+            self._known[key] = facts
+        return facts
 
-    def delta(self, given: DataFrame, ranges: Sequence[OffsetRange], seen: Accumulator[Seen]) -> Delta:
-        """The change of the view. `seen` counts what reading `given` meets."""
-        table = self.rows(given)
-        if self.fold.view.is_keyed:
+
+@dataclass(frozen=True)
+class PlannedFold:
+    """What a fold makes of one range, not computed yet."""
+
+    prepared: PreparedFold
+    given: DataFrame
+    final: DataFrame
+    used: frozenset[str] | None
+    """The columns that have to be read; None: all."""
+    is_plain: bool = False
+    """The fold takes its rows as they are: Spark need not look at them."""
+
+    def rows(self) -> pa.Table:
+        """The fold's rows, without RECORD, in the order of their offsets; or aggregated. Runs Spark."""
+        return as_view_rows(self.prepared.fold, self.prepared.shape, self.final.toArrow())
+
+    def delta(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen]) -> Delta:
+        """The change of the view. `seen` counts what reading the range meets."""
+        table = self.rows()
+        prepared = self.prepared
+        if prepared.shape.record_key == RECORD:
+            table = with_records(prepared.fold, prepared.shape, table, prepared.frames.keys(ranges))
+        elif prepared.fold.view.is_keyed:
             table = self._with_deletions(table, ranges, seen.value)
         return Delta(table, ranges_read(ranges))
 
@@ -76,25 +143,100 @@ class PreparedFold:
         is gone, and a compacted topic gives the same view. Where rows are missing, the keys are read once more. A
         tombstone that the fold made a row of (`_deleted` set to false) stays that row.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        places = _places(table)
+        places = places_of(table)
         if 0 < seen.records - seen.dead <= len(places.unique()):  # none are counted if Spark found it need not read
             return table
-        found = self.frames.keys(ranges)
-        missing = found.filter(pc.invert(pc.is_in(_places(found), value_set=places)))
-        if not len(missing):
-            return table
-        deletions = missing.set_column(
-            missing.column_names.index(DELETED), DELETED, pa.repeat(pa.scalar(True), len(missing))
+        return _with_missing(table, self.prepared.frames.keys(ranges), places)
+
+
+def as_view_rows(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
+    """What Spark gave, in the view's types and with all META."""
+    import pyarrow as pa
+
+    if fold.view.aggregation is not None:
+        check_aggregated(fold.view, fold.view.aggregation, found)
+        return found.select(shape.columns.names).cast(shape.columns)
+    own = [one for one in shape.columns if one.name != RECORD]
+    table = _as(found, pa.schema([*own, *_carried_fields()]))
+    return in_offset_order(table).append_column(
+        TOPIC, pa.repeat(pa.scalar(fold.topic.name, pa.string()), table.num_rows)
+    )
+
+
+def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -> pa.Table:
+    """The rows with the key of the record that each is of, and a deletion for each record that none is of.
+
+    `records` has the key and META of every record of the range that parses. Rows know their record by its place.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    key = fold.topic.key
+    if key is None:
+        raise FoldError(f"topic {fold.topic.name!r} names no key, and its rows cannot be told apart")
+    records = records.append_column(RECORD, record_digests(records[key]))
+    places, all_places = places_of(table), places_of(records)
+    numbers = pc.index_in(places, value_set=all_places)
+    if numbers.null_count:
+        strange = table.filter(pc.is_null(numbers)).slice(0, 1)
+        raise FoldError(
+            f"fold {fold.name!r} gave a row at offset {strange[OFFSET][0]} of partition {strange[PARTITION][0]}, which"
+            " it was not given just now; keep _partition and _offset as they are: select(..., *fl.META)"
         )
-        columns = [
-            deletions[name] if name in deletions.column_names else pa.nulls(len(missing), table.schema.field(name).type)
-            for name in table.column_names
-        ]
-        more = _as(pa.table(columns, names=table.column_names), table.schema)
-        return in_offset_order(pa.concat_tables([table, more]))
+    owned = table.append_column(RECORD, records[RECORD].take(numbers))
+    wanted = pa.schema([*shape.columns, *(one for one in table.schema if one.name in META)])
+    # The key that was written is in the view already: what deletes it is the record's.
+    return _with_missing(_as(owned, wanted), records.drop_columns([key]), places)
+
+
+def record_digests(keys: pa.ChunkedArray) -> pa.Array:
+    """What stands for a record's key in a view that must not show it: 32 hexadecimal digits."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    is_bytes = types.is_binary(keys.type) or types.is_large_binary(keys.type)
+    texts = keys.to_pylist() if is_bytes else [None if one is None else one.encode() for one in _texts(keys)]
+    return pa.array([None if one is None else blake2b(one, digest_size=16).hexdigest() for one in texts], pa.string())
+
+
+def _texts(keys: pa.ChunkedArray) -> list[str | None]:
+    import pyarrow as pa
+
+    texts: list[str | None] = keys.cast(pa.string()).to_pylist()
+    return texts
+
+
+def with_tombstones(prepared: PreparedFold, table: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
+    """With a deletion for each tombstone of these ranges that the table has nothing of: what is to be erased has to go,
+    also where the fold fails at it.
+    """
+    if not prepared.fold.view.is_keyed or not ranges:
+        return table
+    records = prepared.frames.keys(ranges)
+    records = records.filter(records[DELETED])
+    key = prepared.fold.topic.key
+    if prepared.shape.record_key == RECORD and key is not None:
+        records = records.append_column(RECORD, record_digests(records[key])).drop_columns([key])
+    return _with_missing(table, records, places_of(table))
+
+
+def _with_missing(table: pa.Table, records: pa.Table, places: pa.Array) -> pa.Table:
+    """With a deletion for each of the records whose place is not among these."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    missing = records.filter(pc.invert(pc.is_in(places_of(records), value_set=places)))
+    if not len(missing):
+        return table
+    deletions = missing.set_column(
+        missing.column_names.index(DELETED), DELETED, pa.repeat(pa.scalar(True), len(missing))
+    )
+    columns = [
+        deletions[name] if name in deletions.column_names else pa.nulls(len(missing), table.schema.field(name).type)
+        for name in table.column_names
+    ]
+    more = _as(pa.table(columns, names=table.column_names), table.schema)
+    return in_offset_order(pa.concat_tables([table, more]))
 
 
 def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
@@ -106,15 +248,24 @@ def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
         result = fold(given)
         check_law(fold.name, given, result)
         shape = _shape(fold, result)
-        final = _final(fold, rows, shape)
         is_plain = result is rows and fold.view.aggregation is None
-        return PreparedFold(fold, frames, shape, used_columns(final), is_plain)
+        logic = logic_of(result)
+        if result is not given and logic_of(checked_frame(fold.name, fold(given))) != logic:
+            raise unsteady(fold.name)
+        return PreparedFold(fold, frames, shape, logic, is_plain)
     except AnalysisException as error:
         raise FoldError(f"fold {fold.name!r} cannot be planned: {brief_spark_error(error)}") from error
     except FoldlogError:
         raise
     except Exception as error:
         raise FoldError(f"fold {fold.name!r} failed before it ran: {type(error).__name__}: {error}") from error
+    finally:
+        frames.forget(rows)
+
+
+def _plan_facts(fold: Fold, result: DataFrame, final: DataFrame) -> PlanFacts:
+    needed = {fold.topic.key, PARTITION, OFFSET}
+    return PlanFacts(used_columns(final), fold.view.is_keyed and needed <= kept_columns(result), doing_of(result))
 
 
 def ranges_read(ranges: Sequence[OffsetRange]) -> dict[int, tuple[int, int]]:
@@ -132,10 +283,12 @@ def _shape(fold: Fold, result: DataFrame) -> Shape:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise FoldError(f"fold {fold.name!r} returns two columns {twice!r}; rename or drop one")
+    for one in result.schema:
+        _check_type(fold, one.name, one.dataType)
     arrow = to_arrow_schema(result.schema, timezone="UTC")
     aggregation = fold.view.aggregation
     if aggregation is not None:
-        from foldlog.views.counters import check_aggregation
+        from foldlog.views.counters.counters import check_aggregation
 
         columns = check_aggregation(aggregation, arrow)
         return Shape(columns, None, aggregation.group_columns())
@@ -150,40 +303,83 @@ def _shape(fold: Fold, result: DataFrame) -> Shape:
         raise FoldError(f"fold {fold.name!r} drops {key!r}, the key of its rows; keep it")
     import pyarrow as pa
 
-    return Shape(pa.schema([field for field in arrow if field.name not in META]), key, (key,) if key else ())
+    # What Spark knows to be filled in every row is null in those that delete.
+    columns = pa.schema([one.with_nullable(True) for one in arrow if one.name not in META])
+    if not fold.view.is_keyed or {key, PARTITION, OFFSET} <= kept_columns(result):
+        return Shape(columns, key, (key,) if key else ())
+    if RECORD in names:
+        raise FoldError(
+            f"fold {fold.name!r} returns a column {RECORD!r}, in which its view keeps whose rows they are; rename it"
+        )
+    return Shape(columns.append(pa.field(RECORD, pa.string())), RECORD, (key,) if key else ())
 
 
-def _final(fold: Fold, rows: DataFrame, shape: Shape) -> DataFrame:
-    """All of the plan: what the function makes of the rows, and what the view needs of that."""
-    result = fold(_given(fold, rows))
+def _check_type(fold: Fold, column: str, given: DataType) -> None:
+    """FoldError for a type that is Spark's own business: Arrow has only the bytes that it is made of."""
+    name = given.typeName()
+    if name in ("variant", "geometry", "geography"):
+        advice = (
+            "take out what you need: variant_get(...), or to_json(...)" if name == "variant" else "return it as text"
+        )
+        raise FoldError(
+            f"fold {fold.name!r} returns {name.upper()} in column {column!r}, which no view can hold; {advice}"
+        )
+    if isinstance(given, StructType):
+        for one in given:
+            _check_type(fold, column, one.dataType)
+    elif isinstance(given, ArrayType):
+        _check_type(fold, column, given.elementType)
+    elif isinstance(given, MapType):
+        _check_type(fold, column, given.keyType)
+        _check_type(fold, column, given.valueType)
+
+
+def _final(fold: Fold, result: DataFrame, shape: Shape) -> DataFrame:
+    """All of the plan: what the function made of the rows, and what the view needs of that."""
     aggregation = fold.view.aggregation
     if aggregation is not None:
-        return _aggregated(result, aggregation, shape.columns)
-    return result.select(*(F.col(f"`{name}`") for name in (*shape.columns.names, *_CARRIED)))
+        return _aggregated(fold.view, result, aggregation, shape.columns)
+    own = [name for name in shape.columns.names if name != RECORD]
+    return result.select(*(named(name) for name in (*own, *_CARRIED)))
 
 
-def _aggregated(result: DataFrame, aggregation: Aggregation, columns: pa.Schema) -> DataFrame:
-    groups: list[Column] = [F.col(f"`{name}`") for name in aggregation.by]
+def _aggregated(view: View, result: DataFrame, aggregation: Aggregation, columns: pa.Schema) -> DataFrame:
+    groups: list[Column] = [named(name) for name in aggregation.by]
+    window_start: Column | None = None
     if aggregation.window is not None:
-        at = F.unix_millis(F.col(f"`{aggregation.window.column}`"))
+        at = F.unix_millis(named(aggregation.window.column))
         start = at - F.pmod(at, F.lit(aggregation.window.width_ms))
-        groups.append(F.timestamp_millis(start).alias(WINDOW_START))
+        window_start = F.timestamp_millis(start)
+        groups.append(window_start.alias(WINDOW_START))
     makers = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max}
     partials = [
-        makers[how](F.lit(1) if column is None else F.col(f"`{column}`"))
+        makers[how](F.lit(1) if column is None else named(column))
         .cast(from_arrow_type(columns.field(name).type))
         .alias(name)
         for name, how, column in aggregation.partials()
     ]
-    return result.groupBy(*groups).agg(*partials)
+    # Of what is aggregated, not of the result: a larger text may hide one in this range, and not in another.
+    signs = signs_of_unheld(view, aggregation, result, window_start)
+    return result.groupBy(*groups).agg(*partials, *signs)
 
 
 def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The same instants and values under the view's types: Spark gives timestamps in the session's zone."""
+    """Instants and values under the view's types: Spark gives timestamps in the session's zone."""
     return table.select(schema.names).cast(schema)
 
 
-def _places(table: pa.Table) -> pa.Array:
+def _carried_fields() -> list[pa.Field]:
+    import pyarrow as pa
+
+    return [
+        pa.field(PARTITION, pa.int32()),
+        pa.field(OFFSET, pa.int64()),
+        pa.field(TIMESTAMP, pa.timestamp("us", tz="UTC")),
+        pa.field(DELETED, pa.bool_()),
+    ]
+
+
+def places_of(table: pa.Table) -> pa.Array:
     """Partition and offset as one value."""
     import pyarrow as pa
     import pyarrow.compute as pc

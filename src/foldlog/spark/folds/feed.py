@@ -13,6 +13,7 @@ from typing import Final
 
 from foldlog.errors import (
     CallerError,
+    CorruptLog,
     FoldError,
     MissingDependency,
     RecordsMissing,
@@ -23,7 +24,7 @@ from foldlog.errors import (
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.deltas import PreparedFold
 from foldlog.spark.folds.ranges import lag, reachable_ends
-from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, Origin, TopicFacts
+from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, TopicGrowth
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import View
 
@@ -55,6 +56,8 @@ class Feed:
     range_bytes: int | None = None
     strict: bool = False
     skip_missing: bool = False
+    accept_change: bool = False
+    """Go on with a view that another function has made."""
     on_caught_up: Callable[[], bool] | None = None
     """Called whenever nothing is left to read; True if the feed is done with it."""
     start: Bookmark | None = None
@@ -64,6 +67,9 @@ class Feed:
     buries: bool = True
     """Dead letters are stored; a replay has met them before."""
 
+    goes_long: bool = False
+    """It is folded without any shortcut, in ranges of random sizes, and shares no read: see `long_way`."""
+
     prepared: PreparedFold | None = None
     bookmark: Bookmark | None = None
     state: State = State.RUNNING
@@ -71,6 +77,8 @@ class Feed:
     failures: int = 0
     repeated: int = 0
     """How often in a row Spark failed with the same error at the same place."""
+    replanned: int = 0
+    """How often in a row the function gave another plan than before, with nothing stored."""
     retry_at_ms: float = 0.0
     rows: int = 0
     records: int = 0
@@ -83,7 +91,7 @@ class Feed:
     committed: Bookmark | None = field(default=None, repr=False)
     is_placed: bool = False
     """The log was found to go on from the bookmark; before that it may be another log's."""
-    moved_keys: tuple[int, tuple[Growth, ...]] | None = field(default=None, repr=False)
+    moved_keys: tuple[int, tuple[TopicGrowth, ...]] | None = field(default=None, repr=False)
     """What was found where brokers do not remember when the topic grew, as of an epoch of the bookmark."""
     _repeats: tuple[str, Bookmark | None] | None = field(default=None, repr=False)
 
@@ -115,7 +123,7 @@ class Feed:
         self.retry_at_ms = now_ms + min(30_000, 250 * 2 ** min(self.failures, 8))
 
     def fail_again(self, error: BaseException, now_ms: float) -> None:
-        """The same for what Spark failed with. That may be an executor that was lost, and the next try works; but a
+        """A failure that is Spark's. That may be an executor that was lost, and the next try works; but a
         function that raises the same of the same records will not do otherwise for ever, and stands as failed.
         """
         same = _DIGITS.sub("0", str(error)), self.bookmark  # numbers of stages and tasks differ from try to try
@@ -131,6 +139,7 @@ class Feed:
     def recovered(self) -> None:
         self.failures = 0
         self.repeated = 0
+        self.replanned = 0
         self.error = None
 
 
@@ -216,5 +225,5 @@ def lag_of(feed: Feed, base: Bookmark, bounds: Mapping[int, Bounds]) -> int:
 
 def is_for_good(error: BaseException) -> bool:
     """Whether trying again cannot help: the fold, its topic or its view has to be changed first."""
-    hopeless = CallerError | MissingDependency | SchemaChanged | ViewInUse | RecordsMissing | UnknownTopic
+    hopeless = CallerError | CorruptLog | MissingDependency | SchemaChanged | ViewInUse | RecordsMissing | UnknownTopic
     return isinstance(error, hopeless) or type(error) is FoldError

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, Origin, TopicFacts
+from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts, TopicGrowth
 from foldlog.views.bookmark import Bookmark
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def with_growths(
             for number, bound in sorted(bounds.items())
         ]
         ends = ends_of_strangers(origin, ranges, facts.topic_id)
-        feed.moved_keys = base.epoch, (Growth(len(bounds), ends),) if any(ends) else ()
+        feed.moved_keys = base.epoch, (TopicGrowth(len(bounds), ends),) if any(ends) else ()
     return replace(facts, growths=feed.moved_keys[1])
 
 

@@ -14,17 +14,19 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from foldlog.client.fold_bulletin import Command, Item, Status
+from foldlog.client.fold_bulletin import MIXED, Command, Item, Status
+from foldlog.client.fold_proof import FoldsKey, runners_key
+from foldlog.client.places import ranges_text
 from foldlog.clock import Clock, SystemClock
-from foldlog.errors import FoldError, FoldlogError
+from foldlog.errors import FoldError, FoldlogError, StorageError
 from foldlog.spark.folds.bulletin import Bulletin, Publisher, entry_of
+from foldlog.spark.folds.command_claims import CommandClaims
 from foldlog.spark.folds.declaration import Fold, check_distinct
-from foldlog.spark.folds.desk import Desk
 from foldlog.spark.folds.feed import Feed, State
+from foldlog.spark.folds.ranges import RANGE_BYTES
 from foldlog.spark.folds.replay import Rewound, Verdict, Verification, rebuild_feed, rewind
 from foldlog.spark.folds.runner import OnProgress, Runner
-from foldlog.spark.folds.sizing import RANGE_BYTES
-from foldlog.spark.origins.ledger import Entry, open_ledger
+from foldlog.spark.origins.ledger import LedgerEntry, open_ledger
 from foldlog.spark.origins.origin import OriginSpec, open_origin
 
 ONCE_TRIES: Final = 4
@@ -44,32 +46,38 @@ class Pipeline:
         *,
         strict: bool = False,
         skip_missing: bool = False,
+        accept_change: bool = False,
         range_bytes: int = RANGE_BYTES,
         clock: Clock | None = None,
         on_progress: OnProgress | None = None,
+        folds_key: str | None = None,
     ) -> None:
         check_distinct(folds)
         self.stop = Event()
         self._clock = clock or SystemClock()
         self._range_bytes = range_bytes
         self._told = on_progress or (lambda feed: None)
+        key = _key_for(spec, folds_key)
         self._origin = open_origin(spec)
         self._ledger = open_ledger(self._origin.spec)
-        self._publisher = Publisher(self._ledger, self._clock)
-        self._bulletin = Bulletin(self._origin)
+        self._publisher = Publisher(self._ledger, self._clock, key)
+        self._bulletin = Bulletin(self._origin, key)
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self._runner = Runner(
             spark,
             self._origin,
             self._ledger,
-            [Feed(fold, fold.view, strict=strict, skip_missing=skip_missing) for fold in folds],
+            [
+                Feed(fold, fold.view, strict=strict, skip_missing=skip_missing, accept_change=accept_change)
+                for fold in folds
+            ],
             range_bytes=range_bytes,
             clock=self._clock,
             on_progress=self._progressed,
             on_wait=lambda: self._publish(force=False),
         )
         self._own = list(self._runner.feeds)
-        self._desk = Desk(uuid.uuid4().hex, (fold.name for fold in folds))
+        self._commands = CommandClaims(uuid.uuid4().hex, (fold.name for fold in folds))
         self._rewound: dict[str, Rewound] = {}
         self._verifying: dict[int, Verification] = {}
         self._changed = True
@@ -187,18 +195,19 @@ class Pipeline:
             rows_per_s=round(feed.rows_per_s, 1),
             dead_letters=feed.dead,
             skipped=0 if bookmark is None else bookmark.skipped,
-            last_range=" ".join(f"{one.partition}:{one.start}-{one.stop}" for one in feed.last_ranges),
+            last_range=ranges_text((one.partition, one.start, one.stop) for one in feed.last_ranges),
             error=feed.error,
             runner=self._name,
             updated_ms=self._clock.now_ms(),
-            last_command=self._desk.handled.get(feed.fold.name),
-            result=self._desk.results.get(feed.fold.name),
+            last_command=self._commands.handled.get(feed.fold.name),
+            result=self._commands.results.get(feed.fold.name),
             engine=None if description is None else str(description["engine"]),
             view_description=description,
             doing=self._doing(feed, replay),
             adds=feed.fold.view.adds,
             file=feed.fold.file,
             stopped=stopped,
+            mixes=0 if bookmark is None or bookmark.logic is None else bookmark.logic.mixes,
         )
 
     def _doing(self, feed: Feed, replay: Feed | None) -> dict[str, object] | None:
@@ -220,18 +229,18 @@ class Pipeline:
     def _take_commands(self) -> None:
         """Carry out what was asked since the last look, or before the start if nobody has done it yet."""
         own = {feed.fold.name: feed for feed in self._own}
-        self._desk.hear(self._news())
-        claims = self._desk.to_claim(self._clock.now_ms())
-        worthless = [Entry(key, None) for key in self._desk.worthless(claims)]
+        self._commands.hear(self._news())
+        claims = self._commands.to_claim(self._clock.now_ms())
+        worthless = [LedgerEntry(key, None) for key in self._commands.worthless(claims)]
         if claims and self._publisher.append([*map(entry_of, claims), *worthless]):
-            self._desk.sent(claims)
-            self._desk.hear(self._news())
-        for command in self._desk.due():
+            self._commands.sent(claims)
+            self._commands.hear(self._news())
+        for command in self._commands.due():
             try:
                 told = self._carry_out(own[command.fold], command)
             except FoldlogError as error:
                 told = str(error)
-            self._desk.results[command.fold] = told
+            self._commands.results[command.fold] = told
             self._publish(force=True)
 
     def _news(self) -> list[Item]:
@@ -280,7 +289,7 @@ class Pipeline:
         def swapped() -> None:
             self._go_on(feed)
             self._rewound.pop(feed.fold.name, None)
-            self._desk.results[feed.fold.name] = "rebuilt"
+            self._commands.results[feed.fold.name] = "rebuilt"
 
         self._runner.feeds.append(rebuild_feed(feed.fold, self._origin, accept_loss=accept_loss, on_swapped=swapped))
         return "rebuilding"
@@ -309,16 +318,25 @@ class Pipeline:
             verification = self._verifying.pop(id(feed), None)
             try:
                 if feed.state is State.FAILED:
-                    self._desk.results[feed.fold.name] = f"{feed.label} failed: {feed.error}"
+                    self._commands.results[feed.fold.name] = f"{feed.label} failed: {feed.error}"
                 elif verification is not None:
-                    self._desk.results[feed.fold.name] = told_verdict(verification.verdict())
+                    self._commands.results[feed.fold.name] = told_verdict(verification.verdict())
             except FoldlogError as error:
-                self._desk.results[feed.fold.name] = f"{feed.label} failed: {error}"
+                self._commands.results[feed.fold.name] = f"{feed.label} failed: {error}"
             finally:
                 if verification is not None:
                     verification.discard()
                 feed.view.close()
             self._publish(force=True)
+
+
+def _key_for(spec: OriginSpec, folds_key: str | None) -> FoldsKey | None:
+    """A directory whose key is not for this process to read is folded all the same, and nobody is told of it."""
+    try:
+        return runners_key(spec.path, folds_key)
+    except StorageError as error:
+        _log.warning("the folds run, and their status may be refused: %s", error)
+        return None
 
 
 def _is_given_up(feed: Feed) -> bool:
@@ -340,6 +358,7 @@ def told_verdict(verdict: Verdict) -> str:
     if verdict.comparison is None:
         return "different: a replay with another split gives other rows; pause the fold and verify again to see which"
     one = verdict.comparison
+    mixed = f"; {MIXED}" if verdict.bookmark.logic is not None and verdict.bookmark.logic.mixes else ""
     examples = one.examples_left or one.examples_right
     example = f"; for example {json.dumps(examples[0], default=str, ensure_ascii=False)[:500]}" if examples else ""
-    return f"different: {one.only_left} rows are only in the view, {one.only_right} only in the replay{example}"
+    return f"different: {one.only_left} rows are only in the view, {one.only_right} only in the replay{example}{mixed}"

@@ -1,4 +1,4 @@
-"""Which offsets a fold reads next: pure planning, no I/O.
+"""Which offsets a fold reads next: pure planning, but for `RangeSizes`, which measures on the log how large they are.
 
 A range is bounded by an estimate of its bytes and shared over the partitions in proportion to what each has left. When
 a topic has grown, keys have moved: what the older partitions held at that moment is finished before anything that was
@@ -8,8 +8,10 @@ written after it is read, so that a key's records come in order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from foldlog.spark.origins.origin import Bounds, OffsetRange, TopicFacts
+from foldlog.errors import FoldlogError
+from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
 
 
@@ -101,3 +103,56 @@ def split_for_tasks(ranges: Sequence[OffsetRange], tasks: int, smallest: int) ->
 def lag(bookmark: Bookmark, bounds: Mapping[int, Bounds]) -> int:
     """How many offsets lie between the bookmark and the end."""
     return sum(max(0, bound.end - _at(bookmark, number, bounds)) for number, bound in bounds.items())
+
+
+RANGE_BYTES: Final = 64 << 20
+"""What a range holds at most, about: the driver holds one that is applied, and one or two that are read ahead."""
+
+_SAMPLE_OFFSETS: Final = 256
+_FIRST_GUESS_BYTES: Final = 256.0
+
+
+class RangeSizes:
+    """Bytes per offset of each topic, as sampled and as met. One thread."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._met: dict[str, float] = {}
+
+    def budget(self, bookmark: Bookmark, ends: Mapping[int, int], range_bytes: int) -> int:
+        """About how many offsets from the bookmark on hold `range_bytes`; at least 1.
+
+        Records may be small here and large further on: where the first guess is a long range, its far end is
+        sampled too, and the larger size counts.
+        """
+        left = {number: end - bookmark.positions[number].offset for number, end in ends.items()}
+        number = max(left, key=left.__getitem__, default=None)
+        if number is None or left[number] <= 0:
+            return 1
+        start = bookmark.positions[number].offset
+        size = max(
+            self._met.get(bookmark.topic, 0.0), self._sample(OffsetRange(bookmark.topic, number, start, ends[number]))
+        )
+        count = int(range_bytes / size)
+        if count > _SAMPLE_OFFSETS:
+            share = min(left[number], max(1, count * left[number] // sum(left.values())))
+            for at in (start + share // 2, start + share - _SAMPLE_OFFSETS):
+                if start < at:
+                    size = max(size, self._sample(OffsetRange(bookmark.topic, number, at, ends[number])))
+        return max(1, int(range_bytes / size))
+
+    def met(self, topic: str, offsets: int, size_bytes: int) -> None:
+        """A range was read: its size is the best guess for the next."""
+        if offsets > 0:
+            self._met[topic] = max(1.0, size_bytes / offsets)
+
+    def _sample(self, wanted: OffsetRange) -> float:
+        stop = min(wanted.stop, wanted.start + _SAMPLE_OFFSETS)
+        try:
+            batch = next(iter(self._origin.read(wanted._replace(stop=stop), ["offset", "key", "value"])), None)
+        except FoldlogError:
+            batch = None  # it is damaged or gone: who reads the range is told, and the folds of other topics go on
+        if batch is None:
+            return _FIRST_GUESS_BYTES
+        span = int(batch.column("offset")[-1].as_py()) - wanted.start + 1
+        return max(1.0, float(batch.nbytes) / max(1, span))

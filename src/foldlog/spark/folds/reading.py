@@ -1,7 +1,9 @@
 """Ranges of a topic as DataFrames of decoded rows. Planned by the driver, read and decoded by the Python workers.
 
-The workers open the log, gather the columns and decode them to Arrow, so that rows cross into the JVM once, typed, and
-only the columns that the fold uses: crossing is what costs, 0.1 us a row and column each way. Where a fold takes its
+The workers open the log, gather the columns and decode them to Arrow, so that rows cross into the JVM once, typed.
+Crossing is what costs, 0.1 us a row and column each way: columns that a plan surely does not use cross as nulls, where
+the job that reads them says so (`TopicFrames.narrowed`). The frame itself always has all of them, for a function may
+look into it. Where a fold takes its
 rows as they are, Spark has nothing to plan and the JVM nothing to look at: whole batches cross as bytes, in a job that
 has no plan and less than half the fixed cost. Records that do not parse are counted and left out; a second look at the
 same range brings them, with the reason.
@@ -9,12 +11,16 @@ same range brings them, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -22,11 +28,13 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from foldlog.errors import FoldError
 from foldlog.spark.decoders.decoder import Decoder, KeyDecoder, decoder_for, key_decoder
 from foldlog.spark.folds.declaration import Topic
+from foldlog.spark.folds.plans import cache_of
 from foldlog.spark.folds.ranges import split_for_tasks
 from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.origins.origin import OffsetRange, OriginSpec, open_origin
 from foldlog.spark.workers import packed_for_workers
 from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, TIMESTAMP, TOPIC
+from foldlog.views.storable import LAST_US
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +43,7 @@ SMALLEST_TASK: Final = 20_000
 """Offsets below which a second task costs more than it saves."""
 
 NO_KEY: Final = "the record has no key"
+_TOO_LATE: Final = " ms, after the year 9999; its writer perhaps counts in a smaller unit"
 
 _META_TYPES: Final = T.StructType(
     [
@@ -56,6 +65,11 @@ _DEAD: Final = T.StructType(
 )
 
 
+def named(column: str) -> Column:
+    """A column by its name, whatever the name is made of: a point in it is no field of a struct."""
+    return F.col("`" + column.replace("`", "``") + "`")
+
+
 class Seen(NamedTuple):
     """What the tasks of a range met. Hints, not results: a task that ran twice, or ended late, counts too much."""
 
@@ -75,7 +89,7 @@ class _Sum(AccumulatorParam[Seen]):
 
 
 @dataclass(frozen=True)
-class RangeReader:
+class RangeDecoder:
     """What one task does; travels to the workers. `look` says which records it gives: see `TopicFrames`."""
 
     spec: OriginSpec
@@ -88,6 +102,16 @@ class RangeReader:
     schema: pa.Schema
     look: Literal["rows", "dead"]
     seen: Accumulator[Seen] | None = field(default=None)
+    name: str = ""
+    """What the job says of this frame's columns, it says under this name."""
+    used: frozenset[str] | None = None
+    """The columns that are filled; None: all."""
+
+    def narrowed(self) -> RangeDecoder:
+        """On a worker: with the columns that the job asks for."""
+        context = TaskContext.get()
+        told = None if context is None else context.getLocalProperty(self.name)
+        return self if told is None else replace(self, used=frozenset(json.loads(told)))
 
     def read(self, numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
         """The records of the tasks with these numbers."""
@@ -103,14 +127,29 @@ class RangeReader:
 
     def _columns(self) -> list[str]:
         """What has to be gathered of the log for the columns that are wanted."""
-        columns = ["value"]  # a value that does not parse is noticed even if nothing of it is used
+        # A value that does not parse, or a time that cannot be, is noticed even if nothing of it is used.
+        columns = ["value", "timestamp"]
         if self.keys is not None or self.look == "dead":
             columns.append("key")
-        columns += [name for column, name in ((OFFSET, "offset"), (TIMESTAMP, "timestamp")) if self._wants(column)]
+        if self._wants(OFFSET):
+            columns.append("offset")
         return columns
 
     def _wants(self, column: str) -> bool:
-        return column in self.schema.names
+        return column in self.schema.names and (self.used is None or column in self.used)
+
+    def _filled(self, columns: dict[str, Any], rows: int) -> list[Any]:
+        """The schema's columns; those that are not wanted cost next to nothing."""
+        import pyarrow as pa
+
+        return [
+            columns[one.name]
+            if self._wants(one.name)
+            else pa.repeat(_nothing(one.type), rows)
+            if one.name in META  # which Spark believes to be filled
+            else pa.nulls(rows, one.type)
+            for one in self.schema
+        ]
 
     def _decoded(self, records: pa.RecordBatch, wanted: OffsetRange) -> pa.RecordBatch:
         import pyarrow as pa
@@ -121,6 +160,7 @@ class RangeReader:
         columns = dict(zip(self.values.schema.names, arrays, strict=True))
         if self.key is not None and self.keys is not None:
             columns[self.key], reasons = self._key(records.column("key"), reasons)
+        times, reasons = self._times(records, reasons)
         if self.look == "dead":
             return self._dead(records, wanted, reasons)
         deleted = pc.is_null(values)
@@ -135,8 +175,8 @@ class RangeReader:
         if self._wants(OFFSET):
             columns[OFFSET] = records.column("offset")
         if self._wants(TIMESTAMP):
-            columns[TIMESTAMP] = records.column("timestamp").cast(pa.timestamp("us", tz="UTC"))
-        found = pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+            columns[TIMESTAMP] = times
+        found = pa.RecordBatch.from_arrays(self._filled(columns, records.num_rows), schema=self.schema)
         keep = None if reasons is None else pc.is_null(reasons)
         return found if keep is None else found.filter(keep)
 
@@ -152,6 +192,25 @@ class RangeReader:
         if key_reasons is None:
             return decoded, reasons
         return decoded, key_reasons if reasons is None else pc.coalesce(key_reasons, reasons)
+
+    def _times(self, records: pa.RecordBatch, reasons: pa.StringArray | None) -> tuple[pa.Array, pa.StringArray | None]:
+        """When each record was written, by its writer's word: who sends nanoseconds for milliseconds is 10,000 years
+        ahead, where nothing else can follow. A tombstone of a key deletes whatever its time.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        times = records.column("timestamp").cast(pa.int64())
+        last_ms = LAST_US // 1000
+        late = pc.greater(times, last_ms)
+        if not pc.any(late, min_count=0).as_py():
+            return _as_times(times), reasons
+        if self.needs_key:
+            late = pc.and_(late, pc.is_valid(records.column("value")))
+        told = pc.binary_join_element_wise("its timestamp is ", times.cast(pa.string()), _TOO_LATE, "")
+        more = pc.if_else(late, told, None)
+        held = _as_times(pc.min_element_wise(times, pa.scalar(last_ms)))
+        return held, more if reasons is None else pc.coalesce(reasons, more)
 
     def _dead(self, records: pa.RecordBatch, wanted: OffsetRange, reasons: pa.StringArray | None) -> pa.RecordBatch:
         import pyarrow as pa
@@ -170,6 +229,12 @@ class RangeReader:
         return pa.RecordBatch.from_arrays(kept, schema=self.schema)
 
 
+def _as_times(times_ms: Any) -> Any:
+    import pyarrow as pa
+
+    return times_ms.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+
+
 class TopicFrames:
     """Makes DataFrames of ranges of one topic. The driver's; one thread at a time."""
 
@@ -177,6 +242,7 @@ class TopicFrames:
         self._spark = spark
         self._spec = spec
         self._topic_id = topic_id
+        self._name = f"foldlog.columns.{uuid.uuid4().hex}"
         self._key = topic.key
         given = _parsed(topic)
         self._values, fields = _value_columns(topic, given)
@@ -194,27 +260,25 @@ class TopicFrames:
         self.schema = T.StructType([*columns, *_META_TYPES])
         """What a fold is given."""
 
-    def rows(
-        self,
-        ranges: Sequence[OffsetRange],
-        seen: Accumulator[Seen] | None,
-        *,
-        needs_key: bool,
-        used: frozenset[str] | None = None,
-    ) -> DataFrame:
-        """The rows of these ranges. Columns that are not `used` are null and cost nothing."""
-        schema = self.schema if used is None else T.StructType([one for one in self.schema if one.name in used])
-        if not schema.fields:
-            schema = T.StructType([one for one in self.schema if one.name == DELETED])
-        frame = self._frame(ranges, schema, "rows", needs_key, seen)
-        if len(schema) == len(self.schema):
-            return frame
-        return frame.select(
-            *(
-                F.col(f"`{one.name}`") if one.name in schema.names else F.lit(None).cast(one.dataType).alias(one.name)
-                for one in self.schema
-            )
-        )
+    def rows(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> DataFrame:
+        """The rows of these ranges, with all columns."""
+        return self._frame(ranges, self.schema, "rows", needs_key, seen)
+
+    @contextmanager
+    def narrowed(self, used: frozenset[str] | None) -> Iterator[None]:
+        """What this thread has Spark read of this topic meanwhile has only these columns filled; all with None."""
+        context = self._spark.sparkContext
+        context.setLocalProperty(self._name, None if used is None else json.dumps(sorted(used)))  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            context.setLocalProperty(self._name, None)  # type: ignore[arg-type]
+
+    def forget(self, rows: DataFrame) -> None:
+        """Let go of what a function has cached of these rows: nobody asks for them again."""
+        manager = cache_of(rows)
+        if not manager.isEmpty():
+            manager.uncacheQuery(rows._jdf, True, False)
 
     def table(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> pa.Table:
         """All columns of these ranges, past Spark's rows: for folds that take them as they are."""
@@ -225,6 +289,15 @@ class TopicFrames:
         names = {*META, *([self._key] if self._key else [])}
         schema = T.StructType([one for one in self.schema if one.name in names])
         return self._table(ranges, schema, None, needs_key=True)
+
+    def records(self, ranges: Sequence[OffsetRange]) -> pa.Table:
+        """What `keys` gives, read by the driver itself, one record after the other."""
+        import pyarrow as pa
+
+        names = {*META, *([self._key] if self._key else [])}
+        schema = T.StructType([one for one in self.schema if one.name in names])
+        reader = self._reader(ranges, schema, "rows", True, None)
+        return pa.Table.from_batches(reader.read(range(len(reader.tasks))), schema=reader.schema)
 
     def _table(
         self, ranges: Sequence[OffsetRange], schema: T.StructType, seen: Accumulator[Seen] | None, *, needs_key: bool
@@ -244,6 +317,23 @@ class TopicFrames:
     def dead(self, ranges: Sequence[OffsetRange], *, needs_key: bool) -> pa.Table:
         """What does not parse, with the reason: columns _partition, _offset, key, value, reason."""
         return self._frame(ranges, _DEAD, "dead", needs_key, None).toArrow()
+
+    def letters(self, wanted: Sequence[OffsetRange], reasons: Mapping[tuple[int, int], str]) -> pa.Table:
+        """Records as `dead` gives them, read here and now: those of these ranges that have a reason."""
+        import pyarrow as pa
+
+        rows: list[dict[str, object]] = []
+        origin = open_origin(self._spec)
+        try:
+            for one, batch in origin.read_all(wanted, ["offset", "key", "value"], topic_id=self._topic_id):
+                for row in batch.to_pylist():
+                    reason = reasons.get((one.partition, row["offset"]))
+                    if reason is not None:
+                        place = {PARTITION: one.partition, OFFSET: row["offset"]}
+                        rows.append({**place, "key": row["key"], "value": row["value"], "reason": reason})
+        finally:
+            origin.close()
+        return pa.Table.from_pylist(rows, to_arrow_schema(_DEAD, timezone="UTC"))
 
     def count(self) -> Accumulator[Seen]:
         """The count, begun anew for one range. There is one for all: Spark's Python never forgets one that was made."""
@@ -269,8 +359,8 @@ class TopicFrames:
         look: Literal["rows", "dead"],
         needs_key: bool,
         seen: Accumulator[Seen] | None,
-    ) -> RangeReader:
-        return RangeReader(
+    ) -> RangeDecoder:
+        return RangeDecoder(
             spec=self._spec,
             topic_id=self._topic_id,
             tasks=split_for_tasks(ranges, self._spark.sparkContext.defaultParallelism, SMALLEST_TASK),
@@ -281,21 +371,29 @@ class TopicFrames:
             schema=to_arrow_schema(schema, timezone="UTC"),
             look=look,
             seen=seen,
+            name=self._name,
         )
 
 
-def _reading(reader: RangeReader) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _reading(reader: RangeDecoder) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Spark wants a plain function of the iterator. Its name stands in the plan: `law` knows the topic's rows by it."""
 
     unpacked = packed_for_workers(reader)
 
     def foldlog_rows(batches: Iterator[Any]) -> Iterator[Any]:
-        return unpacked().read(number for batch in batches for number in batch.column(0).to_pylist())
+        return unpacked().narrowed().read(number for batch in batches for number in batch.column(0).to_pylist())
 
     return foldlog_rows
 
 
-def _packing(reader: RangeReader) -> Callable[[Iterable[int]], Iterator[bytes]]:
+def _nothing(kind: Any) -> Any:
+    """A value of a column that is never null and that nobody looks at."""
+    import pyarrow as pa
+
+    return pa.scalar("" if pa.types.is_string(kind) else 0, kind) if not pa.types.is_boolean(kind) else pa.scalar(False)
+
+
+def _packing(reader: RangeDecoder) -> Callable[[Iterable[int]], Iterator[bytes]]:
     """Whole batches as bytes."""
     unpacked = packed_for_workers(reader)
 
@@ -310,7 +408,7 @@ def _parsed(topic: Topic) -> T.StructType | None:
     if not topic.schema:
         return None
     try:
-        parsed = T.StructType.fromDDL(topic.schema)
+        parsed = topic.schema if isinstance(topic.schema, T.StructType) else T.StructType.fromDDL(topic.schema)
     except Exception as error:
         raise FoldError(f"the schema of topic {topic.name!r} cannot be read: {brief_spark_error(error)}") from error
     if not isinstance(parsed, T.StructType):

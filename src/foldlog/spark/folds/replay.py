@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from foldlog.client.places import parse_points, places_text, resolve
 from foldlog.clock import Clock, SystemClock
-from foldlog.errors import FoldError, FoldlogError, StaleBookmark
+from foldlog.errors import FoldError, FoldlogError, InvalidArgument, StaleBookmark, ViewInUse
 from foldlog.spark.folds.declaration import Fold
-from foldlog.spark.folds.places import resolve_rewind
-from foldlog.spark.folds.sizing import RangeSizes
+from foldlog.spark.folds.ranges import RangeSizes, back_to_growths
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark, Position
@@ -102,9 +102,9 @@ def described(bookmark: Bookmark) -> str:
     """For people.
 
     >>> described(Bookmark("t", "id", {0: Position(7), 1: Position(9)}, {0: 0, 1: 0}))
-    '0:7 1:9'
+    '0=7,1=9'
     """
-    return " ".join(f"{number}:{bookmark.positions[number].offset}" for number in sorted(bookmark.positions))
+    return places_text({number: position.offset for number, position in bookmark.positions.items()})
 
 
 def drop(fold: Fold, ledger: Ledger, *, old_only: bool = False) -> None:
@@ -180,6 +180,7 @@ def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_sw
         raise FoldError(f"fold {fold.name!r} has no view yet; to build it: foldlog fold run")
     bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
     refuse_loss(fold, what_is_missing(fold, stored, origin), accept_loss=accept_loss)
+    fold.view.check_swap()
     shadow = fold.view.shadow("rebuild")
     shadow.drop()
     start = starting_bookmark(facts, bounds, stored.epoch + 1)
@@ -201,8 +202,13 @@ def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_sw
             # Another rebuild of this fold has begun the shadow anew, or is at work on it.
             found = "nothing" if stored is None else stored.to_json()
             raise StaleBookmark(shadow.place, found, "" if feed.bookmark is None else feed.bookmark.to_json())
-        fold.view.swap(shadow)
-        shadow.close()
+        try:
+            fold.view.swap(shadow)
+        except ViewInUse:
+            shadow.drop()  # what is in the way came while the log was replayed; nothing is left of the try
+            raise
+        finally:
+            shadow.close()
         on_swapped()
         return True
 
@@ -218,7 +224,7 @@ def _ends(bounds: Mapping[int, Bounds]) -> dict[int, int]:
 
 
 class Verification:
-    """Replays what a view has read into a scratch view, cut differently, and compares the two."""
+    """Replays what a view has read into a scratch view, cut differently and the long way, and compares the two."""
 
     def __init__(self, fold: Fold, origin: Origin, *, range_bytes: int) -> None:
         self.fold = fold
@@ -234,6 +240,7 @@ class Verification:
             self._bookmark,
             positions={number: Position(at) for number, at in self._bookmark.origins.items()},
             epoch=0,
+            logic=None,
         )
         self._stops = {number: at.offset for number, at in self._bookmark.positions.items()}
         self._range_bytes = min(range_bytes, self._in_parts(origin, range_bytes))
@@ -253,6 +260,7 @@ class Verification:
             range_bytes=self._range_bytes,
             start=self._start,
             buries=False,
+            goes_long=True,
             on_caught_up=lambda: True,
         )
 
@@ -317,5 +325,42 @@ def _not_read_again(bookmark: Bookmark) -> str:
     """Why a view that was rewound holds more than its bookmark says; an empty text if it does not."""
     if not bookmark.reached:
         return ""
-    told = ", ".join(f"{number}:{offset}" for number, offset in sorted(bookmark.reached.items()))
+    told = places_text(bookmark.reached)
     return f"the view was rewound, and has not read again up to {told}, where it was; run the fold first"
+
+
+def resolve_rewind(
+    to: str, bookmark: Bookmark, facts: TopicFacts, bounds: dict[int, Bounds], origin: Origin, now_ms: int
+) -> dict[int, Position]:
+    """The positions that `to` means for each partition, never beyond where the bookmark is.
+
+    Where they lie before a growth of the topic, other partitions go back to it, too: see `back_to_growths`.
+    InvalidArgument if it means no place at all, or lies beyond the bookmark everywhere.
+    """
+    stands = {number: at.offset for number, at in bookmark.positions.items()}
+    known = {number: (at.start, at.end) for number, at in bounds.items() if number in stands}
+    spans = resolve(parse_points(to, now_ms=now_ms), _Asked(origin, known), bookmark.topic, bounds=known, now_ms=now_ms)
+    wanted = stands | {number: min(stands[number], span.start) for number, span in spans.items()}
+    positions: dict[int, Position] = {}
+    for number, offset in back_to_growths(wanted, facts, bounds).items():
+        if offset < stands[number]:
+            positions[number] = Position(offset, origin.epoch_before(bookmark.topic, number, offset))
+    if not positions:
+        raise InvalidArgument(
+            f"{to!r} is not before the bookmark, so there is nothing to read again; a rewind goes back only"
+        )
+    return positions
+
+
+class _Asked:
+    """What `resolve` asks of a log, asked of an origin."""
+
+    def __init__(self, origin: Origin, known: dict[int, tuple[int, int]]) -> None:
+        self._origin = origin
+        self._known = known
+
+    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+        return self._known
+
+    def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
+        return self._origin.offsets_at(topic, dict.fromkeys(self._known, timestamp_ms))

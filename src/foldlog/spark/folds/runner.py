@@ -7,25 +7,29 @@ on meanwhile refuses what was computed for its old place. To follow a range: `st
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark.accumulators import Accumulator
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
+from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.dead_letters import bury
-from foldlog.spark.folds.deltas import PreparedFold, prepare, ranges_read
+from foldlog.spark.folds.deltas import PlannedFold, PreparedFold, in_offset_order, prepare, ranges_read
+from foldlog.spark.folds.faults import Folded, letters_of, without_faults
 from foldlog.spark.folds.feed import Feed, State, ends_of, is_for_good, lag_of, placed, starting_bookmark
+from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
-from foldlog.spark.folds.ranges import after, next_ranges
+from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, next_ranges
 from foldlog.spark.folds.reading import Seen, TopicFrames
-from foldlog.spark.folds.sizing import RANGE_BYTES, RangeSizes
-from foldlog.spark.folds.spark_errors import brief_spark_error, is_gone
+from foldlog.spark.folds.reference import long_delta, sampled, try_fold
+from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
 from foldlog.spark.origins.ledger import Ledger
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
 from foldlog.views.bookmark import Bookmark
@@ -44,6 +48,9 @@ WAIT_S: Final = 1.0
 
 Result = TypeVar("Result")
 
+_REPLANNED_MAX: Final = 3
+"""How often a range is planned anew because its function gave another plan; then it gives another one each time."""
+
 LOOK_EVERY_MS: Final = 1000
 """How often a view that has read everything is asked for its bookmark."""
 
@@ -56,6 +63,25 @@ class _Standing:
     stored: Bookmark
     base: Bookmark
 
+    @property
+    def is_young(self) -> bool:
+        """So little of the topic is in the view that there was hardly anything to cut when the fold was tried."""
+        return self._read < FOLD_TRIAL_YOUNG_OFFSETS and not self.base.reached
+
+    @property
+    def _read(self) -> int:
+        return sum(at.offset - self.base.origins[number] for number, at in self.base.positions.items())
+
+    def sample(self, ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]) -> list[OffsetRange]:
+        """What to try the fold on: these ranges, and what stands before them in the topic, as far as it is there."""
+        earlier = {number: max(start, bounds[number].start) for number, start in self.base.origins.items()}
+        whole = [one._replace(start=min(one.start, earlier.get(one.partition, one.start))) for one in ranges]
+        named = {one.partition for one in ranges}
+        for number, at in self.base.positions.items():
+            if number not in named and earlier[number] < at.offset:
+                whole.append(OffsetRange(self.base.topic, number, earlier[number], at.offset))
+        return sampled(whole)
+
     def sharing(self, ends: Mapping[int, int]) -> object:
         """Feeds with equal ones can share a read."""
         fold = self.feed.fold
@@ -65,16 +91,19 @@ class _Standing:
             fold.view.is_keyed,
             self.feed.range_bytes,
             self.feed.prepared is not None and self.feed.prepared.is_plain,
+            id(self.feed) if self.feed.goes_long else 0,
         )
         return (id(fold.topic), self.base.topic_id, positions, reach, how)
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What Spark made of a range: for each feed its change or what went wrong, and what did not parse."""
+    """What Spark made of a range: for each feed its change or what went wrong, and the records that did not parse, or
+    that its fold fails at.
+    """
 
     deltas: Sequence[Delta | Exception]
-    dead: pa.Table | None
+    dead: Sequence[pa.Table | None]
     seen: Seen
 
 
@@ -90,6 +119,39 @@ class _Batch:
 
     def new(self, standing: _Standing) -> Bookmark:
         return after(standing.base, self.ranges, self.bounds)
+
+
+def is_unread(bookmark: Bookmark) -> bool:
+    """Whether a view with this bookmark has read nothing yet."""
+    return not bookmark.reached and all(
+        at.offset == bookmark.origins[number] for number, at in bookmark.positions.items()
+    )
+
+
+def _planned(prepared: PreparedFold, given: DataFrame) -> PlannedFold | Exception:
+    try:
+        return prepared.plan(given)
+    except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
+        return error
+
+
+def _together(one: pa.Table | None, other: pa.Table | None) -> pa.Table | None:
+    """The letters of both, in the order of their places."""
+    import pyarrow as pa
+
+    if one is None or other is None:
+        return other if one is None else one
+    return in_offset_order(pa.concat_tables([one.cast(other.schema), other]))
+
+
+def _all_of(used: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
+    """The columns that somebody uses; None as soon as nobody knows of one."""
+    columns: set[str] = set()
+    for one in used:
+        if one is None:
+            return None
+        columns |= one
+    return frozenset(columns)
 
 
 def awaited(outcome: Future[Result], meanwhile: Callable[[], None], every_s: float = WAIT_S) -> Result:
@@ -195,9 +257,28 @@ class Runner:
             start = feed.start or starting_bookmark(facts, bounds)
             feed.bookmark = feed.view.prepare(feed.prepared.shape, start, loading=feed.is_loading)
         feed.is_placed = False
-        base = placed(feed, self.origin, facts, bounds)
+        base = self._with_logic(feed, placed(feed, self.origin, facts, bounds))
         feed.is_placed = True
         return _Standing(feed, feed.bookmark, base)
+
+    def _with_logic(self, feed: Feed, base: Bookmark) -> Bookmark:
+        """The bookmark with what the fold does now; FoldError if its view was made by another function."""
+        if feed.prepared is None or feed.bookmark is None:
+            raise FoldError(f"fold {feed.name!r} was not prepared")
+        logic = logic_to_store(
+            feed.fold.name,
+            feed.bookmark,
+            feed.prepared.logic,
+            has_rows=not is_unread(base),
+            accept_change=feed.accept_change,
+        )
+        before = feed.bookmark.logic
+        if before is not None and (logic.mixes > before.mixes or logic.plan != before.plan):
+            # At once, and not with the next range: who asks has to be told, and is told once.
+            accepted = with_logic(feed.bookmark, logic)
+            feed.view.move(feed.bookmark, accepted)
+            feed.bookmark = accepted
+        return with_logic(base, logic)
 
     def _frames_of(self, feed: Feed, facts: TopicFacts) -> TopicFrames:
         topic = feed.fold.topic
@@ -211,18 +292,37 @@ class Runner:
             # Somebody else moved the view on, or moved its bookmark: that is where to go on from.
             feed.bookmark = None
             return
+        if isinstance(error, PlanChanged) and feed.prepared is not None:
+            again = self._looked_at_again(feed, feed.prepared)
+            if again is None:
+                return
+            error = again
         if is_gone(self._spark):
-            raise FoldError(
-                "Spark has ended, by itself or by somebody's hand; the views are whole, run the folds again"
-            )
+            raise FoldError(f"{why_gone(error)}; the views are whole, run the folds again") from error
         if isinstance(error, SchemaChanged):
             error = SchemaChanged(error.place, error.why, feed.fold.name)
         if not isinstance(error, FoldlogError):
-            error = FoldError(f"fold {feed.name!r} failed in Spark: {brief_spark_error(error)}")
-            feed.fail_again(error, self.clock.monotonic_ms())
+            told = FoldError(f"fold {feed.name!r} failed in Spark: {brief_spark_error(error)}")
+            if is_damage(error):
+                feed.fail(told, self.clock.monotonic_ms(), for_good=True)
+            else:
+                feed.fail_again(told, self.clock.monotonic_ms())
         else:
             feed.fail(error, self.clock.monotonic_ms(), for_good=is_for_good(error))
         self._on_progress(feed)
+
+    def _looked_at_again(self, feed: Feed, prepared: PreparedFold) -> Exception | None:
+        """What its function does now is taken note of, as at a start: the next step sees whether the view may be of
+        another function. What is wrong with it, if it cannot be right. The view keeps the columns that it was promised.
+        """
+        feed.replanned += 1
+        if feed.replanned >= _REPLANNED_MAX:
+            return unsteady(feed.fold.name)
+        try:
+            feed.prepared = replace(prepared, logic=prepare(feed.fold, prepared.frames).logic)
+        except Exception as error:  # noqa: BLE001 one feed's trouble is not the others'
+            return error
+        return None
 
     # --- one range ------------------------------------------------------------------------------------------------
 
@@ -237,15 +337,17 @@ class Runner:
             for standing in standings:
                 self._fail(standing.feed, error)
             return True
-        self._sizes.met(batch.ranges[0].topic, sum(one.stop - one.start for one in batch.ranges), outcome.seen.bytes)
+        if outcome.seen.bytes:
+            offsets = sum(one.stop - one.start for one in batch.ranges)
+            self._sizes.met(batch.ranges[0].topic, offsets, outcome.seen.bytes)
         following = [_Standing(one.feed, batch.new(one), batch.new(one)) for one in standings]
         if len(self._ahead) < RANGES_AHEAD_MAX and all(isinstance(delta, Delta) for delta in outcome.deltas):
             ahead = self._begin(following, ends, bounds)
             if ahead is not None:
                 self._ahead.append(ahead)
-        for standing, delta in zip(standings, outcome.deltas, strict=True):
+        for standing, delta, dead in zip(standings, outcome.deltas, outcome.dead, strict=True):
             try:
-                self._apply(standing, batch, delta, outcome)
+                self._apply(standing, batch, delta, dead, outcome.seen)
             except Exception as error:  # noqa: BLE001 one feed's trouble is not the others'
                 self._fail(standing.feed, error)
         return True
@@ -312,54 +414,132 @@ class Runner:
         if not reach:
             return None
         budget = self._sizes.budget(first.base, reach, first.feed.range_bytes or self._range_bytes)
+        if first.feed.goes_long:
+            budget = random.randint(max(1, budget // 3), budget)
         ranges = tuple(next_ranges(first.base, reach, budget))
-        outcome = self._pool.submit(self._compute, [one.feed for one in standings], ranges)
+        if first.feed.goes_long:
+            outcome = self._pool.submit(self._compute_long, standings, ranges)
+        else:
+            outcome = self._pool.submit(self._compute, standings, ranges, bounds)
         return _Batch(standings, ranges, bounds, self.clock.monotonic_ms(), outcome)
 
-    def _compute(self, feeds: Sequence[Feed], ranges: Sequence[OffsetRange]) -> _Outcome:
-        """On the second thread: Spark reads the range once, and runs each fold over it."""
-        prepared = [feed.prepared for feed in feeds if feed.prepared is not None]
+    def _compute(
+        self, standings: Sequence[_Standing], ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]
+    ) -> _Outcome:
+        """On the second thread: the change of each view; of those that hold next to nothing yet, after a trial."""
+        prepared = [one.feed.prepared for one in standings if one.feed.prepared is not None]
+        outcome = self._compute_short(prepared, ranges)
+        deltas = [
+            self._tried(one, ranges, delta, standing.sample(ranges, bounds))
+            if standing.is_young and isinstance(delta, Delta)
+            else delta
+            for standing, one, delta in zip(standings, prepared, outcome.deltas, strict=True)
+        ]
+        return replace(outcome, deltas=deltas)
+
+    def _tried(
+        self, prepared: PreparedFold, ranges: Sequence[OffsetRange], delta: Delta, sample: list[OffsetRange]
+    ) -> Delta | Exception:
+        """The delta, if folding a sample in another way gives the same; else why not."""
+        try:
+            if sample != list(ranges):
+                (short,) = self._compute_short([prepared], sample).deltas
+                if isinstance(short, Exception):
+                    return short
+            else:
+                short = delta
+            self._try(prepared, sample, short)
+        except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
+            return error
+        return delta
+
+    def _try(self, prepared: PreparedFold, sample: Sequence[OffsetRange], short: Delta) -> None:
+        try:
+            try_fold(prepared.fold, prepared.frames, prepared.shape, sample, short)
+        except FoldError as error:
+            # Two ways give two results if the function is not the same both times: that is no mistake of a way.
+            given = prepared.frames.rows(sample, None, needs_key=prepared.needs_key)
+            try:
+                prepared.plan(given)
+            except PlanChanged as changed:
+                raise FoldError(str(changed)) from error
+            finally:
+                prepared.frames.forget(given)
+            raise
+
+    def _compute_long(self, standings: Sequence[_Standing], ranges: Sequence[OffsetRange]) -> _Outcome:
+        """On the long way, for the one feed that goes it."""
+        prepared = standings[0].feed.prepared
+        if prepared is None:
+            raise FoldError(f"fold {standings[0].feed.name!r} was not prepared")
+        delta = long_delta(prepared.fold, prepared.frames, prepared.shape, ranges)
+        return _Outcome([delta], [None], Seen())
+
+    def _compute_short(self, prepared: Sequence[PreparedFold], ranges: Sequence[OffsetRange]) -> _Outcome:
+        """Spark reads the range once, and runs each fold over it."""
         frames, needs_key = prepared[0].frames, prepared[0].needs_key
         seen = frames.count()
-        deltas: Sequence[Delta | Exception]
-        if prepared[0].is_plain:
-            table = frames.table(ranges, seen, needs_key=needs_key)
-            deltas = [Delta(table, ranges_read(ranges))] * len(prepared)
-        else:
-            deltas = self._folded(prepared, ranges, seen)
-        dead = frames.dead(ranges, needs_key=needs_key) if seen.value.dead else None
-        return _Outcome(deltas, dead, seen.value)
+        given = frames.rows(ranges, seen, needs_key=needs_key)
+        try:
+            planned = [_planned(one, given) for one in prepared]
+            deltas: Sequence[Delta | Exception]
+            if all(isinstance(one, PlannedFold) and one.is_plain for one in planned):
+                seen = frames.count()  # what the functions read by themselves does not count
+                table = frames.table(ranges, seen, needs_key=needs_key)
+                deltas = [Delta(table, ranges_read(ranges))] * len(planned)
+            else:
+                deltas = self._folded(frames, given, planned, ranges, seen)
+        finally:
+            frames.forget(given)
+        met = seen.value
+        found = [without_faults(one, ranges, delta) for one, delta in zip(prepared, deltas, strict=True)]
+        met = Seen(*map(max, met, seen.value))  # what failed was perhaps not counted, and then counted anew
+        faults = [one.faults if isinstance(one, Folded) else () for one in found]
+        dead = frames.dead(ranges, needs_key=needs_key) if met.dead else None
+        return _Outcome(
+            [one.delta if isinstance(one, Folded) else one for one in found],
+            [_together(dead, letters_of(one, ranges, some)) for one, some in zip(prepared, faults, strict=True)],
+            met,
+        )
 
     def _folded(
-        self, prepared: Sequence[PreparedFold], ranges: Sequence[OffsetRange], seen: Accumulator[Seen]
+        self,
+        frames: TopicFrames,
+        given: DataFrame,
+        planned: Sequence[PlannedFold | Exception],
+        ranges: Sequence[OffsetRange],
+        seen: Accumulator[Seen],
     ) -> list[Delta | Exception]:
-        used = frozenset().union(*(one.used for one in prepared))
-        given = prepared[0].frames.rows(ranges, seen, needs_key=prepared[0].needs_key, used=used)
-        if len(prepared) > 1:
-            given = given.persist()
+        good = [one for one in planned if isinstance(one, PlannedFold)]
+        used = _all_of(one.used for one in good)
+        if len(good) > 1:
+            given.persist()
         deltas: list[Delta | Exception] = []
-        try:
-            for one in prepared:
+        with frames.narrowed(used):
+            for one in planned:
+                if isinstance(one, Exception):
+                    deltas.append(one)
+                    continue
                 try:
-                    deltas.append(one.delta(given, ranges, seen))
+                    deltas.append(one.delta(ranges, seen))
                 except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
                     deltas.append(error)
-                    if len(prepared) > 1:
+                    if len(good) > 1:
                         # A task that failed may have left its rows, but Spark forgets what it counted: dead records
                         # and tombstones would go unnoticed. What the next fold reads is counted again.
-                        given = given.unpersist(blocking=True).persist()
-        finally:
-            if len(prepared) > 1:
-                given.unpersist()
+                        given.unpersist(blocking=True)
+                        given.persist()
         return deltas
 
-    def _apply(self, standing: _Standing, batch: _Batch, delta: Delta | Exception, outcome: _Outcome) -> None:
+    def _apply(
+        self, standing: _Standing, batch: _Batch, delta: Delta | Exception, dead: pa.Table | None, seen: Seen
+    ) -> None:
         feed = standing.feed
         if isinstance(delta, Exception):
             raise delta
-        if outcome.dead is not None and outcome.dead.num_rows and feed.buries:
-            bury(feed.fold, outcome.dead, self.ledger, strict=feed.strict)
-            feed.dead += outcome.dead.num_rows
+        if dead is not None and dead.num_rows and feed.buries:
+            bury(feed.fold, dead, self.ledger, strict=feed.strict)
+            feed.dead += dead.num_rows
         new = batch.new(standing)
         feed.view.apply(delta, standing.stored, new)
         feed.bookmark = new
@@ -370,7 +550,7 @@ class Runner:
         since_ms = feed.applied_ms if feed.applied_ms > batch.began_ms - 1000 else batch.began_ms
         feed.rows_per_s = offsets / max(0.001, (now_ms - since_ms) / 1000)
         feed.applied_ms = now_ms
-        feed.records += outcome.seen.records
+        feed.records += seen.records
         feed.rows += delta.rows.num_rows
         feed.last_ranges = batch.ranges
         feed.lag = max(0, feed.lag - offsets)

@@ -6,8 +6,10 @@ import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from foldlog.client.backends.directory import broker_of
+from foldlog.client.bulk import read_batches
 from foldlog.client.log import Log, open_log
 from foldlog.errors import (
     DirectoryElsewhere,
@@ -18,11 +20,11 @@ from foldlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from foldlog.limits import ARROW_READ_BYTES, READ_CHUNK_BYTES
+from foldlog.limits import ARROW_READ_BYTES
 from foldlog.log.checkpoint import StartReason
-from foldlog.log.follower import PartitionReader
+from foldlog.log.follower import FollowedPartition
 from foldlog.spark.origins.missing import records_missing
-from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, OriginSpec, TopicFacts
+from foldlog.spark.origins.origin import Bounds, OffsetRange, OriginSpec, TopicFacts, TopicGrowth
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,18 +60,18 @@ class PathOrigin:
         return self._spec
 
     def topics(self) -> list[str]:
-        self._log.broker.look_again()
+        broker_of(self._log).look_again()
         return self._log.topics()
 
     def topic(self, name: str) -> TopicFacts:
-        self._log.broker.look_again()
+        broker_of(self._log).look_again()
         topic = self._log.topic(name)
         return TopicFacts(
             name=topic.name,
             topic_id=topic.topic_id,
             partition_count=topic.partition_count,
             is_compacted=topic.config.log.compact,
-            growths=tuple(Growth(growth.partitions, growth.ends) for growth in topic.growths),
+            growths=tuple(TopicGrowth(growth.partitions, growth.ends) for growth in topic.growths),
         )
 
     def bounds(self, name: str) -> dict[int, Bounds]:
@@ -113,28 +115,22 @@ class PathOrigin:
     def read(
         self, wanted: OffsetRange, columns: Sequence[str], *, topic_id: str | None = None
     ) -> Iterator[pa.RecordBatch]:
-        from foldlog.records.arrow import arrow_batches
-
-        topic, number, offset, stop = wanted
-        memory = bytearray(ARROW_READ_BYTES + READ_CHUNK_BYTES)  # what is read is copied into columns, so one will do
-        topic_id = self._checked_topic_id(wanted, topic_id)
+        topic, number, start, stop = wanted
+        checked_id = self._checked_topic_id(wanted, topic_id)
         reader = self._partition(topic, number)
-        while offset < stop:
+
+        def read(offset: int, memory: bytearray) -> tuple[Any, int]:
             left = wanted._replace(start=offset)
             try:
-                data, next_offset = reader.read(offset, ARROW_READ_BYTES, memory)
+                found = reader.read(offset, ARROW_READ_BYTES, memory)
             except FoldlogError as error:
-                raise self._why(left, topic_id, error) from error
+                raise self._why(left, checked_id, error) from error
             # A topic that was made anew has its files in the same place: what was read is the topic's if it is still
             # there after the reading. What expired meanwhile has been read.
-            self._refuse_missing(left, topic_id, stop)
-            if not data:
-                return  # a compacted gap reaches to the end
-            end = min(stop, next_offset)
-            yield from arrow_batches(
-                data, topic=topic, partition=number, start_offset=offset, end_offset=end, columns=columns
-            )
-            offset = next_offset
+            self._refuse_missing(left, checked_id, stop)
+            return found
+
+        return read_batches(read, (topic, number), start, stop, columns, decompressed_limit=reader.decompressed_limit)
 
     def read_all(
         self, wanted: Sequence[OffsetRange], columns: Sequence[str], *, topic_id: str | None = None
@@ -146,9 +142,9 @@ class PathOrigin:
     def close(self) -> None:
         self._log.close()
 
-    def _partition(self, name: str, number: int) -> PartitionReader:
-        reader = self._log.broker.partition(name, number)
-        if not isinstance(reader, PartitionReader):
+    def _partition(self, name: str, number: int) -> FollowedPartition:
+        reader = broker_of(self._log).partition(name, number)
+        if not isinstance(reader, FollowedPartition):
             raise TypeError(f"{name}-{number} was opened for writing")
         return reader
 
@@ -198,6 +194,6 @@ def open_directory(spec: OriginSpec) -> Log:
     return log
 
 
-def _bounds_of(reader: PartitionReader) -> Bounds:
-    end = reader.high_watermark
+def _bounds_of(reader: FollowedPartition) -> Bounds:
+    end = reader.acknowledged_end()
     return Bounds(min(reader.log_start_offset, end), end, reader.leader_epoch)

@@ -8,8 +8,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from foldlog.client.cluster import GROWTHS_SETTING, Cluster
-from foldlog.client.cluster_ranges import WantedRange
+from foldlog.client.wire.cluster import GROWTHS_SETTING, Cluster
+from foldlog.client.wire.ranges import WantedRange
 from foldlog.errors import (
     FoldlogError,
     InvalidArgument,
@@ -19,7 +19,7 @@ from foldlog.errors import (
     UnknownTopic,
 )
 from foldlog.spark.origins.missing import records_missing
-from foldlog.spark.origins.origin import Bounds, Growth, OffsetRange, OriginSpec, TopicFacts
+from foldlog.spark.origins.origin import Bounds, OffsetRange, OriginSpec, TopicFacts, TopicGrowth
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,9 @@ class WireOrigin:
             topic_id=topic.topic_id.hex(),
             partition_count=topic.partition_count,
             is_compacted="compact" in config.get(_POLICY, ""),
-            growths=None if growths is None else tuple(Growth(growth.partitions, growth.ends) for growth in growths),
+            growths=None
+            if growths is None
+            else tuple(TopicGrowth(growth.partitions, growth.ends) for growth in growths),
         )
 
     def bounds(self, name: str) -> dict[int, Bounds]:
@@ -196,7 +198,7 @@ class WireOrigin:
 
 
 def _one_per_partition(wanted: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-    """The same ranges, in as few lists as can be: one after the other, they have each partition's in their order."""
+    """Ranges in as few lists as can be: one after the other, they have each partition's in their order."""
     passes: list[list[OffsetRange]] = []
     counts: dict[tuple[str, int], int] = {}
     for one in wanted:

@@ -5,15 +5,23 @@ Reading goes through `Origin`; this is the little that goes the other way, from 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, Protocol
 
+from foldlog.client.fold_bulletin import FOLDS_TOPIC, mending
+from foldlog.client.log import Log, open_shared
+from foldlog.client.outgoing import partition_for_key
+from foldlog.client.wire.cluster import Cluster
+from foldlog.client.wire.produce import ClusterProducer
+from foldlog.clock import Clock, SystemClock
+from foldlog.errors import FoldlogError, InvalidArgument, TopicExists, UnknownGroup
+from foldlog.records.loops import pack
 from foldlog.spark.origins.origin import OriginSpec
 
 Headers = tuple[tuple[str, bytes], ...]
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """One record to append; the key decides its partition."""
 
     key: bytes
@@ -28,7 +36,7 @@ class Ledger(Protocol):
         """Make a topic unless it exists."""
         ...
 
-    def append(self, topic: str, entries: Iterable[Entry]) -> None:
+    def append(self, topic: str, entries: Iterable[LedgerEntry]) -> None:
         """In order."""
         ...
 
@@ -45,10 +53,126 @@ class Ledger(Protocol):
 
 def open_ledger(spec: OriginSpec) -> Ledger:
     """The ledger of the log that `spec` names."""
-    if spec.path is not None:
-        from foldlog.spark.origins.ledger_by_path import PathLedger
+    return WireLedger.open(spec) if spec.path is None else PathLedger.open(spec)
 
-        return PathLedger.open(spec)
-    from foldlog.spark.origins.ledger_by_wire import WireLedger
 
-    return WireLedger.open(spec)
+class PathLedger:
+    """The ledger of a directory: through its writer if there is one, else by being it for the moment."""
+
+    def __init__(self, log: Log) -> None:
+        """Use `open`."""
+        self._log = log
+
+    @classmethod
+    def open(cls, spec: OriginSpec) -> PathLedger:
+        if spec.path is None:
+            raise InvalidArgument("a path is needed")
+        return cls(open_shared(spec.path))
+
+    def ensure_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        if name in self._log.topics(include_internal=True):
+            changes = mending(self._log.topic(name).config.settings) if name == FOLDS_TOPIC else {}
+            if changes and self._log.bootstrap is None:  # who serves it has seen to it
+                self._log.alter_topic(name, changes)
+            return
+        try:
+            self._log.create_topic(name, partitions, config)
+        except TopicExists:
+            pass  # another runner was as quick
+
+    def append(self, topic: str, entries: Iterable[LedgerEntry]) -> None:
+        with self._log.producer() as producer:
+            futures = [
+                producer.send(topic, value=entry.value, key=entry.key, headers=entry.headers) for entry in entries
+            ]
+            producer.flush()
+        for future in futures:
+            future.result()
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        self._log.reset_group(group, {(topic, partition): offset for partition, offset in offsets.items()})
+
+    def delete_group(self, group: str) -> None:
+        try:
+            self._log.delete_group(group)
+        except UnknownGroup:
+            pass
+
+    def close(self) -> None:
+        self._log.close()
+
+
+_BATCH_BYTES: Final = 256 << 10
+"""Entries go together up to this; a larger one goes alone, and the broker decides whether it takes it."""
+
+_RECORD_OVERHEAD_BYTES: Final = 32
+"""Lengths and deltas around a record, and around a header, at the most."""
+
+
+class WireLedger:
+    """The ledger of a cluster. Appends of one ledger are in the log once, whatever becomes of connections."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        """Use `open`."""
+        self._cluster = cluster
+        self._clock = clock
+        self._producer: ClusterProducer | None = None  # kept: every new one costs the brokers an entry in memory
+
+    @classmethod
+    def open(cls, spec: OriginSpec, clock: Clock | None = None) -> WireLedger:
+        """BrokerUnreachable where no broker answers."""
+        if spec.bootstrap is None:
+            raise InvalidArgument("the address of a broker is needed")
+        return cls(Cluster.open(spec.bootstrap, spec.properties), clock or SystemClock())
+
+    def ensure_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        self._cluster.ensure_topic(name, partitions, config)
+
+    def append(self, topic: str, entries: Iterable[LedgerEntry]) -> None:
+        count = self._cluster.partition_count(topic)
+        producer = self._producer = self._producer or self._cluster.producer()
+        try:
+            for partition, batch in _batches(entries, count, self._clock.now_ms()):
+                producer.send(topic, partition, batch)
+            producer.flush()
+        except FoldlogError:
+            self._producer = None  # it takes nothing more
+            raise
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        self._cluster.commit(group, topic, offsets)
+
+    def delete_group(self, group: str) -> None:
+        try:
+            self._cluster.delete_group(group)
+        except UnknownGroup:
+            pass
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+        self._cluster.close()
+
+
+def _batches(entries: Iterable[LedgerEntry], partition_count: int, now_ms: int) -> Iterator[tuple[int, bytearray]]:
+    """The entries packed, in order within each partition."""
+    gathered: dict[int, list[LedgerEntry]] = {}
+    sizes_bytes: dict[int, int] = {}
+    for entry in entries:
+        partition = partition_for_key(entry.key, partition_count)
+        size_bytes = _size_bytes(entry)
+        if partition in gathered and sizes_bytes[partition] + size_bytes > _BATCH_BYTES:
+            yield partition, _packed(gathered.pop(partition), now_ms)
+        sizes_bytes[partition] = size_bytes + (sizes_bytes[partition] if partition in gathered else 0)
+        gathered.setdefault(partition, []).append(entry)
+    for partition, held in gathered.items():
+        yield partition, _packed(held, now_ms)
+
+
+def _packed(entries: Iterable[LedgerEntry], now_ms: int) -> bytearray:
+    return pack((now_ms, entry.key, entry.value, entry.headers) for entry in entries)
+
+
+def _size_bytes(entry: LedgerEntry) -> int:
+    headers_bytes = sum(len(name) + len(value) + _RECORD_OVERHEAD_BYTES for name, value in entry.headers)
+    return len(entry.key) + len(entry.value or b"") + headers_bytes + _RECORD_OVERHEAD_BYTES

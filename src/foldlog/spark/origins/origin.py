@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from foldlog.client.kafka.url import SCHEME as KAFKA_SCHEME
-from foldlog.client.kafka.url import parse_url
+from foldlog.client.backends.cluster.url import SCHEME as KAFKA_SCHEME
+from foldlog.client.backends.cluster.url import parse_url
 from foldlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class OriginSpec:
         return self.path if self.path is not None else f"kafka://{self.bootstrap}"
 
 
-class Growth(NamedTuple):
+class TopicGrowth(NamedTuple):
     """Partitions were added: the count from then on, and where each older partition ended."""
 
     partitions: int
@@ -55,7 +55,7 @@ class TopicFacts:
     topic_id: str
     partition_count: int
     is_compacted: bool
-    growths: tuple[Growth, ...] | None = ()
+    growths: tuple[TopicGrowth, ...] | None = ()
 
 
 class Bounds(NamedTuple):
@@ -127,7 +127,7 @@ class Origin(Protocol):
     def read_all(
         self, wanted: Sequence[OffsetRange], columns: Sequence[str], *, topic_id: str | None = None
     ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
-        """The same for several ranges of a topic, each batch with its range: in offset order within a partition, and
+        """Reads several ranges of a topic, each batch with its range: in offset order within a partition, and
         from several leaders at the same time where there are several.
         """
         ...

@@ -5,13 +5,14 @@ A task changes nothing in the log, but for a topic that it makes where `createTo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from foldlog.client.numbered import NumberedLog, TopicLimits
-from foldlog.client.sharing import open_shared
+from foldlog.client.backends.served.resumable import NumberedLog, TopicLimits
+from foldlog.client.log import open_log, open_shared
 from foldlog.clock import SystemClock
 from foldlog.errors import InvalidArgument, TopicExists, UnknownTopic
 from foldlog.files.base import Files
@@ -64,12 +65,22 @@ def plan(options: SinkOptions) -> PathPlan:
     if the directory has a writer that does not listen, through which nothing could be appended later."""
     if options.origin.path is None:
         raise InvalidArgument("a path is needed")
+    if options.partitions_of_new_topics is not None and not _has_files(options.origin.path):
+        # Who lets topics be made at a new path means a new log there, as every other sink of Spark's makes one.
+        open_log(options.origin.path).close()
     with closing(NumberedLog.open(options.origin.path)) as log:
         origin = replace(options.origin, directory_id=log.directory_id)
         told = PathPlan(replace(options, origin=origin), dict(log.defaults))
         if options.topic is not None:
             _find_limits(told, log.limits, options.topic)
     return told
+
+
+def _has_files(path: str) -> bool:
+    try:
+        return any(os.scandir(path))
+    except FileNotFoundError:
+        return False
 
 
 def job_of_query(query_id: str, batch_id: int) -> str:
@@ -100,7 +111,7 @@ def stage(
 def stage_rows(
     area: StagingArea, packer: RowPacker, job: str, task_number: int, rows: Iterable[pa.RecordBatch]
 ) -> StagedRows:
-    """The same with everything at hand."""
+    """The write itself, with everything at hand."""
     topics: dict[str, StagedTopic] = {}
     file = None
     try:

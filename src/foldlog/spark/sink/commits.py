@@ -26,8 +26,8 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
-from foldlog.client.numbered import EPOCH_MAX, Numbers
-from foldlog.errors import CorruptLog
+from foldlog.client.backends.served.resumable import EPOCH_MAX, Numbers
+from foldlog.errors import CorruptLog, NewerVersion
 from foldlog.files.base import Files, read_file, replace_file
 from foldlog.limits import STAGED_SENDERS_MAX
 from foldlog.spark.sink.staging import StagedFile
@@ -44,7 +44,7 @@ _ADVICE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SinkTarget:
     """A topic of a commit: which one it is, where its partitions ended when it was decided, and how many records each
     is to get."""
 
@@ -59,7 +59,7 @@ class Commit:
 
     job: str
     files: tuple[StagedFile, ...]
-    targets: dict[str, Target]
+    targets: dict[str, SinkTarget]
     numbers: Numbers
     decided_ms: int
     sender: str | None = None
@@ -79,7 +79,7 @@ class Commits:
         return known is not None and version is not None and version <= known[0]
 
     def decided_for(self, sender: str | None, version: int | None) -> Commit | None:
-        """The same write, decided before and not finished."""
+        """This write, decided before and not finished."""
         same = [one for one in self.decided if sender is not None and (one.sender, one.version) == (sender, version)]
         return same[0] if same else None
 
@@ -137,7 +137,7 @@ def decode(data: bytes, path: str) -> Commits:
         raise CorruptLog(path, 0, "its CRC-32C does not match its bytes", _ADVICE)
     plain: dict[str, Any] = json.loads(body + b"}")
     if plain["version"] != VERSION:
-        raise CorruptLog(path, 0, f"its version is {plain['version']}", "use the foldlog that wrote it")
+        raise NewerVersion(path, plain["version"], VERSION)
     return Commits(
         decided=tuple(_commit(one) for one in plain["decided"]),
         senders={name: (version, at_ms) for name, (version, at_ms) in plain["senders"].items()},
@@ -147,7 +147,7 @@ def decode(data: bytes, path: str) -> Commits:
 
 def _commit(plain: dict[str, Any]) -> Commit:
     targets = {
-        name: Target(target["topic_id"], _by_partition(target["ends"]), _by_partition(target["record_counts"]))
+        name: SinkTarget(target["topic_id"], _by_partition(target["ends"]), _by_partition(target["record_counts"]))
         for name, target in plain["targets"].items()
     }
     return Commit(

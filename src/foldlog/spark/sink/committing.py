@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
-from foldlog.client.numbered import RECORDS_MAX, NumberedLane, NumberedLog, Numbers
+from foldlog.client.backends.served.resumable import RECORDS_MAX, NumberedLane, NumberedLog, Numbers
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import (
     FoldlogError,
@@ -37,7 +37,7 @@ from foldlog.files.base import Files, storage_error
 from foldlog.files.posix import PosixFiles
 from foldlog.spark.sink import commits as book
 from foldlog.spark.sink.by_path import StagedRows, StagedTopic, job_of_query
-from foldlog.spark.sink.commits import Commit, Commits, Target
+from foldlog.spark.sink.commits import Commit, Commits, SinkTarget
 from foldlog.spark.sink.staging import StagingArea
 
 _log = logging.getLogger("foldlog")
@@ -117,7 +117,7 @@ class PathCommitter:
         for name, topic in merged.items():
             _check_topic(log, name, topic)
         targets = {
-            name: Target(
+            name: SinkTarget(
                 topic.limits.topic_id, {n: log.end_offset(name, n) for n in topic.record_counts}, topic.record_counts
             )
             for name, topic in sorted(merged.items())
@@ -316,7 +316,7 @@ def _is_complete(commit: Commit, done: Mapping[TopicPartition, int | None]) -> b
     )
 
 
-def _is_there(log: NumberedLog, topic: str, target: Target) -> bool:
+def _is_there(log: NumberedLog, topic: str, target: SinkTarget) -> bool:
     """Whether it is still the same topic."""
     try:
         return log.limits(topic).topic_id == target.topic_id

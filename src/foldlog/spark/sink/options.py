@@ -108,7 +108,7 @@ def _transaction(texts: Mapping[str, str], *, is_stream: bool) -> tuple[str | No
 
 
 def with_create_option(error: UnknownTopic) -> UnknownTopic:
-    """The same error, which names the sink's own way out, too."""
+    """An error that names the sink's own way out, too."""
     error.args = (f"{error}, or let the sink make it with the option createTopic=<number of partitions>",)
     return error
 

@@ -17,7 +17,7 @@ from foldlog.spark.sink.options import IGNORED_COLUMNS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from foldlog.client.numbered import TopicLimits
+    from foldlog.client.backends.served.resumable import TopicLimits
     from foldlog.records.columns import PackedBatch
 
 FindLimits = Callable[[str], "TopicLimits"]
@@ -136,7 +136,7 @@ def _check_size(limits: TopicLimits, batch: PackedBatch) -> None:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], size_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about that size, so that each partition's share of one is worth a batch."""
+    """Rows in batches of about that size, so that each partition's share of one is worth a batch."""
     waiting: list[pa.RecordBatch] = []
     waiting_bytes = 0
     for batch in batches:

@@ -34,7 +34,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from foldlog.errors import CorruptLog, DirectoryLocked, StorageError
-from foldlog.files.base import Buffer, Entry, File, Files, Lock, storage_error
+from foldlog.files.base import Buffer, DirectoryEntry, File, Files, Lock, storage_error
 from foldlog.limits import BATCH_BYTES_MAX, STAGED_LEFTOVER_MS, STAGED_LOCK_WAIT_MS, STAGED_WRITE_BYTES
 
 STAGING_NAME: Final = ".staged"
@@ -167,7 +167,7 @@ class StagingArea:
             if is_over(entry.name) or self._is_old(entry, now_ms):
                 self.remove_job(entry.name)
 
-    def _is_old(self, job: Entry, now_ms: int) -> bool:
+    def _is_old(self, job: DirectoryEntry, now_ms: int) -> bool:
         try:
             times_ms = [entry.modified_ms for entry in self._files.entries(self.path_of(job.name))]
         except OSError:

@@ -8,7 +8,7 @@ see by_path.py and committing.py. By wire the tasks append, and there is nothing
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -22,12 +22,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from foldlog.errors import InvalidArgument
+from foldlog.client.backends.served.resumable import TopicLimits
+from foldlog.client.wire.cluster import Cluster
+from foldlog.clock import SystemClock
+from foldlog.errors import FoldlogError, InvalidArgument, UnknownTopic
 from foldlog.spark.plainly import plainly
 from foldlog.spark.sink.by_path import PathPlan, StagedRows, job_of_query, plan, stage
-from foldlog.spark.sink.by_wire import check_topics, send
 from foldlog.spark.sink.committing import PathCommitter
-from foldlog.spark.sink.options import SinkOptions, sink_options
+from foldlog.spark.sink.options import SinkOptions, sink_options, with_create_option
+from foldlog.spark.sink.rows import RowPacker
 from foldlog.spark.source.options import origin_spec
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-    """The same for a stream. Spark calls it again for each commit."""
+    """As `batch_writer`, for a stream. Spark calls it again for each commit."""
     told = sink_options(options, schema, overwrite=overwrite, is_stream=True)
     if told.origin.path is not None:
         return PathStreamWriter(plan(told))
@@ -72,7 +75,7 @@ class Staged(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
-class Sent(WriterCommitMessage):
+class SentRows(WriterCommitMessage):
     """How many records a task has appended."""
 
     record_count: int
@@ -138,19 +141,19 @@ class WireBatchWriter(DataSourceArrowWriter):
         self._told = told
 
     @plainly
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        return Sent(send(self._told, iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
+        return SentRows(send(self._told, iterator))
 
 
 class WireStreamWriter(DataSourceStreamArrowWriter):
-    """The same for the micro-batches of a query."""
+    """Tasks of a query's micro-batches append as they go; see `WireBatchWriter`."""
 
     def __init__(self, told: SinkOptions) -> None:
         self._told = told
 
     @plainly
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        return Sent(send(self._told, iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
+        return SentRows(send(self._told, iterator))
 
 
 def _task() -> TaskContext:
@@ -163,3 +166,68 @@ def _task() -> TaskContext:
 def _rows(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
     """In the order of the tasks; those that failed have no message."""
     return [message.rows for message in messages if isinstance(message, Staged)]
+
+
+_REQUEST_BYTES: Final = 1 << 20
+"""max.request.size, Kafka's default: what a batch may have where the broker does not say what it takes."""
+
+_SEGMENT_BYTES: Final = 1 << 30
+
+
+# --- by kafka.bootstrap.servers -------------------------------------------------------------------------------------
+# Each task appends its rows itself, to our broker or any Kafka cluster. Acknowledged by all in-sync replicas, and once
+# each as long as the task lives, whatever becomes of connections and leaders. At least once beyond that: a task that
+# Spark runs again appends its rows again, and so does a micro-batch that is repeated after a crash. Nothing can be
+# taken back: after an error, some of the rows are in the log.
+
+
+def check_topics(told: SinkOptions) -> None:
+    """On the driver, before any row is packed: BrokerUnreachable, or UnknownTopic for the topic of the option."""
+    with _open(told) as cluster:
+        if told.topic is not None:
+            _find_limits(told, cluster, told.topic)
+
+
+def send(told: SinkOptions, rows: Iterable[pa.RecordBatch]) -> int:
+    """In a task: append the rows; how many. Acknowledged on return."""
+    count = 0
+    with _open(told, has_answered=True) as cluster:
+        packer = RowPacker(
+            lambda topic: _find_limits(told, cluster, topic),
+            topic=told.topic,
+            compression=told.compression,
+            now_ms=SystemClock().now_ms(),
+        )
+        with cluster.producer() as producer:
+            for packed in packer.pack(rows):
+                producer.send(packed.topic, packed.partition, packed.buffer)
+                count += packed.record_count
+    return count
+
+
+def _open(told: SinkOptions, *, has_answered: bool = False) -> Cluster:
+    if told.origin.bootstrap is None:
+        raise InvalidArgument("the address of a broker is needed")
+    return Cluster.open(told.origin.bootstrap, told.origin.properties, has_answered=has_answered)
+
+
+def _find_limits(told: SinkOptions, cluster: Cluster, name: str) -> TopicLimits:
+    try:
+        topic = cluster.topic(name)
+    except UnknownTopic as error:
+        if told.partitions_of_new_topics is None:
+            raise with_create_option(error) from None
+        cluster.ensure_topic(name, told.partitions_of_new_topics)
+        topic = cluster.topic(name)
+    try:
+        config = cluster.topic_config(name, ("max.message.bytes", "cleanup.policy"))
+    except FoldlogError:
+        config = {}  # not everybody may ask; the broker refuses what it does not take
+    limit_bytes = int(config.get("max.message.bytes", _REQUEST_BYTES))
+    return TopicLimits(
+        topic_id=topic.topic_id.hex(),
+        partition_count=topic.partition_count,
+        max_message_bytes=limit_bytes,
+        segment_bytes=_SEGMENT_BYTES,
+        is_compacted="compact" in config.get("cleanup.policy", ""),
+    )

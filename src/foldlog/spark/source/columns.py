@@ -123,7 +123,7 @@ def _in_microseconds(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _nullable_headers(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The same headers in Spark's type, null where there are none."""
+    """Headers in Spark's type, null where there are none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -140,7 +140,7 @@ def _nullable_headers(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def resized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that Spark takes well: small ones merged, large ones sliced. Each batch costs it extra.
+    """Rows in batches that Spark takes well: small ones merged, large ones sliced. Each batch costs it extra.
 
     Between SPARK_BATCH_ROWS_MIN and SPARK_BATCH_ROWS_MAX rows and at most about SPARK_BATCH_BYTES, where rows allow.
     """

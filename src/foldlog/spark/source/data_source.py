@@ -1,7 +1,7 @@
 """`spark.read.format("foldlog")` and the others: the data source as Spark knows it.
 
 To follow a batch read: `FoldlogSource.reader`, then `BatchReader.partitions` in the process that plans, which is one of
-the driver's (offsets.py, filters.py), then `RangeReader.read` in the executors (tasks.py).
+the driver's (offsets.py, filters.py), then `SourceReader.read` in the executors (tasks.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from foldlog.spark.source.columns import ddl
 from foldlog.spark.source.filters import Narrowing, narrowed, take_filters
 from foldlog.spark.source.offsets import plan_batch, split
 from foldlog.spark.source.options import ReadOptions, batch_options, includes_headers, origin_spec
-from foldlog.spark.source.tasks import RangeReader, RangeTask
+from foldlog.spark.source.tasks import RangeTask, SourceReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,7 +82,7 @@ class BatchReader(DataSourceReader):
         for name in options.ignored:
             _log.warning("%s has no effect in a batch; it is for spark.readStream", name)
         self._options = options
-        self._reader = RangeReader.of(options, schema)
+        self._reader = SourceReader.of(options, schema)
         self._narrowing = Narrowing()
         self.pushFilters = OptionalPushdown(self)  # type: ignore[method-assign]
 

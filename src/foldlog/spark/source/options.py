@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from foldlog.client.property_names import refuse_unknown
+from foldlog.client.wire.property_names import refuse_unknown
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.spark.origins.origin import OriginSpec
 

@@ -2,7 +2,7 @@
 
 To follow a micro-batch: `StreamReader.latestOffset`, then `partitions`, in the one process that Spark keeps to plan the
 query (stream_planner.py; what can be lost in stream_losses.py, what is stored in stream_offset.py), then
-`RangeReader.read` in the executors (tasks.py), which batch reads share.
+`SourceReader.read` in the executors (tasks.py), which batch reads share.
 
 A record is given to every batch that its offset falls into, and batches do not overlap: a sink that takes each batch
 once has each record once. Offsets that were skipped with failOnDataLoss=false are counted in the query's progress,
@@ -30,7 +30,7 @@ from foldlog.spark.plainly import plainly
 from foldlog.spark.source.offsets import split
 from foldlog.spark.source.options import ReadOptions, stream_options
 from foldlog.spark.source.stream_planner import Json, StreamPlanner
-from foldlog.spark.source.tasks import RangeReader, RangeTask
+from foldlog.spark.source.tasks import RangeTask, SourceReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._reader = RangeReader.of(options, schema)
+        self._reader = SourceReader.of(options, schema)
         self._planner: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class RangeTask(InputPartition):
 
 
 @dataclass(frozen=True, slots=True)
-class RangeReader:
+class SourceReader:
     """Reads tasks, in executors. Spark sends it there before the tasks are planned, so it holds what is the same in all
     of them: the schema, Spark's, and what to do about losses and keys.
     """
@@ -53,7 +53,7 @@ class RangeReader:
     latest_per_key: bool
 
     @classmethod
-    def of(cls, options: ReadOptions, schema: StructType) -> RangeReader:
+    def of(cls, options: ReadOptions, schema: StructType) -> SourceReader:
         """InvalidArgument if the schema names what there is not."""
         check_schema(schema)
         return cls(schema, options.fail_on_data_loss, options.latest_per_key)
@@ -82,7 +82,7 @@ class RangeReader:
 
 
 def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches, each made while Spark takes the one before it: reading and gathering need no interpreter.
+    """Batches, each made while Spark takes the one before it: reading and gathering need no interpreter.
 
     Up to a third quicker where there are fewer tasks than cores; else it costs nothing but one batch of memory.
     """

@@ -1,6 +1,6 @@
 """Every API that is served, with its module here, and the names of all.
 
-Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
+Generated from the schemas of Apache Kafka 4.3.1 by scripts/generate_messages.py.
 """
 
 from __future__ import annotations
@@ -45,13 +45,20 @@ APIS: Final = MappingProxyType(
         23: Api(23, "offset_for_leader_epoch", 2, 4, 4),
         32: Api(32, "describe_configs", 1, 4, 4),
         33: Api(33, "alter_configs", 0, 2, 2),
+        34: Api(34, "alter_replica_log_dirs", 1, 2, 2),
         35: Api(35, "describe_log_dirs", 1, 5, 2),
         37: Api(37, "create_partitions", 0, 3, 2),
         42: Api(42, "delete_groups", 0, 2, 2),
+        43: Api(43, "elect_leaders", 0, 2, 2),
         44: Api(44, "incremental_alter_configs", 0, 1, 1),
+        45: Api(45, "alter_partition_reassignments", 0, 1, 0),
+        46: Api(46, "list_partition_reassignments", 0, 0, 0),
         47: Api(47, "offset_delete", 0, 0, None),
+        55: Api(55, "describe_quorum", 0, 2, 0),
         60: Api(60, "describe_cluster", 0, 2, 0),
         61: Api(61, "describe_producers", 0, 0, 0),
+        68: Api(68, "consumer_group_heartbeat", 0, 1, 0),
+        74: Api(74, "list_config_resources", 0, 1, 0),
         75: Api(75, "describe_topic_partitions", 0, 0, 0),
     }
 )

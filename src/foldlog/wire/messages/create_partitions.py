@@ -1,111 +1,39 @@
-"""CreatePartitions, versions 0 to 3.
-
-Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
-"""
+"""CreatePartitions, generated from the schemas of Apache Kafka 4.3.1 by scripts/generate_messages.py."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message, Request, Response
+from foldlog.wire.schema import Message, Request, Response, field
 
 
 class CreatePartitionsAssignment(Message):
-    """In versions 0 to 3."""
-
-    __slots__ = ("broker_ids",)
-    SCHEMA: ClassVar[tuple[Field, ...]] = (Field("broker_ids", "int32", 0, 3, is_array=True),)
-
-    def __init__(self, *, broker_ids: Sequence[int] = ()) -> None:
-        self.broker_ids = broker_ids
+    broker_ids: Sequence[int] = field("int32", 0, 3, is_array=True, default=())
 
 
 class CreatePartitionsTopic(Message):
-    """In versions 0 to 3."""
-
-    __slots__ = (
-        "name",
-        "count",
-        "assignments",
-    )
-    SCHEMA: ClassVar[tuple[Field, ...]] = (
-        Field("name", "string", 0, 3),
-        Field("count", "int32", 0, 3),
-        Field("assignments", "struct", 0, 3, item=CreatePartitionsAssignment, is_array=True, is_nullable=True),
+    name: str = field("string", 0, 3, default="")
+    count: int = field("int32", 0, 3, default=0)
+    assignments: Sequence[CreatePartitionsAssignment] | None = field(
+        CreatePartitionsAssignment, 0, 3, is_array=True, nullable_from=0, default=()
     )
 
-    def __init__(
-        self, *, name: str = "", count: int = 0, assignments: Sequence[CreatePartitionsAssignment] | None = ()
-    ) -> None:
-        self.name = name
-        self.count = count
-        self.assignments = assignments
 
-
-class CreatePartitionsRequest(Request):
-    """In versions 0 to 3."""
-
-    __slots__ = (
-        "topics",
-        "timeout_ms",
-        "validate_only",
-    )
-    API_KEY: ClassVar[int] = 37
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 3)
-    FLEXIBLE_FROM: ClassVar[int | None] = 2
-    SCHEMA: ClassVar[tuple[Field, ...]] = (
-        Field("topics", "struct", 0, 3, item=CreatePartitionsTopic, is_array=True),
-        Field("timeout_ms", "int32", 0, 3),
-        Field("validate_only", "bool", 0, 3),
-    )
-
-    def __init__(
-        self, *, topics: Sequence[CreatePartitionsTopic] = (), timeout_ms: int = 0, validate_only: bool = False
-    ) -> None:
-        self.topics = topics
-        self.timeout_ms = timeout_ms
-        self.validate_only = validate_only
+class CreatePartitionsRequest(Request, api_key=37, versions=(0, 3), flexible_from=2):
+    topics: Sequence[CreatePartitionsTopic] = field(CreatePartitionsTopic, 0, 3, is_array=True, default=())
+    timeout_ms: int = field("int32", 0, 3, default=0)
+    validate_only: bool = field("bool", 0, 3, default=False)
 
 
 class CreatePartitionsTopicResult(Message):
-    """In versions 0 to 3."""
-
-    __slots__ = (
-        "name",
-        "error_code",
-        "error_message",
-    )
-    SCHEMA: ClassVar[tuple[Field, ...]] = (
-        Field("name", "string", 0, 3),
-        Field("error_code", "int16", 0, 3),
-        Field("error_message", "string", 0, 3, is_nullable=True),
-    )
-
-    def __init__(self, *, name: str = "", error_code: int = 0, error_message: str | None = None) -> None:
-        self.name = name
-        self.error_code = error_code
-        self.error_message = error_message
+    name: str = field("string", 0, 3, default="")
+    error_code: int = field("int16", 0, 3, default=0)
+    error_message: str | None = field("string", 0, 3, nullable_from=0, default=None)
 
 
-class CreatePartitionsResponse(Response):
-    """In versions 0 to 3."""
-
-    __slots__ = (
-        "throttle_time_ms",
-        "results",
-    )
-    API_KEY: ClassVar[int] = 37
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 3)
-    FLEXIBLE_FROM: ClassVar[int | None] = 2
-    SCHEMA: ClassVar[tuple[Field, ...]] = (
-        Field("throttle_time_ms", "int32", 0, 3),
-        Field("results", "struct", 0, 3, item=CreatePartitionsTopicResult, is_array=True),
-    )
-
-    def __init__(self, *, throttle_time_ms: int = 0, results: Sequence[CreatePartitionsTopicResult] = ()) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.results = results
+class CreatePartitionsResponse(Response, api_key=37, versions=(0, 3), flexible_from=2):
+    throttle_time_ms: int = field("int32", 0, 3, default=0)
+    results: Sequence[CreatePartitionsTopicResult] = field(CreatePartitionsTopicResult, 0, 3, is_array=True, default=())
 
 
 REQUEST = CreatePartitionsRequest

@@ -1,64 +1,24 @@
-"""DeleteGroups, versions 0 to 2.
-
-Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
-"""
+"""DeleteGroups, generated from the schemas of Apache Kafka 4.3.1 by scripts/generate_messages.py."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from foldlog.wire.schema import Field, Message, Request, Response
+from foldlog.wire.schema import Message, Request, Response, field
 
 
-class DeleteGroupsRequest(Request):
-    """In versions 0 to 2."""
-
-    __slots__ = ("groups_names",)
-    API_KEY: ClassVar[int] = 42
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 2
-    SCHEMA: ClassVar[tuple[Field, ...]] = (Field("groups_names", "string", 0, 2, is_array=True),)
-
-    def __init__(self, *, groups_names: Sequence[str] = ()) -> None:
-        self.groups_names = groups_names
+class DeleteGroupsRequest(Request, api_key=42, versions=(0, 2), flexible_from=2):
+    groups_names: Sequence[str] = field("string", 0, 2, is_array=True, default=())
 
 
 class DeletableGroupResult(Message):
-    """In versions 0 to 2."""
-
-    __slots__ = (
-        "group_id",
-        "error_code",
-    )
-    SCHEMA: ClassVar[tuple[Field, ...]] = (
-        Field("group_id", "string", 0, 2),
-        Field("error_code", "int16", 0, 2),
-    )
-
-    def __init__(self, *, group_id: str = "", error_code: int = 0) -> None:
-        self.group_id = group_id
-        self.error_code = error_code
+    group_id: str = field("string", 0, 2, default="")
+    error_code: int = field("int16", 0, 2, default=0)
 
 
-class DeleteGroupsResponse(Response):
-    """In versions 0 to 2."""
-
-    __slots__ = (
-        "throttle_time_ms",
-        "results",
-    )
-    API_KEY: ClassVar[int] = 42
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 2
-    SCHEMA: ClassVar[tuple[Field, ...]] = (
-        Field("throttle_time_ms", "int32", 0, 2),
-        Field("results", "struct", 0, 2, item=DeletableGroupResult, is_array=True),
-    )
-
-    def __init__(self, *, throttle_time_ms: int = 0, results: Sequence[DeletableGroupResult] = ()) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.results = results
+class DeleteGroupsResponse(Response, api_key=42, versions=(0, 2), flexible_from=2):
+    throttle_time_ms: int = field("int32", 0, 2, default=0)
+    results: Sequence[DeletableGroupResult] = field(DeletableGroupResult, 0, 2, is_array=True, default=())
 
 
 REQUEST = DeleteGroupsRequest

@@ -1,59 +1,19 @@
-"""SaslAuthenticate, versions 0 to 2.
-
-Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
-"""
+"""SaslAuthenticate, generated from the schemas of Apache Kafka 4.3.1 by scripts/generate_messages.py."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from foldlog.wire.schema import Field, Request, Response
+from foldlog.wire.schema import Request, Response, field
 
 
-class SaslAuthenticateRequest(Request):
-    """In versions 0 to 2."""
-
-    __slots__ = ("auth_bytes",)
-    API_KEY: ClassVar[int] = 36
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 2
-    SCHEMA: ClassVar[tuple[Field, ...]] = (Field("auth_bytes", "bytes", 0, 2),)
-
-    def __init__(self, *, auth_bytes: bytes = b"") -> None:
-        self.auth_bytes = auth_bytes
+class SaslAuthenticateRequest(Request, api_key=36, versions=(0, 2), flexible_from=2):
+    auth_bytes: bytes = field("bytes", 0, 2, default=b"")
 
 
-class SaslAuthenticateResponse(Response):
-    """In versions 0 to 2."""
-
-    __slots__ = (
-        "error_code",
-        "error_message",
-        "auth_bytes",
-        "session_lifetime_ms",
-    )
-    API_KEY: ClassVar[int] = 36
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 2
-    SCHEMA: ClassVar[tuple[Field, ...]] = (
-        Field("error_code", "int16", 0, 2),
-        Field("error_message", "string", 0, 2, is_nullable=True),
-        Field("auth_bytes", "bytes", 0, 2),
-        Field("session_lifetime_ms", "int64", 1, 2),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        error_message: str | None = "",
-        auth_bytes: bytes = b"",
-        session_lifetime_ms: int = 0,
-    ) -> None:
-        self.error_code = error_code
-        self.error_message = error_message
-        self.auth_bytes = auth_bytes
-        self.session_lifetime_ms = session_lifetime_ms
+class SaslAuthenticateResponse(Response, api_key=36, versions=(0, 2), flexible_from=2):
+    error_code: int = field("int16", 0, 2, default=0)
+    error_message: str | None = field("string", 0, 2, nullable_from=0, default="")
+    auth_bytes: bytes = field("bytes", 0, 2, default=b"")
+    session_lifetime_ms: int = field("int64", 1, 2, default=0)
 
 
 REQUEST = SaslAuthenticateRequest

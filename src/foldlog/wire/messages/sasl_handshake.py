@@ -1,47 +1,19 @@
-"""SaslHandshake, versions 0 to 1.
-
-Written by scripts/generate_messages.py from kio 0.6.5, not by hand.
-"""
+"""SaslHandshake, generated from the schemas of Apache Kafka 4.3.1 by scripts/generate_messages.py."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from foldlog.wire.schema import Field, Request, Response
-
-
-class SaslHandshakeRequest(Request):
-    """In versions 0 to 1."""
-
-    __slots__ = ("mechanism",)
-    API_KEY: ClassVar[int] = 17
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
-    FLEXIBLE_FROM: ClassVar[int | None] = None
-    SCHEMA: ClassVar[tuple[Field, ...]] = (Field("mechanism", "string", 0, 1),)
-
-    def __init__(self, *, mechanism: str = "") -> None:
-        self.mechanism = mechanism
+from foldlog.wire.schema import Request, Response, field
 
 
-class SaslHandshakeResponse(Response):
-    """In versions 0 to 1."""
+class SaslHandshakeRequest(Request, api_key=17, versions=(0, 1), flexible_from=None):
+    mechanism: str = field("string", 0, 1, default="")
 
-    __slots__ = (
-        "error_code",
-        "mechanisms",
-    )
-    API_KEY: ClassVar[int] = 17
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
-    FLEXIBLE_FROM: ClassVar[int | None] = None
-    SCHEMA: ClassVar[tuple[Field, ...]] = (
-        Field("error_code", "int16", 0, 1),
-        Field("mechanisms", "string", 0, 1, is_array=True),
-    )
 
-    def __init__(self, *, error_code: int = 0, mechanisms: Sequence[str] = ()) -> None:
-        self.error_code = error_code
-        self.mechanisms = mechanisms
+class SaslHandshakeResponse(Response, api_key=17, versions=(0, 1), flexible_from=None):
+    error_code: int = field("int16", 0, 1, default=0)
+    mechanisms: Sequence[str] = field("string", 0, 1, is_array=True, default=())
 
 
 REQUEST = SaslHandshakeRequest

@@ -1,0 +1,1 @@
+"""Groups: the coordinator without I/O, and what is committed."""

@@ -1,0 +1,458 @@
+"""The group coordinator: Kafka's classic group protocol without I/O.
+
+Events come in as calls, time as the injected clock and `tick`; answers go out through the replies that came with
+the requests, records for `__consumer_offsets` through `take_writes`. What members exchange is opaque bytes, so
+eager and cooperative assignors work alike. `group_state.py` is one group, `group_rebalance.py` its way through the
+states; here requests are accepted or refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.broker.groups.messages import (
+    NO_MEMBER,
+    GroupDescription,
+    GroupListing,
+    GroupSettings,
+    GroupState,
+    JoinReply,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    MemberIdentity,
+    SyncReply,
+    SyncRequest,
+    SyncResult,
+    refuse_malformed,
+)
+from foldlog.broker.groups.offsets_format import (
+    NO_TIMESTAMP,
+    GroupKey,
+    decode_group_value,
+    decode_key,
+    encode_group_key,
+    encode_group_value,
+)
+from foldlog.broker.groups.rebalance import Rebalancer, Timer
+from foldlog.broker.groups.state import Group, GroupMember, check_stored
+from foldlog.clock import Clock
+from foldlog.errors import CorruptGroupRecord
+from foldlog.limits import GROUP_METADATA_BYTES_MAX, GROUPS_METADATA_BYTES_MAX, MEMBER_METADATA_BYTES_MAX
+
+Result = TypeVar("Result", JoinResult, SyncResult)
+
+
+class GroupCoordinator:
+    """All groups of one broker. One owner at a time: the driver holds a lock around every call.
+
+    - Every reply is called exactly once, inside some call of the coordinator (perhaps a later one), after that
+      call has changed all it will: a reply may call the coordinator again. A reply must not raise.
+    - Records to write are in `take_writes` before the replies that depend on them are called. A driver that
+      appends them before it sends those replies knows, after a crash, every assignment that members act on.
+    - Call `tick` at `next_deadline_ms`; deadlines are in the clock's monotonic milliseconds.
+
+    Not promised: that the records are durable (members of a group that was lost just join again), and that a
+    group which only ever committed offsets, without members, is known here (`CommittedOffsets` knows it).
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        settings: GroupSettings | None = None,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._clock = clock
+        self._settings = settings or GroupSettings()
+        self._new_id = new_id
+        self._groups: dict[str, Group] = {}
+        self._held: dict[str, int] = {}  # bytes of each group's metadata and assignments
+        self._held_bytes = 0
+        self._rebalancer = Rebalancer(clock, self._settings)
+        self._delivering = False
+
+    # --- events -------------------------------------------------------------------------------------------------
+
+    def join(self, request: JoinRequest, reply: JoinReply) -> None:
+        """A member wants in, or back in. Answered when the generation it belongs to begins, or at once if refused."""
+        with self._event():
+            group = self._groups.get(request.group)
+            error = self._refuse_join(group, request)
+            if error is not GroupErrorCode.NONE:
+                self._answer(reply, JoinResult(error, request.member_id))
+                return
+            if group is None:
+                group = Group(request.group, state_timestamp_ms=self._clock.now_ms())
+                self._groups[request.group] = group
+            if not group.members:
+                group.protocol_type = request.protocol_type
+            if request.member_id == NO_MEMBER:
+                self._join_unknown(group, request, reply)
+            elif request.member_id in group.pending_ids:
+                self._admit(group, request.member_id, request, reply)
+            else:
+                self._join_known(group, group.members[request.member_id], request, reply)
+            self._count(group)
+
+    def sync(self, request: SyncRequest, reply: SyncReply) -> None:
+        """The leader brings the assignments, the others fetch theirs; parked until the leader has brought them."""
+        with self._event():
+            group = self._groups.get(request.group)
+            error = self._refuse_sync(group, request)
+            if group is None or error is not GroupErrorCode.NONE:
+                self._answer(reply, SyncResult(error))
+                return
+            member = group.members[request.member_id]
+            group.awaiting_sync.discard(member.member_id)
+            if group.state is GroupState.STABLE:
+                self._rebalancer.touch(group, member)
+                self._answer(reply, self._rebalancer.assigned(group, member))
+            else:
+                self._rebalancer.park_sync(group, member, reply)
+                if group.is_leader(member.member_id):
+                    self._rebalancer.take_assignments(group, request.assignments)
+            if not group.awaiting_sync:
+                self._rebalancer.cancel_timer(Timer.SYNC, group)
+            self._count(group)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, generation: int, group_instance_id: str | None = None
+    ) -> GroupErrorCode:
+        """A sign of life. REBALANCE_IN_PROGRESS tells the member to join again."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return GroupErrorCode.UNKNOWN_MEMBER_ID
+        error = group.check_member(member_id, group_instance_id)
+        if error is not GroupErrorCode.NONE:
+            return error
+        if generation != group.generation:
+            return GroupErrorCode.ILLEGAL_GENERATION
+        self._rebalancer.touch(group, group.members[member_id])
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return GroupErrorCode.REBALANCE_IN_PROGRESS
+        return GroupErrorCode.NONE
+
+    def leave(self, group_id: str, members: Iterable[MemberIdentity]) -> list[LeaveResult]:
+        """Members go on purpose: their partitions are free at once, without waiting for a session to expire."""
+        with self._event():
+            group = self._groups.get(group_id)
+            if group is None:
+                return [LeaveResult(member, GroupErrorCode.UNKNOWN_MEMBER_ID) for member in members]
+            results = [LeaveResult(member, self._leave_one(group, member)) for member in members]
+            self._count(group)
+            return results
+
+    def validate_commit(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation: int
+    ) -> GroupErrorCode:
+        """Whether this member may commit offsets now; a commit is a sign of life too.
+
+        Without a generation it is a reader that assigns itself, which is welcome only where no members are.
+        During PreparingRebalance members of the closing generation still may commit what they have done.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            return GroupErrorCode.NONE if generation < 0 else GroupErrorCode.ILLEGAL_GENERATION
+        if generation < 0 and group.state is GroupState.EMPTY:
+            return GroupErrorCode.NONE
+        error = group.check_member(member_id, group_instance_id)
+        if error is not GroupErrorCode.NONE:
+            return error
+        if generation != group.generation:
+            return GroupErrorCode.ILLEGAL_GENERATION
+        self._rebalancer.touch(group, group.members[member_id])
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            return GroupErrorCode.REBALANCE_IN_PROGRESS
+        return GroupErrorCode.NONE
+
+    def delete(self, group_id: str) -> GroupErrorCode:
+        """Forget a group without members; its offsets are `CommittedOffsets.plan_delete_group`'s."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return GroupErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY or group.pending_ids:
+            return GroupErrorCode.NON_EMPTY_GROUP
+        self._forget(group)
+        self._rebalancer.writes.append((encode_group_key(group_id), None))
+        return GroupErrorCode.NONE
+
+    def sweep(self, has_offsets: Callable[[str], bool]) -> list[str]:
+        """Delete the empty groups that have no committed offsets; they hold nothing anybody could miss."""
+        empty = [
+            group.group_id
+            for group in self._groups.values()
+            if group.state is GroupState.EMPTY and not group.pending_ids and not has_offsets(group.group_id)
+        ]
+        for group_id in empty:
+            self.delete(group_id)
+        return empty
+
+    def tick(self, now_ms: float | None = None) -> None:
+        """Let everything happen that is due by `now_ms`, by default the clock's monotonic time."""
+        with self._event():
+            for kind, group_id, member_id in self._rebalancer.timers.due(self._rebalancer.ticked(now_ms)):
+                group = self._groups[group_id]
+                if kind is Timer.SESSION:
+                    self._rebalancer.remove_member(group, member_id, GroupErrorCode.UNKNOWN_MEMBER_ID)
+                elif kind is Timer.PENDING:
+                    self._drop_pending(group, member_id)
+                elif kind is Timer.REBALANCE:
+                    self._rebalancer.rebalance_due(group)
+                else:
+                    self._rebalancer.sync_due(group)
+                self._count(group)
+
+    def close(self) -> None:
+        """Answer everybody who waits with COORDINATOR_NOT_AVAILABLE and forget all. Nothing is written."""
+        with self._event():
+            for group in list(self._groups.values()):
+                for member in group.members.values():
+                    self._rebalancer.turn_away(group, member, GroupErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._forget(group)
+
+    # --- what the driver asks -------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> float | None:
+        """When to call `tick`, in monotonic milliseconds; None if nothing can expire."""
+        return self._rebalancer.timers.next_deadline_ms()
+
+    def take_writes(self) -> list[tuple[bytes, bytes | None]]:
+        """Records for `__consumer_offsets` since the last call, in order; a null value is a tombstone."""
+        taken, self._rebalancer.writes = self._rebalancer.writes, []
+        return taken
+
+    def list_groups(self) -> list[GroupListing]:
+        return [GroupListing(group.group_id, group.protocol_type, group.state) for group in self._groups.values()]
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """A group that is not known is Dead."""
+        group = self._groups.get(group_id)
+        return GroupDescription(group_id, GroupState.DEAD) if group is None else group.describe()
+
+    def subscribed_topics(self, group_id: str) -> frozenset[str] | None:
+        """Topics that members want; None if that cannot be told. Their offsets may not be deleted one by one."""
+        group = self._groups.get(group_id)
+        return frozenset() if group is None else group.subscribed_topics()
+
+    def empty_since_ms(self, group_id: str) -> int | None:
+        """Wall time since when the group has had no members; None while it has; -1 if it never had any."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return NO_TIMESTAMP
+        return group.state_timestamp_ms if group.state is GroupState.EMPTY else None
+
+    # --- persistence ----------------------------------------------------------------------------------------------
+
+    def snapshot(self, group_id: str) -> tuple[bytes, bytes] | None:
+        """The group's record as it would be written now, or None if there is no such group."""
+        group = self._groups.get(group_id)
+        return None if group is None else (encode_group_key(group_id), encode_group_value(group.to_stored()))
+
+    def restore(self, key: bytes, value: bytes | None) -> None:
+        """Take in a group's newest record, while loading: its members go on without a rebalance.
+
+        Each gets a full session timeout from now. Raises `CorruptGroupRecord` and changes nothing if malformed.
+        """
+        decoded = decode_key(key)
+        if not isinstance(decoded, GroupKey):
+            raise CorruptGroupRecord(key, "it is not group metadata")
+        stored = None if value is None else decode_group_value(key, value)
+        if stored is not None:
+            check_stored(key, stored)
+        existing = self._groups.get(decoded.group)
+        if existing is not None:
+            self._forget(existing)
+        if stored is not None:
+            group = Group.from_stored(decoded.group, stored)
+            self._groups[group.group_id] = group
+            for member in group.members.values():
+                self._rebalancer.touch(group, member)
+            self._count(group)
+
+    # --- joining --------------------------------------------------------------------------------------------------
+
+    def _refuse_join(self, group: Group | None, request: JoinRequest) -> GroupErrorCode:
+        error = refuse_malformed(request, self._settings)
+        if error is not GroupErrorCode.NONE:
+            return error
+        if group is None:
+            if request.member_id != NO_MEMBER:
+                return GroupErrorCode.UNKNOWN_MEMBER_ID
+            full = len(self._groups) >= self._settings.groups_max or self._has_no_room(_new_bytes(request))
+            return GroupErrorCode.COORDINATOR_NOT_AVAILABLE if full else GroupErrorCode.NONE
+        # An id that waits for its first join is not a member yet; those ids are never handed to static members.
+        is_pending = request.member_id in group.pending_ids and request.group_instance_id is None
+        if request.member_id != NO_MEMBER and not is_pending:
+            error = group.check_member(request.member_id, request.group_instance_id)
+            if error is not GroupErrorCode.NONE:
+                return error
+        if not group.accepts_protocols(request.protocol_type, [name for name, _ in request.protocols]):
+            return GroupErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        replaced = request.member_id or group.static_ids.get(request.group_instance_id or "", NO_MEMBER)
+        if replaced not in group.members and len(group.members) >= self._settings.members_max:
+            return GroupErrorCode.GROUP_MAX_SIZE_REACHED
+        return self._refuse_metadata(group, replaced, request)
+
+    def _refuse_metadata(self, group: Group, replaced: str, request: JoinRequest) -> GroupErrorCode:
+        if group.metadata_bytes(without=replaced) + request.metadata_bytes() > GROUP_METADATA_BYTES_MAX:
+            return GroupErrorCode.GROUP_MAX_SIZE_REACHED
+        known = group.members.get(replaced)
+        more_bytes = _new_bytes(request) if known is None else request.metadata_bytes() - known.metadata_bytes()
+        if self._has_no_room(more_bytes):
+            return GroupErrorCode.COORDINATOR_NOT_AVAILABLE  # other groups have it all; members ask again
+        return GroupErrorCode.NONE
+
+    def _has_no_room(self, more_bytes: int) -> bool:
+        return more_bytes > 0 and self._held_bytes + more_bytes > GROUPS_METADATA_BYTES_MAX
+
+    def _count(self, group: Group) -> None:
+        """After whatever may have changed what its members brought or were given."""
+        held = group.held_bytes() if self._groups.get(group.group_id) is group else 0
+        self._held_bytes += held - self._held.pop(group.group_id, 0)
+        if held:
+            self._held[group.group_id] = held
+
+    def _join_unknown(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
+        member_id = f"{request.group_instance_id or request.client_id or 'member'}-{self._new_id()}"
+        known_as = group.static_ids.get(request.group_instance_id) if request.group_instance_id is not None else None
+        if known_as is not None:
+            self._return_static(group, known_as, member_id, request, reply)
+        elif request.require_known_member_id and request.group_instance_id is None:
+            if len(group.pending_ids) >= self._settings.pending_members_max:
+                self._answer(reply, JoinResult(GroupErrorCode.GROUP_MAX_SIZE_REACHED))
+                return
+            group.pending_ids.add(member_id)
+            self._rebalancer.set_timer(Timer.PENDING, group, member_id, request.session_timeout_ms)
+            self._answer(reply, JoinResult(GroupErrorCode.MEMBER_ID_REQUIRED, member_id))
+        else:
+            self._admit(group, member_id, request, reply)
+
+    def _admit(self, group: Group, member_id: str, request: JoinRequest, reply: JoinReply) -> None:
+        if member_id in group.pending_ids:
+            group.pending_ids.remove(member_id)
+            self._rebalancer.cancel_timer(Timer.PENDING, group, member_id)
+        member = GroupMember.from_request(member_id, request)
+        group.add(member)
+        group.joined_during_delay = True
+        self._rebalancer.park_join(group, member, reply)
+        self._rebalancer.rebalance(group)
+
+    def _join_known(self, group: Group, member: GroupMember, request: JoinRequest, reply: JoinReply) -> None:
+        # Who joins again with the same metadata may just have missed the answer: it gets it again. Not the stable
+        # leader: it joins again to have partitions assigned anew, after the topics have changed.
+        repeats = member.offers_exactly(request)
+        settled = group.state is GroupState.COMPLETING_REBALANCE or (
+            group.state is GroupState.STABLE and not group.is_leader(member.member_id)
+        )
+        member.update(request)
+        if repeats and settled:
+            self._rebalancer.touch(group, member)
+            self._answer(reply, self._rebalancer.joined(group, member))
+            return
+        self._rebalancer.park_join(group, member, reply)
+        self._rebalancer.rebalance(group)
+
+    def _return_static(self, group: Group, old_id: str, new_id: str, request: JoinRequest, reply: JoinReply) -> None:
+        """A static member's new process: it takes over the old one's place and, in a stable group, assignment."""
+        leader_before = group.leader or NO_MEMBER
+        self._rebalancer.turn_away(group, group.members[old_id], GroupErrorCode.FENCED_INSTANCE_ID)
+        member = group.rename_static(old_id, new_id)
+        topics_before = group.topics_of(member)
+        member.update(request)
+        # Kafka looks only at the protocol. A change of topics would leave them unread until the next rebalance, so
+        # it starts one; owned partitions, which differ after every restart, are not compared.
+        unchanged = group.select_protocol() == group.protocol and group.topics_of(member) == topics_before
+        if group.state is not GroupState.STABLE or not unchanged:
+            self._rebalancer.park_join(group, member, reply)
+            self._rebalancer.rebalance(group)
+            return
+        self._rebalancer.write(group)
+        self._rebalancer.touch(group, member)
+        result = self._rebalancer.joined(group, member)
+        if not result.is_leader:
+            self._answer(reply, result)
+        elif request.supports_skipping_assignment:
+            self._answer(reply, replace(result, skip_assignment=True))
+        else:
+            # Told the leader's former id, the client takes itself for a follower and just fetches its assignment.
+            self._answer(reply, replace(result, leader_id=leader_before, members=()))
+
+    # --- syncing --------------------------------------------------------------------------------------------------
+
+    def _refuse_sync(self, group: Group | None, request: SyncRequest) -> GroupErrorCode:
+        if group is None:
+            return GroupErrorCode.UNKNOWN_MEMBER_ID
+        error = group.check_member(request.member_id, request.group_instance_id)
+        if error is not GroupErrorCode.NONE:
+            return error
+        if request.generation != group.generation:
+            return GroupErrorCode.ILLEGAL_GENERATION
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return GroupErrorCode.REBALANCE_IN_PROGRESS
+        if request.protocol_type not in (None, group.protocol_type) or request.protocol not in (None, group.protocol):
+            return GroupErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        sizes = [len(assignment) for assignment in request.assignments.values()]
+        if max(sizes, default=0) > MEMBER_METADATA_BYTES_MAX or sum(sizes) > GROUP_METADATA_BYTES_MAX:
+            return GroupErrorCode.INVALID_REQUEST
+        if self._has_no_room(sum(sizes) - sum(len(member.assignment) for member in group.members.values())):
+            return GroupErrorCode.COORDINATOR_NOT_AVAILABLE
+        return GroupErrorCode.NONE
+
+    # --- leaving and expiring -------------------------------------------------------------------------------------
+
+    def _leave_one(self, group: Group, member: MemberIdentity) -> GroupErrorCode:
+        member_id = member.member_id
+        if member_id in group.pending_ids:
+            self._drop_pending(group, member_id)
+            return GroupErrorCode.NONE
+        if member_id == NO_MEMBER and member.group_instance_id is not None:
+            # An administrator removes a static member knowing only its instance id.
+            member_id = group.static_ids.get(member.group_instance_id, NO_MEMBER)
+        error = group.check_member(member_id, member.group_instance_id)
+        if error is GroupErrorCode.NONE:
+            self._rebalancer.remove_member(group, member_id, GroupErrorCode.UNKNOWN_MEMBER_ID)
+        return error
+
+    def _drop_pending(self, group: Group, member_id: str) -> None:
+        self._rebalancer.cancel_timer(Timer.PENDING, group, member_id)
+        group.pending_ids.discard(member_id)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self._rebalancer.try_complete_join(group)
+        elif group.is_unused():
+            self._forget(group)
+
+    def _forget(self, group: Group) -> None:
+        self._rebalancer.cancel_timers(group)
+        self._rebalancer.transition(group, GroupState.DEAD)
+        del self._groups[group.group_id]
+        self._count(group)
+
+    # --- answering ------------------------------------------------------------------------------------------------
+
+    def _answer(self, reply: Callable[[Result], None], result: Result) -> None:
+        self._rebalancer.outbox.append(partial(reply, result))
+
+    @contextmanager
+    def _event(self) -> Iterator[None]:
+        """Replies are called when the event is over, so that one that calls back finds groups between events."""
+        try:
+            yield
+        finally:
+            if not self._delivering:
+                self._delivering = True
+                try:
+                    while self._rebalancer.outbox:
+                        self._rebalancer.outbox.popleft()()
+                finally:
+                    self._delivering = False
+
+
+def _new_bytes(request: JoinRequest) -> int:
+    """What a new member adds: its id is made of its client id."""
+    return len(request.group) + 2 * len(request.client_id) + request.metadata_bytes()

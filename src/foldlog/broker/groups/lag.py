@@ -1,0 +1,79 @@
+"""How far behind a group is: one way of counting for everybody who shows it. Pure.
+
+A group stands in every partition that it has committed in, and in every one that a member of it has. Where it has
+committed nothing, the lag counts from where its member begins if that is known, which is so of members in the broker's
+own process that begin at the end; else from the log's start: `auto.offset.reset` is a client's own setting, and from
+the start on is what nobody has accounted for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
+
+
+class Standing(NamedTuple):
+    """One partition of a group. `committed` is None where it has committed nothing; the bounds are None where they are
+    not known: the topic was deleted, or the partition is damaged."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    start: int | None
+    end: int | None
+    begins: int | None = None
+    """Where its member begins for want of a commit, if that is known to be the end that the log had."""
+
+    @property
+    def is_uncommitted(self) -> bool:
+        """Whether the lag counts from elsewhere, for want of a commit."""
+        return self.committed is None
+
+    @property
+    def counted_from(self) -> str | None:
+        """From where, then."""
+        if self.committed is not None:
+            return None
+        return "log start" if self.begins is None else "log end (auto_offset_reset=latest)"
+
+    @property
+    def next_offset(self) -> int | None:
+        """The first offset that counts as lag; None if it is not known."""
+        if self.committed is not None:
+            return self.committed
+        return self.start if self.begins is None else self.begins
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets to the end, as Kafka's tools count them: also over what compaction or retention removed."""
+        at = self.next_offset
+        return None if at is None or self.end is None else max(0, self.end - at)
+
+
+def standings(
+    committed: Mapping[Place, int],
+    assigned: Iterable[Place],
+    bounds: Mapping[Place, tuple[int | None, int | None]],
+    begins: Mapping[Place, int] = MappingProxyType({}),
+) -> list[Standing]:
+    """Where a group stands, in order. `bounds` are the start and the end of partitions, `begins` where members begin
+    that begin at the end.
+
+    >>> standings({("a", 0): 7}, [("a", 0), ("a", 1)], {("a", 0): (0, 9), ("a", 1): (2, 6)})[1].lag
+    4
+    """
+    known = {place: offset for place, offset in committed.items() if offset >= 0}  # Kafka's -1 is no offset
+    return [
+        Standing(*place, known.get(place), *bounds.get(place, (None, None)), begins.get(place))
+        for place in sorted({*known, *assigned})
+    ]
+
+
+def total_lag(found: Iterable[Standing]) -> int | None:
+    """Over all partitions whose lag is known; None if it is of none."""
+    lags = [one.lag for one in found if one.lag is not None]
+    return sum(lags) if lags else None

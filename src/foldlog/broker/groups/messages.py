@@ -1,0 +1,215 @@
+"""What is asked of the coordinator and what it answers: plain values, as Kafka's requests carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from foldlog.broker.groups.errors import GroupErrorCode
+from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.limits import (
+    GROUP_MEMBERS_MAX,
+    GROUP_PENDING_MEMBERS_MAX,
+    GROUP_PROTOCOLS_MAX,
+    GROUPS_MAX,
+    MEMBER_METADATA_BYTES_MAX,
+)
+
+NO_MEMBER = ""
+NO_GENERATION = -1
+
+TIMEOUT_MAX_MS = (1 << 31) - 1
+GROUP_NAME_BYTES_MAX = (1 << 15) - 1
+LABEL_BYTES_MAX = 1 << 14
+"""Ids, hosts and protocol names: an int16 holds their length, and a member id adds a UUID to one of them."""
+
+
+class GroupState(StrEnum):
+    """Kafka's names for them, as DescribeGroups shows them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Broker settings, with Kafka's names in the comments where it has them."""
+
+    initial_rebalance_delay_ms: int = 0  # group.initial.rebalance.delay.ms; Kafka waits 3 s for more members
+    session_timeout_min_ms: int = (
+        100  # group.min.session.timeout.ms; Kafka's 6 s is for networks, a library may be quick
+    )
+    session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
+    members_max: int = GROUP_MEMBERS_MAX  # group.max.size
+    pending_members_max: int = GROUP_PENDING_MEMBERS_MAX
+    groups_max: int = GROUPS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """`protocols` in order of preference; their metadata is opaque to the coordinator.
+
+    `require_known_member_id` is KIP-394, for clients behind a network: the first join only hands out an id.
+    `supports_skipping_assignment` is JoinGroup v9 (KIP-814).
+    """
+
+    group: str
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    member_id: str = NO_MEMBER
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    require_known_member_id: bool = False
+    supports_skipping_assignment: bool = False
+
+    def metadata_bytes(self) -> int:
+        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """What the leader is told about a member."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    """`members` is filled for the leader only, who is the one whose `member_id` is `leader_id`."""
+
+    error: GroupErrorCode
+    member_id: str = NO_MEMBER
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader_id: str = NO_MEMBER
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+
+    @property
+    def is_leader(self) -> bool:
+        return self.error is GroupErrorCode.NONE and self.member_id == self.leader_id
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    """`assignments` by member id, from the leader; empty from the others."""
+
+    group: str
+    member_id: str
+    generation: int
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """The member's assignment, opaque, and the protocol it is written in."""
+
+    error: GroupErrorCode
+    assignment: bytes = b""
+    protocol_type: str | None = None
+    protocol: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberIdentity:
+    """Who shall leave: by member id, or, for a static member, by instance id alone."""
+
+    member_id: str = NO_MEMBER
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveResult:
+    """Whether that one member left."""
+
+    member: MemberIdentity
+    error: GroupErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A line of ListGroups."""
+
+    group: str
+    protocol_type: str
+    state: GroupState
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """`metadata` and `assignment` are known, and not empty, only while the group is stable."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group as DescribeGroups shows it; `protocol` is known only while it is stable."""
+
+    group: str
+    state: GroupState
+    protocol_type: str = ""
+    protocol: str = ""
+    generation: int = NO_GENERATION
+    leader: str = NO_MEMBER
+    members: tuple[MemberDescription, ...] = ()
+
+
+JoinReply = Callable[[JoinResult], None]
+SyncReply = Callable[[SyncResult], None]
+
+
+def check_group_name(group: object) -> str:
+    """The name itself, if a group can have it; InvalidArgument says what is wrong with it otherwise."""
+    if not isinstance(group, str) or not group:
+        raise InvalidArgument(f"a group's name is a string and not empty, but {brief_repr(group)} was given")
+    if not _fits(group, GROUP_NAME_BYTES_MAX):
+        raise InvalidArgument(
+            f"{brief_repr(group)} cannot be a group's name: it has to be UTF-8 of at most {GROUP_NAME_BYTES_MAX} bytes"
+        )
+    return group
+
+
+def refuse_malformed(request: JoinRequest, settings: GroupSettings) -> GroupErrorCode:
+    """What no group would accept, before anything of it is kept; else NONE."""
+    if not request.group or not _fits(request.group, GROUP_NAME_BYTES_MAX):
+        return GroupErrorCode.INVALID_GROUP_ID
+    if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
+        return GroupErrorCode.INVALID_SESSION_TIMEOUT
+    if not 1 <= request.rebalance_timeout_ms <= TIMEOUT_MAX_MS:
+        return GroupErrorCode.INVALID_SESSION_TIMEOUT
+    names = [name for name, _ in request.protocols]
+    if not request.protocol_type or not names or len(set(names)) != len(names):
+        return GroupErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    labels = (request.protocol_type, request.client_id, request.client_host, request.group_instance_id or "", *names)
+    if len(names) > GROUP_PROTOCOLS_MAX or not all(_fits(label, LABEL_BYTES_MAX) for label in labels):
+        return GroupErrorCode.INVALID_REQUEST
+    if request.metadata_bytes() > MEMBER_METADATA_BYTES_MAX:
+        return GroupErrorCode.INVALID_REQUEST
+    return GroupErrorCode.NONE
+
+
+def _fits(text: str, bytes_max: int) -> bool:
+    """Whether the text can be written as a Kafka string of at most that many bytes."""
+    try:
+        return len(text.encode("utf-8")) <= bytes_max
+    except UnicodeEncodeError:
+        return False

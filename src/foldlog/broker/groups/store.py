@@ -1,0 +1,401 @@
+"""Groups and committed offsets on disk: the driver of both state machines, and the topic they are kept in.
+
+A commit is decided, appended to `__consumer_offsets` and, once it is durable, taken in; so what `committed` answers
+survives a power cut. One sync serves all commits that wait for it. Group metadata is appended too but not waited
+for: members of a group that lost it just join again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from foldlog.broker.groups.committed import (
+    CommittedOffsets,
+    GroupRecord,
+    OffsetAndMetadata,
+    TopicPartition,
+    load_records,
+    partition_for_group,
+)
+from foldlog.broker.groups.coordinator import GroupCoordinator
+from foldlog.broker.groups.errors import GroupErrorCode, raise_for
+from foldlog.broker.groups.messages import (
+    GroupDescription,
+    GroupListing,
+    GroupSettings,
+    GroupState,
+    check_group_name,
+)
+from foldlog.broker.groups.offsets_format import CommittedOffset, decode_key
+from foldlog.broker.topics.names import OFFSETS_TOPIC
+from foldlog.clock import Clock
+from foldlog.errors import FoldlogError, LogClosed, ReadOnly, StorageError
+from foldlog.log.follower import FollowedPartition
+from foldlog.log.partition import Partition
+from foldlog.records.loops import BatchBuilder, decode
+
+_BATCH_BYTES: Final = 1 << 20
+_READ_BYTES: Final = 1 << 20
+
+Acknowledged = Callable[[FoldlogError | None], None]
+
+
+class OffsetsHome(Protocol):
+    """Where the topic is read."""
+
+    def offsets_partition_count(self) -> int:
+        """Partitions of `__consumer_offsets`; 0 while there is no such topic."""
+        ...
+
+    def offsets_partition_numbers(self) -> Sequence[int]:
+        """Those that can be read."""
+        ...
+
+    def offsets_partition(self, number: int) -> Partition | FollowedPartition: ...
+
+    def check_partition(self, name: str, number: int) -> object:
+        """Raise UnknownTopic or UnknownPartition."""
+        ...
+
+    def report(self, doing: str, error: Exception) -> None: ...
+
+
+class OffsetsWriter(Protocol):
+    """Where the topic is written."""
+
+    def create_offsets_topic(self) -> None: ...
+
+    def writable_partition(self, key: TopicPartition) -> Partition: ...
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Records that are appended and not known to be durable."""
+
+    partition: Partition
+    next_offset: int
+    records: list[GroupRecord]
+
+
+class GroupStore:
+    """Any thread; everything happens under `lock`, but for waiting until a commit is durable.
+
+    Lock order: `lock` before the broker's and the partitions' own. Loaded from the topic at the first call. Without
+    a `writer` another process writes the topic, so it is looked at again with each call. `on_deadline` is told in
+    how many milliseconds `tick` has to be called.
+    """
+
+    def __init__(
+        self,
+        home: OffsetsHome,
+        clock: Clock,
+        writer: OffsetsWriter | None,
+        settings: GroupSettings | None = None,
+        offsets: CommittedOffsets | None = None,
+    ) -> None:
+        self.lock = threading.RLock()
+        self._home = home
+        self._clock = clock
+        self._writer = writer
+        self.on_deadline: Callable[[float], None] = lambda in_ms: None
+        self._coordinator = GroupCoordinator(clock, settings)
+        self._offsets = CommittedOffsets() if offsets is None else offsets
+        self._read_to: dict[int, int] = {}
+        self._loaded = False
+        self._closed = False
+        self._pending: deque[_Pending] = deque()
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def coordinator(self) -> Iterator[GroupCoordinator]:
+        """The coordinator, for this thread alone and up to date with the clock.
+
+        What the block decides is appended when it ends. Replies run inside the block, and those of timers inside
+        `tick`: one that leaves the process is to be kept until `lock` has been free, so that no member hears of a
+        generation that a crash could hand out again.
+        """
+        with self.lock:
+            self._ready()
+            self._coordinator.tick()
+            try:
+                yield self._coordinator
+            finally:
+                self._append_group_writes()
+                self._schedule_tick()
+
+    def loaded_coordinator(self) -> GroupCoordinator:
+        with self.lock:
+            self._ready()
+            return self._coordinator
+
+    def tick(self) -> float | None:
+        """Let happen what is due; returns in how many milliseconds to call again."""
+        with self.lock:
+            if self._closed or not self._loaded:
+                return None
+            self._coordinator.tick()
+            self._append_group_writes()
+            deadline_ms = self._coordinator.next_deadline_ms()
+            return None if deadline_ms is None else max(0.0, deadline_ms - self._clock.monotonic_ms())
+
+    def _schedule_tick(self) -> None:
+        deadline_ms = self._coordinator.next_deadline_ms()
+        if deadline_ms is not None:
+            self.on_deadline(max(0.0, deadline_ms - self._clock.monotonic_ms()))
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group without members, and its offsets. Durable on return; UnknownGroup, GroupNotEmpty."""
+        with self.lock:
+            self._ready()
+            self._settle()
+            code = self._coordinator.delete(group)
+            if code is not GroupErrorCode.GROUP_ID_NOT_FOUND or not self._offsets.has_offsets(group):
+                raise_for(code, group)
+            records = self._coordinator.take_writes() + self._offsets.plan_delete_group(group)
+            self._append(group, records)
+            self._settle()
+
+    def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group committed in these partitions. Durable on return; UnknownGroup, and GroupNotEmpty while
+        it reads them."""
+        partitions = list(partitions)
+        with self.lock:
+            self._ready()
+            self._settle()
+            if self._described(group).state is GroupState.DEAD:
+                raise_for(GroupErrorCode.GROUP_ID_NOT_FOUND, group)
+            subscribed = self._coordinator.subscribed_topics(group)
+            if subscribed is None or any(topic in subscribed for topic, _ in partitions):
+                raise_for(GroupErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, group)
+            self._append(group, self._offsets.plan_delete_offsets(group, partitions))
+            self._settle()
+
+    def list_groups(self) -> list[GroupListing]:
+        """Every group that has members, a generation or committed offsets, in order of name."""
+        with self.lock:
+            self._ready()
+            self._take_in()
+            listings = {group: GroupListing(group, "", GroupState.EMPTY) for group in self._offsets.groups()}
+            listings.update((listing.group, listing) for listing in self._coordinator.list_groups())
+        return [listings[group] for group in sorted(listings)]
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """A group that never had members and has committed offsets is Empty; one that has nothing is Dead."""
+        with self.lock:
+            self._ready()
+            self._take_in()
+            return self._described(group)
+
+    def _described(self, group: str) -> GroupDescription:
+        description = self._coordinator.describe(group)
+        if description.state is GroupState.DEAD and self._offsets.has_offsets(group):
+            return GroupDescription(group, GroupState.EMPTY)
+        return description
+
+    # --- offsets --------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> None:
+        """Returns once the commit is durable and `committed` answers it."""
+        pending = self._begin_commit(group, offsets, member_id, generation, instance_id)
+        if pending is not None:
+            pending.partition.wait_acknowledged(pending.next_offset)
+
+    def begin_commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        acknowledged: Acknowledged,
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> None:
+        """As `commit`, without waiting: `acknowledged` is called once, from any thread, with what went wrong or None.
+
+        It is called while the partition is busy: it must be quick, and must not call the log again.
+        """
+        pending = self._begin_commit(group, offsets, member_id, generation, instance_id)
+        if pending is None:
+            acknowledged(None)
+        else:
+            pending.partition.on_acknowledged(pending.next_offset, acknowledged, is_quick=True)
+
+    def _begin_commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+    ) -> _Pending | None:
+        check_group_name(group)
+        with self.lock:
+            self._ready()
+            self._coordinator.tick()
+            self._append_group_writes()
+            # Under the lock, so that a topic cannot be deleted between this look and the append: see forget_topic.
+            for topic, number in offsets:
+                self._home.check_partition(topic, number)
+            code = self._coordinator.validate_commit(group, member_id, instance_id, generation)
+            self._schedule_tick()
+            raise_for(code, group)
+            self._take_in()
+            records = self._offsets.plan_commit(group, offsets, self._clock.now_ms())
+            return self._append(group, records)
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, with_negative: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group committed, durably; partitions without a commit are left out."""
+        return {
+            partition: OffsetAndMetadata(offset.offset, offset.leader_epoch, offset.metadata)
+            for partition, offset in self.commits(group, partitions).items()
+            if with_negative or offset.offset >= 0
+        }
+
+    def commits(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What the group committed as it is kept, with the time of each commit."""
+        check_group_name(group)
+        with self.lock:
+            self._ready()
+            self._take_in()
+            return self._offsets.fetch(group, partitions)
+
+    def forget_topic(self, topic: str) -> None:
+        """Delete what was committed in a topic that is gone: one of the same name must not inherit it. Durable."""
+        with self.lock:
+            if self._closed or not self._home.offsets_partition_count():
+                return
+            self._ready()
+            self._settle()
+            for group, records in self._offsets.plan_delete_topic(topic):
+                self._append(group, records)
+            self._settle()
+
+    def expire(self) -> None:
+        """Delete offsets that nobody has used for offsets.retention.minutes, and groups that have none left."""
+        with self.lock:
+            if self._closed or not self._home.offsets_partition_count():
+                return
+            self._ready()
+            # A commit under way would look like the older one it replaces, and its tombstone would come after it.
+            self._settle()
+            for group, records in self._offsets.plan_expire(self._clock.now_ms(), self._coordinator.empty_since_ms):
+                self._append(group, records)
+            self._settle()
+            self._coordinator.sweep(self._offsets.has_offsets)
+            self._append_group_writes()
+
+    def close(self) -> None:
+        """Answer those who wait. Calls from now on raise LogClosed; what was appended is synced with its partition."""
+        with self.lock:
+            if not self._closed:
+                self._closed = True
+                self._coordinator.close()
+
+    # --- the topic ------------------------------------------------------------------------------------------------
+
+    def _ready(self) -> None:
+        """Load at the first call. A process that only reads looks each time for what the writer has added."""
+        if self._closed:
+            raise LogClosed("the log is closed; open it again")
+        if self._loaded and self._writer is not None:
+            return
+        records = (record for number in self._home.offsets_partition_numbers() for record in self._read(number))
+        for skipped in load_records(records, self._offsets, self._coordinator):
+            self._home.report("loading groups", skipped)
+        self._loaded = True
+        self._schedule_tick()
+
+    def _read(self, number: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """The records of one partition from where the last call ended."""
+        partition = self._home.offsets_partition(number)
+        offset = max(self._read_to.get(number, 0), partition.log_start_offset)
+        while True:
+            data, next_offset = partition.read(offset, _READ_BYTES)
+            if next_offset == offset:
+                break
+            for record in decode(data, OFFSETS_TOPIC, number, start_offset=offset)[0]:
+                yield record.key, record.value
+            offset = next_offset
+        self._read_to[number] = offset
+
+    def _append(self, group: str, records: list[GroupRecord]) -> _Pending | None:
+        """Append the records, all or none, in the group's partition. They count once they are acknowledged."""
+        if not records:
+            return None
+        if self._writer is None:
+            raise ReadOnly("the log was opened with mode='r'; open it with mode='w' to commit offsets")
+        if not self._home.offsets_partition_count():
+            self._writer.create_offsets_topic()
+        number = partition_for_group(group, self._home.offsets_partition_count())
+        partition = self._writer.writable_partition((OFFSETS_TOPIC, number))
+        self._take_in()
+        appended = partition.append(_pack(records, self._clock.now_ms()), trusted=True)
+        pending = _Pending(partition, appended.next_offset, records)
+        self._pending.append(pending)
+        return pending
+
+    def _take_in(self) -> None:
+        """Apply what has become durable, in the order of the log.
+
+        Asked for by whoever looks, not told by whoever syncs: that one holds the partition's locks.
+        """
+        waiting: deque[_Pending] = deque()
+        for pending in self._pending:
+            if pending.next_offset <= pending.partition.high_watermark:
+                for key, value in pending.records:
+                    self._offsets.apply(key, value)
+            elif not pending.partition.is_poisoned:
+                waiting.append(pending)
+        self._pending = waiting
+
+    def _settle(self) -> None:
+        """Wait until everything appended is durable, and take it in."""
+        for pending in self._pending:
+            pending.partition.wait_acknowledged(pending.next_offset)
+        self._take_in()
+
+    def _append_group_writes(self) -> None:
+        try:
+            for group, records in _by_group(self._coordinator.take_writes()):
+                self._append(group, records)
+        except (StorageError, OSError) as error:
+            # The groups go on in memory. Each record holds its whole group, so the next one makes up for this.
+            self._home.report("storing group metadata", error)
+
+
+def _pack(records: list[GroupRecord], now_ms: int) -> bytearray:
+    """Batches of these records."""
+    packed = bytearray()
+    builder = BatchBuilder(_BATCH_BYTES)
+    for key, value in records:
+        if builder.append(now_ms, key, value) < 0:
+            packed += builder.build()
+            builder.clear()
+            builder.append(now_ms, key, value)
+    packed += builder.build()
+    return packed
+
+
+def _by_group(records: Iterable[GroupRecord]) -> list[tuple[str, list[GroupRecord]]]:
+    grouped: dict[str, list[GroupRecord]] = {}
+    for key, value in records:
+        grouped.setdefault(decode_key(key).group, []).append((key, value))
+    return list(grouped.items())

@@ -1,0 +1,1 @@
+"""Directories that Apache Kafka wrote: read, never written."""

@@ -1,0 +1,1 @@
+"""Topics: the catalog, their settings, names and directories."""

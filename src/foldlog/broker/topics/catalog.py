@@ -1,0 +1,213 @@
+"""catalog.json: which topics there are, with their settings, partitions and growths.
+
+Replacing the file is the commit point for creating, deleting, growing and reconfiguring a topic: what the
+catalog names exists, whatever directories lie around; what it does not name does not.
+
+The file is JSON, a topic a line, and ends with the CRC-32C of every byte before that last member:
+
+    {"version":1,"directory_id":"<uuid>","topics":{
+    "orders":{"id":"<32 hex digits>","config":{"retention.ms":"1000"},"partitions":[0,1],"growths":[]}},
+    "crc32c":"89abcdef"}
+
+`partitions` holds each partition's slot in the checkpoint. `growths` remembers, for each time partitions were
+added, the count from then on and where the older partitions ended: keys move when the count changes, and a
+reader that needs the order of a key has to finish those before it reads the newer ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import crc32c
+
+from foldlog.broker.topics.config import TopicConfig
+from foldlog.broker.topics.names import OFFSETS_TOPIC, check_topic_name
+from foldlog.errors import CorruptLog, FoldlogError, NewerVersion, brief_repr
+from foldlog.files.base import Files, read_file, replace_file
+
+CATALOG_NAME: Final = "catalog.json"
+ABSENT: Final = -1
+"""The slot of a partition that is not here: of Kafka's topics other brokers, and other directories, hold some."""
+
+VERSION: Final = 1
+
+# 'foldlog check --cut-out' needs the catalog itself, so it is no way out here.
+_RESTORE: Final = "restore it from a backup; the topic directories beside it are untouched"
+
+_CHECKSUM: Final = re.compile(rb',\n"crc32c":"(?P<crc>[0-9a-f]{8})"\}\n')
+_CHECKSUM_BYTES: Final = len(',\n"crc32c":"89abcdef"}\n')
+
+GROWTHS_SETTING: Final = "foldlog.growths"
+"""The name under which brokers tell clients of a topic's growths: read-only, among its settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Partitions were added: `partitions` is the count from then on, `ends` where each older partition ended."""
+
+    partitions: int
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic at one moment. `slots` are its partitions' places in the checkpoint."""
+
+    name: str
+    topic_id: str
+    config: TopicConfig
+    slots: tuple[int, ...]
+    growths: tuple[Growth, ...] = ()
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions it has."""
+        return len(self.slots)
+
+    @property
+    def held_partitions(self) -> Sequence[int]:
+        """The numbers of those that are in this directory: all, unless it is one of Kafka's."""
+        return [number for number, slot in enumerate(self.slots) if slot != ABSENT]
+
+    def growths_text(self) -> str:
+        """As the catalog has them, and as clients are told: JSON."""
+        return _compact(_growths_fields(self.growths))
+
+    def grown(self, new_slots: Iterable[int], ends: Iterable[int]) -> Topic:
+        """With partitions added; `ends` is where the older ones ended."""
+        slots = (*self.slots, *new_slots)
+        return replace(self, slots=slots, growths=(*self.growths, Growth(len(slots), tuple(ends))))
+
+    def configured(self, config: TopicConfig) -> Topic:
+        """With other settings."""
+        return replace(self, config=config)
+
+    def with_defaults(self, defaults: Mapping[str, str]) -> Topic:
+        """Over the settings of the broker. Not the log's own topic: that is what it has to be, whatever others are."""
+        return self if self.name == OFFSETS_TOPIC else self.configured(self.config.with_defaults(defaults))
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All topics at one moment. Immutable: a change is a new catalog, in force once `store` has returned."""
+
+    directory_id: str
+    topics: Mapping[str, Topic]
+
+    @classmethod
+    def empty(cls) -> Catalog:
+        return cls(str(uuid.uuid4()), {})
+
+    def with_defaults(self, defaults: Mapping[str, str]) -> Catalog:
+        """Every topic over the settings of the broker, which are not stored: they are the process's."""
+        return replace(self, topics={name: topic.with_defaults(defaults) for name, topic in self.topics.items()})
+
+    def with_topic(self, topic: Topic) -> Catalog:
+        """The topic added, or in place of the one of its name."""
+        return replace(self, topics={**self.topics, topic.name: topic})
+
+    def without_topic(self, name: str) -> Catalog:
+        return replace(self, topics={other: topic for other, topic in self.topics.items() if other != name})
+
+    def free_slots(self, count: int) -> list[int]:
+        """The lowest slot numbers that no partition has. They may hold what a deleted partition left there."""
+        taken = {slot for topic in self.topics.values() for slot in topic.slots}
+        free: list[int] = []
+        number = 0
+        while len(free) < count:
+            if number not in taken:
+                free.append(number)
+            number += 1
+        return free
+
+    def slot_count(self) -> int:
+        """One more than the highest slot in use."""
+        return 1 + max((slot for topic in self.topics.values() for slot in topic.slots), default=-1)
+
+
+def load(files: Files, directory: str) -> Catalog:
+    """The catalog of a data directory. FileNotFoundError if it has none, CorruptLog if a byte of it is wrong."""
+    path = f"{directory}/{CATALOG_NAME}"
+    return decode(read_file(files, path), path)
+
+
+def store(files: Files, directory: str, catalog: Catalog) -> None:
+    """Put the catalog in force. A power cut leaves the old one or this one; durable on return."""
+    replace_file(files, f"{directory}/{CATALOG_NAME}", encode(catalog))
+
+
+def encode(catalog: Catalog) -> bytes:
+    head = f'{{"version":{VERSION},"directory_id":"{catalog.directory_id}","topics":{{'
+    lines = [f"{_compact(name)}:{_compact(_fields_of(catalog.topics[name]))}" for name in sorted(catalog.topics)]
+    body = (head + "".join(f"\n{line}," for line in lines).removesuffix(",") + "}").encode()
+    return body + f',\n"crc32c":"{crc32c.crc32c(body):08x}"}}\n'.encode()
+
+
+def decode(data: bytes, path: str) -> Catalog:
+    """The inverse of encode; CorruptLog names `path` if a single byte is not what encode wrote, NewerVersion if a newer
+    foldlog wrote it."""
+    split = max(0, len(data) - _CHECKSUM_BYTES)
+    checksum = _CHECKSUM.fullmatch(data, split)
+    if checksum is None:
+        raise CorruptLog(path, split, "it does not end with its checksum", _RESTORE)
+    if int(checksum["crc"], 16) != crc32c.crc32c(memoryview(data)[:split]):
+        raise CorruptLog(path, 0, "its CRC-32C does not match its bytes", _RESTORE)
+    # The checksum is right, so what follows was written by some foldlog: a newer one, if it cannot be understood.
+    try:
+        fields = json.loads(data)
+        if fields["version"] != VERSION:
+            raise NewerVersion(path, fields["version"], VERSION)
+        topics = {name: _topic_of(name, topic) for name, topic in fields["topics"].items()}
+        return Catalog(str(uuid.UUID(fields["directory_id"])), topics)
+    except NewerVersion:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FoldlogError) as error:
+        raise NewerVersion(path, None, VERSION, f"its checksum is right, and {error!r} is not known here") from error
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _fields_of(topic: Topic) -> dict[str, Any]:
+    return {
+        "id": topic.topic_id,
+        "config": dict(topic.config.settings),
+        "partitions": topic.slots,
+        "growths": _growths_fields(topic.growths),
+    }
+
+
+def _topic_of(name: str, fields: dict[str, Any]) -> Topic:
+    return Topic(
+        name=check_topic_name(name),
+        topic_id=fields["id"],
+        config=TopicConfig.parse(fields["config"]),
+        slots=tuple(fields["partitions"]),
+        growths=_growths_of(fields["growths"]),
+    )
+
+
+def _growths_fields(growths: Iterable[Growth]) -> list[dict[str, Any]]:
+    return [{"partitions": growth.partitions, "ends": growth.ends} for growth in growths]
+
+
+def _growths_of(fields: Iterable[dict[str, Any]]) -> tuple[Growth, ...]:
+    return tuple(Growth(growth["partitions"], tuple(growth["ends"])) for growth in fields)
+
+
+def parse_growths(text: str) -> tuple[Growth, ...]:
+    """What `Topic.growths_text` tells. ValueError if it is something else.
+
+    >>> parse_growths('[{"partitions":4,"ends":[10,12]}]')
+    (Growth(partitions=4, ends=(10, 12)),)
+    """
+    try:
+        return _growths_of(json.loads(text))
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"not a list of growths: {brief_repr(text)}") from error

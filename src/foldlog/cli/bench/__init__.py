@@ -1,0 +1,1 @@
+"""`foldlog bench`: what this machine can do."""

@@ -1,0 +1,236 @@
+"""`foldlog bench`: what a log does on this machine, beside what its disk does alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from foldlog.broker.topics.catalog import CATALOG_NAME
+from foldlog.cli.bench.measures import BenchTopic, Disk, Load, Tally, in_turns
+from foldlog.cli.exit_codes import DONE
+from foldlog.cli.output import remark
+from foldlog.cli.parsing import Arguments, command, option, whole_number
+from foldlog.cli.places import open_named, open_place, place_options
+from foldlog.cli.signals import SIGNAL_EXIT
+from foldlog.cli.tables import Column, format_option, show
+from foldlog.cli.units import parse_duration_ms, parse_size_bytes, size_text
+from foldlog.errors import FoldlogError, InvalidArgument
+from foldlog.limits import BENCH_DISK_BYTES, BENCH_RECORDS_MAX, BENCH_SECONDS_MAX, BENCH_SIZE_MAX
+
+if TYPE_CHECKING:
+    from foldlog.cli.places import AnyLog
+
+DESCRIPTION: Final = """\
+Measures appends that are each acknowledged before the next, appends in batches, reading back, and the time from an
+append until another thread has read the record; and, in turns with them, what the disk does alone: how long a sync of
+one record takes, and how fast it is written in one go. The ratios are the result: absolute figures depend on the
+machine, and on what else it does just then.
+
+It uses a topic of its own and removes it at the end, also after Ctrl-C. Without -d or -b, a directory of its own in the
+current one. Of a broker (-b) the disk cannot be seen, so that nothing is compared with it. It is bounded: by --records
+and by --seconds for each measurement, whichever comes first."""
+
+PREFIX: Final = "foldlog-bench-"
+
+COLUMNS: Final = (
+    Column("measure", "MEASURE"),
+    Column("per_s", "PER SECOND", is_number=True, text=lambda value: f"{value:,.0f}"),
+    Column("bytes_per_s", "BYTES/S", is_number=True, text=lambda value: f"{size_text(int(str(value)))}/s"),
+    Column("p50_ms", "P50", is_number=True, text=lambda value: f"{value:.3f} ms"),
+    Column("p99_ms", "P99", is_number=True, text=lambda value: f"{value:.3f} ms"),
+    Column("ratio", "VS DISK", text=lambda value: f"{value:.2f} x"),
+    Column("count", "COUNT", is_number=True, is_wide=True, text=lambda value: f"{value:,}"),
+    Column("compared", "COMPARED", is_wide=True),
+)
+
+
+@command(
+    option(
+        "--records",
+        metavar="N",
+        read=whole_number,
+        default="1000000",
+        told="at most so many (default: 1000000)",
+    ),
+    option("--size", metavar="BYTES", default="100", told="of each record's value (default: 100)"),
+    option("--seconds", metavar="S", default="3", told="for each measurement, at most (default: 3)"),
+    *place_options(),
+    format_option(),
+    description=DESCRIPTION,
+)
+def run(arguments: Arguments) -> int:
+    load = _load(arguments)
+    with _leaving_on_terminate(), _place(arguments) as (log, directory):
+        if directory is not None:
+            _refuse_if_full(directory, load)
+        name = PREFIX + uuid.uuid4().hex[:8]
+        disk = Disk(f"{directory}/.{name}", load) if directory is not None else None
+        try:
+            with _scratch_topic(log, name):
+                topic = BenchTopic(log, name, load)
+                _measure(topic, disk, load)
+        finally:
+            if disk is not None:
+                disk.close()
+                os.unlink(f"{directory}/.{name}")
+    rows = _rows(topic, disk)
+    show(arguments, COLUMNS, rows)
+    if arguments.format != "json":
+        _explain(disk)
+    return DONE
+
+
+def _load(arguments: Arguments) -> Load:
+    size_bytes = parse_size_bytes(arguments.size, "--size")
+    seconds_text = str(arguments.seconds)
+    seconds_ms = parse_duration_ms(
+        seconds_text + ("s" if seconds_text.replace(".", "", 1).isdigit() else ""), "--seconds"
+    )
+    for name, value, low, high in (
+        ("--records", arguments.records, 1, BENCH_RECORDS_MAX),
+        ("--size", size_bytes, 1, BENCH_SIZE_MAX),
+        ("--seconds", seconds_ms / 1000, 0.001, BENCH_SECONDS_MAX),
+    ):
+        if not low <= value <= high:
+            raise InvalidArgument(f"{name} is from {low} to {high}, not {value:.15g}")
+    return Load(arguments.records, size_bytes, seconds_ms / 1000)
+
+
+# Where
+
+
+@contextmanager
+def _place(arguments: Arguments) -> Iterator[tuple[AnyLog, str | None]]:
+    """A log to measure, and the directory of the disk that it is on, if that is this machine's."""
+    if arguments.bootstrap:
+        with open_place(arguments, write=True) as log:
+            yield log, None
+    elif arguments.directory and os.path.exists(os.path.join(arguments.directory, CATALOG_NAME)):
+        with open_place(arguments, write=True) as log:
+            yield log, arguments.directory
+    else:
+        around = arguments.directory or "."
+        if not os.path.isdir(around):
+            raise InvalidArgument(f"there is no directory {around}; make it first, so that its disk can be measured")
+        scratch = tempfile.mkdtemp(prefix=f".{PREFIX}", dir=around)
+        try:
+            with open_named(scratch, None, write=True, make=True) as log:
+                yield log, scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _scratch_topic(log: AnyLog, name: str) -> Iterator[None]:
+    log.create_topic(name, partitions=1)
+    try:
+        yield
+    finally:
+        try:
+            log.delete_topic(name)
+        except FoldlogError as error:
+            remark(f"foldlog: the scratch topic {name} could not be removed ({error}); delete it with topic delete")
+
+
+@contextmanager
+def _leaving_on_terminate() -> Iterator[None]:
+    """SIGTERM unwinds as Ctrl-C does, so that what was made for the measurement is removed."""
+
+    def leave(number: int, _frame: object) -> None:
+        sys.exit(SIGNAL_EXIT + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _refuse_if_full(directory: str, load: Load) -> None:
+    needed_bytes = 2 * load.records * (load.size_bytes + 100) + BENCH_DISK_BYTES
+    free_bytes = shutil.disk_usage(directory).free
+    if free_bytes < needed_bytes:
+        raise InvalidArgument(
+            f"{directory} has {size_text(free_bytes)} free, and this may need {size_text(needed_bytes)};"
+            " say fewer --records"
+        )
+
+
+# What
+
+
+def _measure(topic: BenchTopic, disk: Disk | None, load: Load) -> None:
+    alone = [] if disk is None else [disk.sync_records]
+    _doing("appending one by one, in turns with the disk alone")
+    in_turns(load, topic.append_one_by_one, *alone)
+    _doing("appending in batches, in turns with the disk alone")
+    in_turns(load, topic.send_in_batches, *([] if disk is None else [disk.write_blocks]))
+    _doing("reading back")
+    topic.read_back()
+    _doing("from an append to its reader")
+    with topic.follow() as arrived:
+        in_turns(load, lambda most, seconds: topic.send_and_wait(arrived, most, seconds))
+    _doing("")
+
+
+def _doing(what: str) -> None:
+    """On a terminal, what takes its time just now, in a line that is drawn over."""
+    if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        print(f"\r\x1b[K{what}{' …' if what else ''}", end="", file=sys.stderr, flush=True)
+
+
+def _rows(topic: BenchTopic, disk: Disk | None) -> list[dict[str, object]]:
+    syncs = None if disk is None else disk.syncs
+    rows = [
+        _row("append, one by one", topic.appends, _times(topic.appends, syncs), "p50 with the sync's"),
+        _row("append, in batches", topic.sends, _speed(topic.sends, disk), "bytes/s with those of one large write"),
+        _row("read back", topic.reads, None, ""),
+        _row("append to reader", topic.ways, _times(topic.ways, syncs), "p50 with the sync's"),
+    ]
+    if disk is not None:
+        rows += [
+            _row("disk: sync of one record", disk.syncs, None, ""),
+            _row("disk: one large write", disk.writes, None, ""),
+        ]
+    return rows
+
+
+def _row(measure: str, tally: Tally, ratio: float | None, compared: str) -> dict[str, object]:
+    return {
+        "measure": measure,
+        "count": tally.count,
+        "per_s": tally.per_s,
+        "bytes_per_s": int(tally.bytes_per_s) if tally.size_bytes else None,
+        "p50_ms": tally.quantile_ms(0.5),
+        "p99_ms": tally.quantile_ms(0.99),
+        "ratio": ratio,
+        "compared": compared if ratio is not None else None,
+    }
+
+
+def _times(tally: Tally, syncs: Tally | None) -> float | None:
+    ours, alone = tally.quantile_ms(0.5), None if syncs is None else syncs.quantile_ms(0.5)
+    return ours / alone if ours is not None and alone else None
+
+
+def _speed(tally: Tally, disk: Disk | None) -> float | None:
+    if disk is None or not disk.writes.bytes_per_s:
+        return None
+    return tally.bytes_per_s / disk.writes.bytes_per_s
+
+
+def _explain(disk: Disk | None) -> None:
+    if disk is None:
+        remark(
+            "of a broker the disk cannot be seen: nothing is compared with it, and the network is part of every time"
+        )
+    else:
+        remark("VS DISK: times as a multiple of one sync, speed as a share of one large write")
+    remark("what was just written is read from memory, not from the disk")

@@ -1,0 +1,1 @@
+"""`foldlog copy`: topics, groups and folds from one log to another."""

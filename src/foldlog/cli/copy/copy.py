@@ -1,0 +1,396 @@
+"""`foldlog copy`: topics from one log into another, with what groups and folds need to go on there."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import foldlog
+from foldlog.broker.topics.catalog import CATALOG_NAME
+from foldlog.cli.client_properties import client_properties, property_options
+from foldlog.cli.confirmation import dry_run_option
+from foldlog.cli.copy.report import CopyReport, damage_text, report_plan, show_report
+from foldlog.cli.exit_codes import DONE, FAILED, IN_THE_WAY, UNREACHABLE, code_of
+from foldlog.cli.output import remark
+from foldlog.cli.parsing import Arguments, argument, command, one_of, option, switch
+from foldlog.cli.places import ISOLATION_LEVEL, SCHEME, init_option, is_kafkas, open_named
+from foldlog.cli.progress_bar import ProgressBar
+from foldlog.cli.signals import StopOnSignals
+from foldlog.cli.tables import format_option
+from foldlog.cli.units import parse_duration_ms
+from foldlog.client.copy.check import unchecked
+from foldlog.client.copy.copying import Copying, Pair, Plan
+from foldlog.errors import CopyConflict, FoldlogError, InvalidArgument, LogNotFound
+from foldlog.log.retention import outlived_text
+
+if TYPE_CHECKING:
+    from foldlog.cli.copy.folds import FoldMove
+    from foldlog.cli.places import AnyLog
+    from foldlog.client.copy.offsets import OffsetMap
+    from foldlog.client.copy.targets import Route
+    from foldlog.spark.folds.declaration import Fold
+    from foldlog.spark.origins.origin import OriginSpec
+
+DESCRIPTION: Final = """\
+Copies topics between directories, brokers and Kafka clusters, in any direction, whole batches at a time. Order, keys,
+headers, times, tombstones and partitions are kept; so are the settings that the target knows, and offsets where it
+allows that: always in a directory, and at a broker where the source has neither expired nor compacted anything.
+Elsewhere offsets are mapped.
+
+A log is a directory, HOST:PORT, or kafka://HOST:PORT?property=value with properties of Kafka clients. A password is
+best kept in a file: --from-config and --to-config.
+
+  foldlog copy orders payments --from data/ --to kafka://broker:9092
+  foldlog copy orders=orders-2025 --from data/ --to archive/
+
+What groups have committed is translated, so that they go on in the copy where they stand; with --folds, so are the
+bookmarks of a pipeline's views. At the end both sides are read again and compared, as far as an earlier copy has not
+done so; --check-all compares everything.
+
+It may be stopped at any time, also by a crash: called again, it goes on after what has arrived, and nothing is doubled.
+Called later once more, it brings what has been written since; with --follow it stays and does so by itself, a second or
+so behind: a warm standby. Nobody else may write to the copies meanwhile."""
+
+_ADDRESSES: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+)*")
+
+
+@command(
+    argument(
+        "topics",
+        "TOPIC[=NAME]",
+        "a topic, and what it is to be called in the target",
+        is_many=True,
+        is_needed=False,
+    ),
+    option("--from", dest="source", metavar="LOG", told="the log to copy from", is_needed=True),
+    option("--to", dest="target", metavar="LOG", told="the log to copy to", is_needed=True),
+    init_option(),
+    *property_options(prefix="from", of=" for the log to copy from"),
+    *property_options(prefix="to", of=" for the log to copy to"),
+    switch("--all", told="all topics of the source, instead of naming them"),
+    option(
+        "--folds", metavar="FILE", told="the pipeline whose views are to go on in the copy; its runner must not run"
+    ),
+    switch("--no-groups", told="leave out what groups have committed"),
+    *one_of(
+        switch("--no-check", told="do not read both sides again at the end"),
+        switch("--check-all", told="compare everything at the end, not only what is new since the last check"),
+    ),
+    switch(
+        "--follow",
+        told="go on copying what is written, with groups, until a signal ends it; without --dry-run, --folds and"
+        " --no-groups",
+    ),
+    option("--interval", metavar="TIME", default="1s", told="with --follow, how often to look for more (default: 1s)"),
+    dry_run_option(),
+    format_option(),
+    description=DESCRIPTION,
+)
+def run(arguments: Arguments) -> int:
+    if arguments.follow:
+        return follow(arguments)
+    folds = _declared(arguments)
+    with (
+        opened(arguments) as (source, target),
+        Copying(source, target, pairs_of(arguments, source), passes_damage=True) as copying,
+    ):
+        if arguments.dry_run:
+            return _plan(arguments, copying, folds)
+        report = copied(arguments, copying, folds)
+    show_report(arguments, report)
+    return told_outcome(report)
+
+
+def told_outcome(report: CopyReport) -> int:
+    """The exit code of a copy, with the sentence that explains one that is not 0."""
+    if report.damages:
+        remark(damage_text(report.damages))
+        return FAILED
+    if not report.is_same:
+        names = ", ".join(str(route) for route, verdict in report.verdicts.items() if not verdict.is_same)
+        remark(
+            f"foldlog: the copy is not the same as its source in {names}; groups and folds were left where they are:"
+            " look who else writes there, then copy to a topic of another name"
+        )
+        return FAILED
+    return _told_folds(report.folds)
+
+
+def _told_folds(folds: Sequence[FoldMove]) -> int:
+    left = [move.fold for move in folds if move.is_left]
+    if not left:
+        return DONE
+    remark(f"foldlog: {', '.join(left)} did not go on in the copy, for the reasons above; the records are there")
+    return IN_THE_WAY
+
+
+def _declared(arguments: Arguments) -> list[Fold]:
+    """The folds of the pipeline that was named: a file that cannot be read is told before anything is written."""
+    if not arguments.folds:
+        return []
+    from foldlog.spark.folds.declaration import load_folds
+
+    return load_folds(arguments.folds)
+
+
+def _plan(arguments: Arguments, copying: Copying, declared: Sequence[Fold]) -> int:
+    """Tell what would be done."""
+    plans = copying.plan()
+    groups = {} if arguments.no_groups else copying.group_places()
+    folds = _planned_folds(arguments, copying, plans, declared)
+    report_plan(arguments, plans, groups, folds, copying.undecided())
+    if copying.damages:
+        remark(damage_text(copying.damages, would=True))
+        return FAILED
+    return _told_folds(folds)
+
+
+def copied(arguments: Arguments, copying: Copying, folds: Sequence[Fold] = ()) -> CopyReport:
+    """Copy, check and move whoever reads; what was done."""
+    plans = copying.plan()
+    report = CopyReport(copying.prepare())
+    for prepared in report.prepared:
+        for name, reason in prepared.left.items():
+            remark(f"{prepared.pair.to_topic}: {name} is not copied: {reason}")
+        if prepared.outlived is not None:
+            remark(f"foldlog: {outlived_text(prepared.pair.to_topic, prepared.outlived)}")
+    _copy(copying, sum(plan.remaining for plan in plans), report)
+    if not arguments.no_check:
+        _check(copying, report, is_whole=arguments.check_all)
+    report.undecided, report.damages = copying.undecided(), copying.damages
+    # A copy that differs, or lacks something, is nothing to go on with.
+    if report.is_same and not report.damages:
+        _move_readers(arguments, copying, report, folds)
+    return report
+
+
+def _copy(copying: Copying, offsets: int, report: CopyReport) -> None:
+    bar = _bar("copying", offsets)
+    try:
+        report.copied = copying.copy_all(bar.advance)
+    finally:
+        bar.hide()
+
+
+def _check(copying: Copying, report: CopyReport, *, is_whole: bool) -> None:
+    since = {} if is_whole else copying.checked(report.copied)
+    offsets = sum(
+        one.offsets.end.source - unchecked(one, since.get(route)).source for route, one in report.copied.items()
+    )
+    bar = _bar("checking", offsets)
+    try:
+        report.verdicts = copying.check_all(report.copied, bar.advance, since)
+    finally:
+        bar.hide()
+
+
+def _bar(doing: str, total: int) -> ProgressBar:
+    return ProgressBar(sys.stderr, doing, total, amount=lambda count: f"{count:,}", unit="offsets")
+
+
+def _move_readers(arguments: Arguments, copying: Copying, report: CopyReport, folds: Sequence[Fold]) -> None:
+    maps = {route: one.offsets for route, one in report.copied.items()}
+    if not arguments.no_groups:
+        report.groups = copying.move_groups(maps)
+    if folds:
+        from foldlog.cli.copy.folds import move_folds
+
+        report.folds = move_folds(folds, copying, maps, _origin(arguments))
+
+
+def _planned_folds(
+    arguments: Arguments, copying: Copying, plans: Sequence[Plan], folds: Sequence[Fold]
+) -> Sequence[FoldMove]:
+    if not folds or copying.damages:  # nothing is moved to a copy that would lack something
+        return ()
+    from foldlog.cli.copy.folds import plan_folds
+
+    return plan_folds(folds, copying, plans, _origin(arguments))
+
+
+def _origin(arguments: Arguments) -> OriginSpec:
+    from foldlog.spark.origins.origin import origin_spec
+
+    return origin_spec(arguments.source, _from_properties(arguments) if is_broker(arguments.source) else {})
+
+
+# --- what is copied, and where --------------------------------------------------------------------------------------
+
+
+def pairs_of(arguments: Arguments, source: AnyLog) -> list[Pair]:
+    if arguments.all == bool(arguments.topics):
+        raise InvalidArgument("say which topics to copy, or --all; not both")
+    names = source.topics() if arguments.all else arguments.topics
+    pairs: list[Pair] = []
+    for word in names:
+        topic, sign, name = word.partition("=")
+        if sign and not name:
+            raise InvalidArgument(f"{word!r} has no new name; say {topic}=NAME, or {topic} to keep it")
+        pairs.append(Pair(topic, name or topic))
+    return pairs
+
+
+@contextmanager
+def opened(arguments: Arguments) -> Iterator[tuple[AnyLog, AnyLog]]:
+    """Both logs; one, twice, where a topic is copied within a directory."""
+    source, target = arguments.source, arguments.target
+    is_one = not is_broker(source) and not is_broker(target) and os.path.realpath(source) == os.path.realpath(target)
+    if is_one:
+        with open_log(source, {}, write=not arguments.dry_run) as log:
+            yield log, log
+        return
+    with open_log(source, _from_properties(arguments), write=False) as from_log:
+        for pair in pairs_of(arguments, from_log):
+            from_log.topic(pair.topic)  # before a directory is made for what there is not
+        with _open_target(arguments) as to_log:
+            yield from_log, to_log
+
+
+@contextmanager
+def _open_target(arguments: Arguments) -> Iterator[AnyLog]:
+    target = arguments.target
+    if arguments.dry_run and not is_broker(target) and not os.path.exists(os.path.join(target, CATALOG_NAME)):
+        with foldlog.open(":memory:") as nothing_there:  # the directory is not made for a look
+            yield nothing_there
+        return
+    properties = client_properties(arguments.to_properties, arguments.to_config)
+    with open_log(target, properties, write=not arguments.dry_run, make=True, init=arguments.init) as log:
+        yield log
+
+
+def _from_properties(arguments: Arguments) -> dict[str, str]:
+    return client_properties(arguments.from_properties, arguments.from_config)
+
+
+@contextmanager
+def open_log(
+    place: str, properties: Mapping[str, str], *, write: bool, make: bool = False, init: bool = False
+) -> Iterator[AnyLog]:
+    """`properties` are those that a broker's clients have; a directory has no use for them."""
+    if is_broker(place):
+        with open_named(None, place, properties, write=write) as log:
+            yield log
+    else:
+        # What is copied stands in the copy for good: of a directory that Kafka wrote, only what was committed, unless
+        # somebody wants the rest.
+        level = {ISOLATION_LEVEL: properties.get(ISOLATION_LEVEL, "read_committed")}
+        is_foreign = is_kafkas(place)
+        properties = level if is_foreign and not write else {}
+        if not make and not is_foreign and not os.path.exists(os.path.join(place, CATALOG_NAME)):
+            raise LogNotFound(f"there is no log in {place}; copy from the directory that holds its catalog.json")
+        with open_named(place, None, properties, write=write, make=make and write, init=init) as log:
+            yield log
+
+
+def is_broker(place: str) -> bool:
+    """
+    >>> is_broker("kafka://one:9092"), is_broker("127.0.0.1:9092,[::1]:9093"), is_broker("data/")
+    (True, True, False)
+    """
+    # Who forgets a slash means no directory, whose name would be shown with the password in it.
+    return place.startswith(SCHEME.rstrip("/")) or (
+        _ADDRESSES.fullmatch(place) is not None and not os.path.exists(place)
+    )
+
+
+# --- following ------------------------------------------------------------------------------------------------------
+
+
+FOLLOWING: Final = "following; SIGTERM or Ctrl-C ends it, and the same command goes on from there"
+
+
+def follow(arguments: Arguments) -> int:
+    """Copy what there is, tell of it, and go on until a signal comes, or what was copied turns out to be wrong."""
+    if arguments.dry_run or arguments.folds or arguments.no_groups:
+        raise InvalidArgument(
+            "--follow copies records and groups as they come; leave out --dry-run, --folds, --no-groups"
+        )
+    interval_s = parse_duration_ms(arguments.interval, "--interval") / 1000
+    with StopOnSignals(remark) as signals, opened(arguments) as (source, target):
+        signals.listen()
+        standby = _Standby(arguments, source, target)
+        code = standby.round()
+        show_report(arguments, standby.report)
+        told = ""
+        remark(FOLLOWING)
+        while code == DONE and not signals.stop.wait(interval_s):
+            try:
+                code, told = standby.round(), ""
+            except FoldlogError as error:
+                if code_of(error) != UNREACHABLE:
+                    raise
+                if not told:  # once an outage, however often it is tried
+                    told = str(error)
+                    remark(f"foldlog: {told}; trying again")
+        return code if code != DONE or not standby.left else IN_THE_WAY
+
+
+class _Standby:
+    """The copy, between one look and the next."""
+
+    def __init__(self, arguments: Arguments, source: AnyLog, target: AnyLog) -> None:
+        self._arguments = arguments
+        self._source = source
+        self._target = target
+        self._ends: dict[Pair, tuple[str, dict[int, tuple[int, int]]]] = {}  # with the id of the topic
+        self._maps: dict[Route, OffsetMap] = {}
+        self.report = CopyReport(())
+        self.left: set[Pair] = set()  # their copy is not one of the source any more
+
+    def round(self) -> int:
+        """Bring everything that is new; the exit code if this were all."""
+        pairs = [pair for pair in pairs_of(self._arguments, self._source) if pair not in self.left]
+        # As of before: what is written meanwhile is new the next time.
+        ends = {pair: (self._source.topic(pair.topic).topic_id, self._source.offsets(pair.topic)) for pair in pairs}
+        changed = [pair for pair in pairs if self._ends.get(pair) != ends[pair]]
+        if changed:
+            code = self._bring(changed)
+            if code != DONE:
+                return code
+            self._ends.update({pair: ends[pair] for pair in changed})
+        if self._maps:
+            followed = [pair for pair in pairs if pair not in self.left]
+            topics = {pair.topic for pair in followed}  # what groups had in one that is gone may be all there is
+            with Copying(self._source, self._target, followed, passes_damage=True) as copying:
+                maps = {route: one for route, one in self._maps.items() if route.topic in topics}
+                copying.move_groups(maps, mirrors=True)
+        return DONE
+
+    def _bring(self, changed: list[Pair]) -> int:
+        """Copy what is new of these topics. One that was deleted and made again has other records at the same offsets:
+        the others are followed without it. At the start there is somebody who looks, and it is an error."""
+        try:
+            return self._copy(changed)
+        except CopyConflict:
+            if not self._ends:
+                raise
+        for pair in changed:
+            try:
+                code = self._copy([pair])
+            except CopyConflict as error:
+                self._leave(pair, error)
+                continue
+            if code != DONE:
+                return code
+        return DONE
+
+    def _copy(self, pairs: list[Pair]) -> int:
+        with Copying(self._source, self._target, pairs, passes_damage=True) as copying:
+            self.report = copied(self._arguments, copying)
+            maps = {route: one.offsets for route, one in self.report.copied.items()}
+            code = told_outcome(self.report)
+            if code == DONE:
+                copying.follow_starts(maps)
+        self._maps.update(maps)
+        return code
+
+    def _leave(self, pair: Pair, error: CopyConflict) -> None:
+        self.left.add(pair)
+        if self.left.issuperset(self._ends):
+            raise error
+        self._maps = {route: one for route, one in self._maps.items() if route.topic != pair.topic}
+        remark(f"foldlog: {pair.topic} is not followed any more, the others are: {error}")

@@ -1,0 +1,222 @@
+"""Bookmarks of folds, told in the offsets of a copy: so that a pipeline goes on on the other side where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from foldlog.client.copy.groups import translate
+from foldlog.client.copy.offsets import CopyPoint, OffsetMap, Place
+from foldlog.client.copy.targets import Route
+from foldlog.errors import UnknownTopic
+from foldlog.views.bookmark import Bookmark, Position
+
+if TYPE_CHECKING:
+    from foldlog.cli.places import AnyLog
+    from foldlog.client.copy.copying import Copying, Plan
+    from foldlog.spark.folds.declaration import Fold
+    from foldlog.spark.origins.origin import OriginSpec
+
+MOVED: Final = "moved"
+WOULD_MOVE: Final = "would be moved"
+_MAY_MOVE: Final = (
+    "its engine goes by offsets: it would be moved if those of the copy are the same, which shows when it is made, and"
+    " is to be rebuilt there if not"
+)
+
+_BELOW_ANY: Final = -2
+"""-1 says that there is none, in a view that keeps its bookmark as numbers (delta_bookmark.py)."""
+
+
+_READS_COPY: Final = "it reads the copy already"
+_NOT_BEGUN: Final = "it has not begun: it begins with the copy"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldMove:
+    """What became of one fold's bookmark: "moved", or why it was left as it is; before a copy "would be moved"."""
+
+    fold: str
+    view: str
+    outcome: str
+    before: Mapping[int, int]
+    after: Mapping[int, int]
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the view stays with the source, though the pipeline is to go on in the copy."""
+        return self.outcome not in (MOVED, WOULD_MOVE, _MAY_MOVE, _READS_COPY, _NOT_BEGUN)
+
+
+Ways: TypeAlias = Mapping[int, tuple[Route, OffsetMap]]
+"""Of each partition of a fold's topic where it goes, and which offset becomes which."""
+
+
+class _Places:
+    """Where the offsets of one fold are in the copy. Each is looked for once, since records may have to be counted."""
+
+    def __init__(self, copying: Copying, ways: Ways) -> None:
+        self.ways = ways
+        self._source = copying.source
+        self._known: dict[tuple[int, int], Place] = {}
+
+    def find(self, number: int, offset: int) -> Place:
+        route, offsets = self.ways[number]
+        if offsets.is_kept:
+            return Place(offset, offset)
+        if (number, offset) not in self._known:
+            self._known[number, offset] = translate(self._source, route, offsets, offset)
+        return self._known[number, offset]
+
+
+def move_folds(
+    folds: Sequence[Fold], copying: Copying, maps: Mapping[Route, OffsetMap], source: OriginSpec
+) -> list[FoldMove]:
+    """Give the views of a pipeline that fold copied topics the bookmarks of the copies.
+
+    A view that is not moved stays with the source, and goes on there.
+    """
+    return _each_fold(folds, maps, lambda fold, ways: _moved(fold, copying, ways, source))
+
+
+def plan_folds(folds: Sequence[Fold], copying: Copying, plans: Sequence[Plan], source: OriginSpec) -> list[FoldMove]:
+    """What `move_folds` would do, as far as it can be known before anything is copied. Changes nothing."""
+    keeps = copying.target.keeps_offsets
+
+    def planned(plan: Plan) -> OffsetMap:
+        at = plan.resume.at
+        points = tuple(
+            dict.fromkeys((*plan.resume.points, at, CopyPoint(at.source + plan.remaining, at.target + plan.remaining)))
+        )
+        return OffsetMap(points, is_kept=keeps or all(point.source == point.target for point in points))
+
+    def look(fold: Fold, ways: Ways) -> FoldMove:
+        move = _begun(fold, copying, _Places(copying, ways), source)
+        if not isinstance(move, Bookmark):
+            return move
+        is_sure = keeps or fold.view.is_transactional
+        offsets = _offsets(move)
+        return FoldMove(fold.name, fold.view.place, WOULD_MOVE if is_sure else _MAY_MOVE, offsets, offsets)
+
+    return _each_fold(folds, {plan.span.route: planned(plan) for plan in plans}, look)
+
+
+def _each_fold(
+    folds: Sequence[Fold], maps: Mapping[Route, OffsetMap], look: Callable[[Fold, Ways], FoldMove]
+) -> list[FoldMove]:
+    moves: list[FoldMove] = []
+    for fold in folds:
+        routes = {route.partition: route for route in maps if route.topic == fold.topic.name}
+        if not routes:
+            continue
+        try:
+            moves.append(look(fold, {number: (route, maps[route]) for number, route in routes.items()}))
+        finally:
+            fold.view.close()
+    return moves
+
+
+def _moved(fold: Fold, copying: Copying, ways: Ways, source: OriginSpec) -> FoldMove:
+    places = _Places(copying, ways)
+    bookmark = _begun(fold, copying, places, source)
+    if not isinstance(bookmark, Bookmark):
+        return bookmark
+    (to_topic,) = {route.to_topic for route, _ in ways.values()}
+    new = translated(bookmark, to_topic, copying.target.side.log.topic(to_topic).topic_id, places)
+    fold.view.move(bookmark, new)
+    return FoldMove(fold.name, fold.view.place, MOVED, _offsets(bookmark), _offsets(new))
+
+
+def _begun(fold: Fold, copying: Copying, places: _Places, source: OriginSpec) -> Bookmark | FoldMove:
+    """The bookmark that can be moved; else what there is to say of the fold."""
+    bookmark = fold.view.bookmark()
+    if bookmark is None:
+        return FoldMove(fold.name, fold.view.place, _NOT_BEGUN, {}, {})
+    reason = (
+        _reason_to_stay(fold, bookmark, copying, places.ways) or _runner(fold, source) or _inexact(bookmark, places)
+    )
+    if reason is not None:
+        return FoldMove(fold.name, fold.view.place, reason, _offsets(bookmark), _offsets(bookmark))
+    return bookmark
+
+
+def _offsets(bookmark: Bookmark) -> dict[int, int]:
+    return {number: at.offset for number, at in bookmark.positions.items()}
+
+
+def _reason_to_stay(fold: Fold, bookmark: Bookmark, copying: Copying, ways: Ways) -> str | None:
+    route, _ = next(iter(ways.values()))
+    if bookmark.topic_id == _topic_id(copying.target.side.log, route.to_topic):
+        return _READS_COPY
+    if bookmark.topic_id != copying.source.log.topic(route.topic).topic_id:
+        return "it reads another topic of this name"
+    for number, position in sorted(bookmark.positions.items()):
+        if number not in ways or not ways[number][1].holds(position.offset):
+            return f"it has read further than the copy goes in partition {number}: copy again once it has stopped"
+        _, offsets = ways[number]
+        if not offsets.is_kept and position.offset < offsets.points[0].source:
+            return f"what it reads next in partition {number} was gone before it could be copied: rebuild it there"
+    if not fold.view.is_transactional and not all(offsets.is_kept for _, offsets in ways.values()):
+        return "its engine goes by offsets, and those of the copy are others: rebuild it there"
+    return None
+
+
+def _inexact(bookmark: Bookmark, places: _Places) -> str | None:
+    """A view that went on at a guess would hold records twice, or lack some: better none than a wrong one."""
+    lost = "the source has lost records since they were copied, and"
+    read = [(number, at.offset) for number, at in bookmark.positions.items()] + list(bookmark.reached.items())
+    for number, offset in sorted(read):
+        if not places.find(number, offset).is_exact:
+            return (
+                f"{lost} how far it has read partition {number} of the copy cannot be told: run it at the source to the"
+                " end and copy again, or rebuild it there"
+            )
+    for number, offset in sorted(bookmark.origins.items()):
+        if not places.find(number, offset).is_exact:
+            return f"{lost} where it began in partition {number} of the copy cannot be told: rebuild it there"
+    return None
+
+
+def _topic_id(log: AnyLog, topic: str) -> str | None:
+    """None where it is yet to be made."""
+    try:
+        return log.topic(topic).topic_id
+    except UnknownTopic:
+        return None
+
+
+def _runner(fold: Fold, source: OriginSpec) -> str | None:
+    """Who runs it now: what is read under the old bookmark would be refused after the move, and the runner fail."""
+    from foldlog.spark.folds.commands import status
+
+    (state,) = status([fold], source)
+    if not state.is_running or state.published is None:
+        return None
+    return f"{state.published.runner} is running it: stop that, then copy again"
+
+
+def translated(bookmark: Bookmark, to_topic: str, topic_id: str, places: _Places) -> Bookmark:
+    """The same places of a view in the copy. Its epoch rises, as with everything that moves a bookmark by hand."""
+
+    def place(number: int, offset: int) -> int:
+        return places.find(number, offset).earliest
+
+    def origin(number: int, offset: int) -> int:
+        """Before the beginning of the copy, which may be 0, where the view holds what was gone before it could be
+        copied: so that nobody takes a replay of the copy for everything that the view has read."""
+        first = places.ways[number][1].points[0]
+        if offset >= first.source:
+            return place(number, offset)
+        before = first.target - (first.source - offset)
+        return before if before >= 0 else min(before, _BELOW_ANY)
+
+    return replace(
+        bookmark,
+        topic=to_topic,
+        topic_id=topic_id,
+        positions={number: Position(place(number, at.offset)) for number, at in bookmark.positions.items()},
+        origins={number: origin(number, at) for number, at in bookmark.origins.items()},
+        reached={number: place(number, at) for number, at in bookmark.reached.items()},
+        epoch=bookmark.epoch + 1,
+    )

@@ -1,0 +1,1 @@
+"""`foldlog check` and `foldlog dump`: a log's files as they are."""

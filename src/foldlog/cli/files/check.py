@@ -1,0 +1,298 @@
+"""`foldlog check`: verify a log, or files of one; rebuild what is derived; set aside what is damaged.
+
+Threads share the work, not processes: reading, checksums and expanding compressed batches all run without the
+interpreter's lock, so there is nothing to start and nothing to send.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final
+
+from foldlog.broker.data_directory import CHECKPOINT_NAME, open_for_writing
+from foldlog.broker.topics.catalog import Catalog
+from foldlog.broker.topics.directories import plan_settlement
+from foldlog.cli.exit_codes import DONE, FAILED
+from foldlog.cli.files.check_report import CheckReport, Finding
+from foldlog.cli.files.check_targets import CheckTarget, Targets, find_targets
+from foldlog.cli.output import say
+from foldlog.cli.parsing import Arguments, argument, command, one_of, option, switch, whole_number
+from foldlog.cli.progress_bar import ProgressBar
+from foldlog.cli.tables import format_option, show_json
+from foldlog.clock import SystemClock
+from foldlog.errors import CorruptLog, FoldlogError, InvalidArgument
+from foldlog.files.base import Buffer, File, Files
+from foldlog.files.posix import PosixFiles
+from foldlog.limits import CHECK_JOBS_MAX
+from foldlog.log.checkpoint import Checkpoint
+from foldlog.log.doctor.inspection import inspect, inspect_alone, inspect_live
+from foldlog.log.doctor.repair import cut_out, rebuild
+from foldlog.log.doctor.segment_scan import ForEach
+from foldlog.log.layout import CUT_SUFFIX, read_layout
+
+DESCRIPTION: Final = """\
+Reads every byte of a log and verifies it: the catalog, the CRC, offsets, leader epoch and records of every batch, and
+the indexes. Prints one line a partition; the exit code is 1 if something is damaged, and the file, the byte and the
+reason are named. Changes nothing, takes no lock, and may run beside the log's writer.
+
+PATH is a log's directory, one partition of it, or one segment. Directories that Apache Kafka wrote are read as well.
+
+With --repair, which needs the log to be closed, what is derived from the batches and wrong or missing is made anew:
+indexes, producer snapshots, leader epochs, the checkpoint. It takes no byte out of a segment.
+
+With --cut-out, which needs the log to be closed, damaged bytes are moved into .cut files beside the segment, never
+deleted; a batch without records takes their place, so that every other record keeps its offset and can be read."""
+
+
+def _cores() -> int:
+    return min(CHECK_JOBS_MAX, max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1))
+
+
+@command(
+    argument("path", "PATH", "the log's directory; or a partition's, or a segment"),
+    option("--topic", metavar="T", told="of a log, only this topic"),
+    *one_of(
+        switch("--repair", told="make indexes and the like anew where they are wrong"),
+        switch("--cut-out", told="set damaged bytes aside, so that the rest can be used"),
+    ),
+    option("-j", "--jobs", metavar="N", read=whole_number, told="segments looked at at a time (default: one a core)"),
+    format_option(),
+    description=DESCRIPTION,
+)
+def run(arguments: Arguments) -> int:
+    jobs = _cores() if arguments.jobs is None else arguments.jobs
+    if not 1 <= jobs <= CHECK_JOBS_MAX:
+        raise InvalidArgument(f"--jobs is from 1 to {CHECK_JOBS_MAX}, not {jobs}")
+    files = PosixFiles()
+    targets = find_targets(files, arguments.path.rstrip("/") or "/", arguments.topic)
+    report = CheckReport(targets.path, is_wide=arguments.format == "wide")
+    is_json = arguments.format == "json"
+    if arguments.repair or arguments.cut_out:
+        lines = _change(files, targets, report, _rebuild if arguments.repair else _cut_out)
+    else:
+        lines = _verify(targets, report, jobs)
+    for line in lines:
+        if not is_json:
+            say(line)
+    if targets.is_all and targets.catalog is not None:
+        for line in _report_directories(files, targets.path, targets.catalog, report):
+            if not is_json:
+                say(line)
+    if is_json:
+        show_json(report.document())
+    return DONE if report.is_whole else FAILED
+
+
+# Looking
+
+
+def _verify(targets: Targets, report: CheckReport, jobs: int) -> Iterator[str]:
+    """Look at every partition, as a reader beside the writer; several segments at a time, told in order."""
+    plain = PosixFiles()
+    checkpoint: Checkpoint | None = None
+    if targets.catalog is not None:
+        place = f"{targets.path}/{CHECKPOINT_NAME}"
+        try:
+            checkpoint = Checkpoint.open(plain, place, write=False)
+        except FileNotFoundError:
+            yield from report.note(f"{place} is missing; the next open verifies every partition instead")
+        except CorruptLog as error:
+            yield from report.damage(error)
+    bar = ProgressBar(sys.stderr, "checking", sum(_size_bytes(plain, target) for target in targets.chosen))
+    files = WatchedFiles(bar.advance)
+    # Two pools: those who wait for their segments must not keep a thread from them.
+    with ThreadPoolExecutor(jobs) as partitions, ThreadPoolExecutor(jobs) as segments:
+        try:
+            looks = [partitions.submit(_look, files, one, checkpoint, segments.map) for one in targets.chosen]
+            for look in looks:
+                finding = look.result()
+                bar.hide()
+                yield from report.add(finding)
+        except BaseException:
+            files.stop()
+            partitions.shutdown(wait=False, cancel_futures=True)
+            segments.shutdown(wait=False, cancel_futures=True)
+            raise
+        finally:
+            bar.hide()
+
+
+def _look(files: Files, target: CheckTarget, checkpoint: Checkpoint | None, each: ForEach) -> Finding:
+    try:
+        if target.topic is None:
+            return Finding(
+                target.name,
+                inspect_alone(files, target.directory, only=target.only, log_start=target.log_start, each=each),
+            )
+        interval_bytes = target.topic.config.log.index_interval_bytes
+        if checkpoint is None:
+            found = inspect(files, target.directory, None, index_interval_bytes=interval_bytes, each=each)
+        else:
+            slot = checkpoint.slot(target.topic.slots[target.number])
+            found = inspect_live(files, target.directory, slot, index_interval_bytes=interval_bytes, each=each)
+    except (FoldlogError, OSError) as error:
+        return Finding(target.name, problem=error)
+    return Finding(target.name, found)
+
+
+def _size_bytes(files: Files, target: CheckTarget) -> int:
+    """How much there is to read, as far as anybody can tell."""
+    try:
+        sizes = read_layout(files.entries(target.directory)).logs
+    except OSError:
+        return 0
+    return sum(sizes.values()) if target.only is None else sizes.get(target.only, 0)
+
+
+def _report_directories(files: Files, path: str, catalog: Catalog, report: CheckReport) -> Iterator[str]:
+    settlement = plan_settlement(files.entries(path), catalog)
+    for name in settlement.unknown:
+        yield from report.note(f"{path}/{name} is not in the catalog; it is left as it is")
+    report.is_whole = report.is_whole and not settlement.missing
+
+
+# Changing
+
+Change = Callable[[Files, CheckTarget, Checkpoint], Finding]
+
+
+def _change(files: Files, targets: Targets, report: CheckReport, change: Change) -> Iterator[str]:
+    """Go through every partition as the directory's writer."""
+    if targets.is_kafkas:
+        raise InvalidArgument(
+            f"{targets.path} is Apache Kafka's and can only be looked at: Kafka makes its indexes and snapshots anew"
+            " when it starts, and a damaged replica is fetched again from another"
+        )
+    if targets.catalog is None:
+        raise InvalidArgument(
+            f"{targets.path} stands alone and can only be looked at;"
+            " to change something, name the directory that holds catalog.json"
+        )
+    with _as_writer(files, targets.path) as (checkpoint, remarks):
+        for remark in remarks:
+            report.notes.append(remark)
+            yield remark
+        for target in targets.chosen:
+            try:
+                finding = change(files, target, checkpoint)
+            except (FoldlogError, OSError) as error:
+                finding = Finding(target.name, problem=error)
+            yield from report.add(finding)
+
+
+def _cut_out(files: Files, target: CheckTarget, checkpoint: Checkpoint) -> Finding:
+    if target.topic is None:
+        raise InvalidArgument(f"{target.directory} is no partition of this log")
+    slot = checkpoint.slot(target.topic.slots[target.number])
+    repaired = cut_out(files, target.directory, slot, topic_id=target.topic.topic_id)
+    return Finding(target.name, inspect(files, target.directory, slot.load()), repaired=repaired)
+
+
+def _rebuild(files: Files, target: CheckTarget, checkpoint: Checkpoint) -> Finding:
+    if target.topic is None:
+        raise InvalidArgument(f"{target.directory} is no partition of this log")
+    slot = checkpoint.slot(target.topic.slots[target.number])
+    config, label = target.topic.config.log, (target.topic.name, target.number)
+    found, made = rebuild(files, target.directory, slot, config, clock=SystemClock(), label=label)
+    if made:
+        interval_bytes = config.index_interval_bytes
+        found = inspect(files, target.directory, slot.load(), index_interval_bytes=interval_bytes)
+    return Finding(target.name, found, rebuilt=tuple(made))
+
+
+@contextmanager
+def _as_writer(files: Files, path: str) -> Iterator[tuple[Checkpoint, Iterable[str]]]:
+    """The checkpoint, to be written, and what there is to say of it; nobody else has the log open for writing."""
+    opened = open_for_writing(files, path)
+    try:
+        place = f"{path}/{CHECKPOINT_NAME}"
+        remarks = []
+        try:
+            checkpoint = Checkpoint.open(files, place, write=True)
+        except CorruptLog as error:
+            # Without it every partition is verified whole at the next open: slower, and nothing is lost.
+            beside = _free_name(files, place)
+            remarks.append(f"{place}: {error.reason}; moved to {beside}")
+            files.rename(place, beside)
+            files.sync_directory(path)
+            checkpoint = Checkpoint.open(files, place, write=True)
+        try:
+            yield checkpoint, remarks
+        finally:
+            checkpoint.close()
+    finally:
+        opened.lock.release()
+
+
+def _free_name(files: Files, place: str) -> str:
+    """Where a file is moved to as a whole. What was moved there before stays as it is."""
+    name, number = f"{place}{CUT_SUFFIX}", 2
+    while files.exists(name):
+        name, number = f"{place}-{number}{CUT_SUFFIX}", number + 1
+    return name
+
+
+# --- files that tell how much of them was read ----------------------------------------------------------------------
+
+
+class Stopped(FoldlogError):
+    """Somebody does not want to wait for the rest."""
+
+
+class WatchedFiles(PosixFiles):
+    """`on_read` is told of the bytes of every read, on the thread that reads. Any thread may `stop` all of them."""
+
+    def __init__(self, on_read: Callable[[int], None]) -> None:
+        super().__init__()
+        self._on_read = on_read
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """From now on every read raises Stopped."""
+        self._is_stopped = True
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> File:  # type: ignore[override]
+        return _WatchedFile(super().open(path, write=write, create=create), self._was_read)
+
+    def _was_read(self, count_bytes: int) -> None:
+        if self._is_stopped:
+            raise Stopped("it was stopped before its end")
+        self._on_read(count_bytes)
+
+
+class _WatchedFile:
+    """One file of it."""
+
+    def __init__(self, file: File, was_read: Callable[[int], None]) -> None:
+        self._file = file
+        self._was_read = was_read
+        self.sync_descriptor = file.sync_descriptor
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def read(self, position: int, length: int) -> bytes:
+        data = self._file.read(position, length)
+        self._was_read(len(data))
+        return data
+
+    def read_into(self, position: int, buffer: bytearray | memoryview, *, nowait: bool = False) -> int:
+        count_bytes = self._file.read_into(position, buffer, nowait=nowait)
+        self._was_read(count_bytes)
+        return count_bytes
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        return self._file.write(position, buffers)
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()

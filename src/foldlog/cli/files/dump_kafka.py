@@ -1,0 +1,125 @@
+"""Files that only Kafka writes: aborted transactions, offsets of partitions, the directory's properties, the quorum's
+state; and the records of `__consumer_offsets`, which are ours as well, in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from foldlog.broker.groups.offsets_format import OffsetKey, decode_group_value, decode_key, decode_offset_value
+from foldlog.broker.kafka_files.directory import KAFKA_PROPERTIES, LOG_STARTS_NAME, parse_offset_checkpoint
+from foldlog.cli.files.dump_items import Item, Items, damage, time_text
+from foldlog.cli.wording import counted
+from foldlog.errors import CorruptGroupRecord, MalformedBytes
+from foldlog.log.transactions import ENTRY_BYTES, read_transaction_index
+
+QUORUM_NAME: Final = "quorum-state"
+OFFSET_CHECKPOINTS: Final = {
+    LOG_STARTS_NAME: "starts at offset",
+    "recovery-point-offset-checkpoint": "is synced up to offset",
+    "replication-offset-checkpoint": "has its high watermark at offset",
+    "cleaner-offset-checkpoint": "is compacted up to offset",
+}
+"""One of each kind in a directory of Kafka's, and what its offsets say of a partition."""
+
+KAFKA_NAMES: Final = (KAFKA_PROPERTIES, QUORUM_NAME, *OFFSET_CHECKPOINTS)
+
+CONTROL_KINDS: Final = {
+    0: "abort",
+    1: "commit",
+    2: "leader change",
+    3: "snapshot header",
+    4: "snapshot footer",
+    5: "KRaft version",
+    6: "KRaft voters",
+}
+"""Kafka's ControlRecordType. Those above 1 are in its metadata log only."""
+
+
+def items_of_kafkas(name: str, data: bytes) -> Items:
+    """What a file of KAFKA_NAMES holds."""
+    if name == KAFKA_PROPERTIES:
+        return _properties(data)
+    return _quorum(data) if name == QUORUM_NAME else _offsets(name, data)
+
+
+def transaction_items(data: bytes) -> Items:
+    """What is in a .txnindex."""
+    entries, problem = read_transaction_index(data)
+    for entry in entries:
+        text = (
+            f"  producer {entry.producer_id}: offsets {entry.first_offset} to {entry.last_offset} aborted, last stable"
+            f" offset {entry.last_stable_offset}"
+        )
+        yield Item("aborted transaction", text, entry._asdict())
+    if problem:
+        yield damage(len(entries) * ENTRY_BYTES, len(data), problem)
+
+
+def _properties(data: bytes) -> Items:
+    lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
+    fields: dict[str, object] = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            name, sign, value = line.partition("=")
+            if not sign:
+                yield damage(0, len(data), f"the line {line!r} is not NAME=VALUE")
+                return
+            fields[name.strip()] = value.strip()
+    yield Item("properties", "  " + ", ".join(f"{name} {value}" for name, value in fields.items()), fields)
+
+
+def _quorum(data: bytes) -> Items:
+    try:
+        fields = json.loads(data)
+        text = ", ".join(f"{name} {value}" for name, value in fields.items())
+    except (ValueError, AttributeError, RecursionError) as error:
+        yield damage(0, len(data), f"it is not a JSON object ({error})")
+        return
+    yield Item("quorum", f"  {text}", fields)
+
+
+def _offsets(name: str, data: bytes) -> Items:
+    try:
+        found = parse_offset_checkpoint(data.decode("ascii", "replace"))
+    except MalformedBytes as error:
+        yield damage(0, len(data), error.reason)
+        return
+    for (topic, number), offset in sorted(found.items()):
+        fields: dict[str, object] = {"topic": topic, "partition": number, "offset": offset}
+        yield Item("partition offset", f"  {topic}-{number} {OFFSET_CHECKPOINTS[name]} {offset}", fields)
+
+
+def group_item(offset: int, key: bytes | None, value: bytes | None) -> Item | None:
+    """A record of `__consumer_offsets` in words; None if it is not of a kind that is known."""
+    try:
+        decoded = decode_key(key or b"")
+        fields: dict[str, object] = {"offset": offset, "group": decoded.group}
+        if isinstance(decoded, OffsetKey):
+            fields |= {"topic": decoded.topic, "partition": decoded.partition}
+            about = f"group {decoded.group}: {decoded.topic}-{decoded.partition}"
+            if value is None:
+                return Item("committed offset", f"      {about} forgotten", {**fields, "committed": None})
+            place = decode_offset_value(key or b"", value)
+            fields |= {
+                "committed": place.offset,
+                "leader_epoch": place.leader_epoch,
+                "metadata": place.metadata,
+                "commit_timestamp": place.commit_timestamp_ms,
+            }
+            told = f" ({place.metadata!r})" if place.metadata else ""
+            when = time_text(place.commit_timestamp_ms)
+            return Item("committed offset", f"      {about} at {place.offset}, {when}{told}", fields)
+        if value is None:
+            return Item("group", f"      group {decoded.group}: deleted", {**fields, "generation": None})
+        group = decode_group_value(key or b"", value)
+    except CorruptGroupRecord:
+        return None
+    fields |= {
+        "generation": group.generation,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "members": [member.member_id for member in group.members],
+    }
+    members = counted(len(group.members), "member")
+    return Item("group", f"      group {decoded.group}: generation {group.generation}, {members}", fields)

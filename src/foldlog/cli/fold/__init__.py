@@ -1,0 +1,1 @@
+"""`foldlog fold`: pipelines, and what they tell while they run."""

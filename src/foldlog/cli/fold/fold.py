@@ -1,0 +1,484 @@
+"""`foldlog fold`: run the folds of a pipeline, look at them, and replay them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from foldlog.cli.client_properties import client_properties, property_options, refuse_properties
+from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED
+from foldlog.cli.fold.progress import FoldProgress, progress_for
+from foldlog.cli.output import remark, say
+from foldlog.cli.parsing import (
+    Argument,
+    Arguments,
+    LazyVerb,
+    Noun,
+    Option,
+    argument,
+    command,
+    one_of,
+    option,
+    switch,
+    whole_number,
+)
+from foldlog.cli.places import broker_url
+from foldlog.cli.signals import StopOnSignals
+from foldlog.cli.tables import format_option
+from foldlog.cli.wording import counted
+from foldlog.client.fold_bulletin import MIXED
+from foldlog.client.places import BACK_HELP, parse_points, places_text
+from foldlog.errors import FoldError, FoldRunning, InvalidArgument, MissingDependency
+
+if TYPE_CHECKING:
+    from foldlog.spark.folds.commands import FoldState
+    from foldlog.spark.folds.declaration import Fold
+    from foldlog.spark.origins.origin import OriginSpec
+
+DEFAULT_FILE: Final = "folds.py"
+
+DESCRIPTION: Final = """\
+A pipeline is a Python file that declares folds: functions from a topic's rows to a view of them, such as a table, a
+search index or counters. Every view keeps its own bookmark, so a fold can be stopped, rewound, rebuilt and proven.
+
+The log is a directory, -d data/, or a broker, -b 127.0.0.1:9092; --source and FOLDLOG_SOURCE take either."""
+
+NOUN: Final = Noun(
+    {
+        "run": LazyVerb("fold.fold:run_folds", "read on from each view's bookmark, and keep the views up to date"),
+        "status": LazyVerb("fold.fold:show_status", "bookmark, end, lag and last error of each fold"),
+        "rewind": LazyVerb("fold.fold:rewind_fold", "move a fold's bookmark back, to read again from there"),
+        "rebuild": LazyVerb("fold.fold:rebuild_fold", "build a view anew beside the old one, then swap them"),
+        "verify": LazyVerb("fold.fold:verify_fold", "replay with another split into a scratch view, and compare"),
+        "drop": LazyVerb("fold.fold:drop_fold", "remove a fold's view and its bookmark; the log is not touched"),
+        "pause": LazyVerb("fold.fold:pause_fold", "ask the running runner to leave a fold alone"),
+        "resume": LazyVerb("fold.fold:resume_fold", "ask the running runner to go on with a fold"),
+    },
+    DESCRIPTION,
+)
+
+_INTERVAL: Final = re.compile(r"(?P<count>\d+(\.\d+)?)(?P<unit>ms|s|m)?")
+_UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
+
+
+def log_options() -> list[Option]:
+    return [
+        *one_of(
+            option(
+                "--source",
+                metavar="LOG",
+                told="the log: a directory, host:port, or kafka://host:port (or FOLDLOG_SOURCE)",
+            ),
+            option("-d", "--dir", dest="directory", metavar="DIR", told="the log's directory (or FOLDLOG_DIR)"),
+            option(
+                "-b",
+                "--bootstrap-server",
+                dest="bootstrap",
+                metavar="HOST:PORT",
+                told="a broker of the log (or FOLDLOG_BOOTSTRAP_SERVER)",
+            ),
+        ),
+        *property_options(),
+    ]
+
+
+def names_argument() -> Argument:
+    return argument("names", "NAME", "only these folds (default: all)", is_many=True, is_needed=False)
+
+
+def one_fold() -> Argument:
+    return argument("name", "NAME", "the fold")
+
+
+def file_option() -> Option:
+    return option("-f", "--file", metavar="FILE", told=f"the pipeline (or FOLDLOG_FOLDS; default: {DEFAULT_FILE})")
+
+
+def key_option() -> Option:
+    return option(
+        "--folds-key",
+        metavar="FILE",
+        told="folds.key of the served directory, or a copy, where the log is a broker: it takes the status and the"
+        " commands of folds from who has it",
+    )
+
+
+def spark_options() -> list[Option]:
+    return [
+        option("--master", metavar="URL", told="where Spark runs, such as spark://host:7077 (default: this machine)"),
+        option(
+            "--conf",
+            metavar="NAME=VALUE",
+            told="a setting of Spark's, such as spark.executor.memory=2g; may be repeated",
+            is_repeated=True,
+        ),
+        option(
+            "--range-bytes", metavar="N", read=whole_number, told="about how much is read at once (default: 64 MiB)"
+        ),
+        option("--spark-log", metavar="FILE", told="append what Spark itself says to this file"),
+    ]
+
+
+# --- the verbs ------------------------------------------------------------------------------------------------------
+
+
+@command(
+    argument(
+        "file",
+        "FILE",
+        f"the pipeline, a Python file (or FOLDLOG_FOLDS; default: {DEFAULT_FILE})",
+        is_needed=False,
+    ),
+    names_argument(),
+    *log_options(),
+    switch("--once", told="stop when everything there is has been read"),
+    option("--interval", metavar="TIME", default="1s", told="how often to look for more (default: 1s)"),
+    switch("--strict", told="stop at a record that does not parse"),
+    switch("--skip-missing", told="go on, counting, where the log no longer holds what is next"),
+    switch(
+        "--accept-change",
+        told="go on where a fold's function has changed: old and new logic mix in its view until a rebuild",
+    ),
+    key_option(),
+    *spark_options(),
+)
+def run_folds(arguments: Arguments) -> int:
+    from foldlog.spark.folds.commands import run
+    from foldlog.spark.folds.declaration import chosen_folds
+
+    interval_s = _interval_s(arguments.interval)
+    folds = chosen_folds(_folds(arguments), arguments.names)
+    source = _source(arguments)
+    with _running(arguments, [fold.name for fold in folds]) as under_way:
+        feeds = run(
+            folds,
+            source,
+            once=arguments.once,
+            interval_s=interval_s,
+            strict=arguments.strict,
+            skip_missing=arguments.skip_missing,
+            accept_change=arguments.accept_change,
+            folds_key=arguments.folds_key,
+            **under_way.options,
+        )
+    if under_way.is_interrupted and arguments.once:
+        return INTERRUPTED
+    return FAILED if any(feed.state == "failed" for feed in feeds) else DONE
+
+
+@command(names_argument(), *log_options(), file_option(), format_option())
+def show_status(arguments: Arguments) -> int:
+    from foldlog.spark.folds.commands import status
+    from foldlog.spark.folds.declaration import chosen_folds
+
+    folds = chosen_folds(_folds(arguments), arguments.names)
+    states = status(folds, _source(arguments))
+    is_wide = arguments.format == "wide"
+    for line in [status_json(states)] if arguments.format == "json" else status_lines(states, is_wide=is_wide):
+        say(line)
+    return FAILED if any(state.error for state in states) else DONE
+
+
+@command(
+    one_fold(),
+    *log_options(),
+    file_option(),
+    option("--to", metavar="PLACE", told=f"where to, before the bookmark: {BACK_HELP}", is_needed=True),
+    switch("--dry-run", told="only say what would be read again"),
+    key_option(),
+)
+def rewind_fold(arguments: Arguments) -> int:
+    from foldlog.spark.folds.commands import opened, rewind
+    from foldlog.spark.folds.replay import described, planned_rewind
+
+    to = parse_points(arguments.to)
+    fold, source = _fold(arguments), _source(arguments)
+    if to.note:
+        remark(f"note: {to.note}")
+    if arguments.dry_run:
+        with opened(source) as (origin, _):
+            rewound = planned_rewind(fold, to.text, origin)
+    else:
+        rewound = rewind(fold, source, to.text, folds_key=arguments.folds_key)
+    went = "would go" if arguments.dry_run else "went"
+    say(
+        f"{fold.name} {went} from {described(rewound.before)} to {described(rewound.now)}:"
+        f" {counted(rewound.again, 'offset')} to read again"
+    )
+    return DONE
+
+
+@command(
+    one_fold(),
+    *log_options(),
+    file_option(),
+    switch("--accept-loss", told="also if the log no longer holds everything"),
+    switch("--drop-old", told="do not keep what was replaced"),
+    key_option(),
+    *spark_options(),
+)
+def rebuild_fold(arguments: Arguments) -> int:
+    from foldlog.spark.folds.commands import rebuild
+
+    fold, source = _fold(arguments), _source(arguments)
+    with _running(arguments, [f"{fold.name} (rebuild)"]) as under_way:
+        feed = rebuild(
+            fold,
+            source,
+            accept_loss=arguments.accept_loss,
+            drop_old=arguments.drop_old,
+            folds_key=arguments.folds_key,
+            **under_way.options,
+        )
+    kept = "" if arguments.drop_old else f"; the old one is kept until 'foldlog fold drop {fold.name} --old'"
+    say(f"{fold.view.place} is rebuilt from {counted(feed.records, 'record')}{kept}")
+    return DONE
+
+
+@command(one_fold(), *log_options(), file_option(), *spark_options())
+def verify_fold(arguments: Arguments) -> int:
+    from foldlog.spark.folds.commands import verify
+    from foldlog.spark.folds.pipeline import told_verdict
+
+    fold, source = _fold(arguments), _source(arguments)
+    with _running(arguments, [f"{fold.name} (verify)"]) as under_way:
+        verdict = verify(fold, source, **under_way.options)
+    say(f"{fold.name} is {told_verdict(verdict)}")
+    return DONE if verdict.answer == "equal" else FAILED
+
+
+@command(
+    one_fold(),
+    *log_options(),
+    file_option(),
+    switch("--old", told="only what the last rebuild replaced"),
+    switch("--dry-run", told="only say what would be removed"),
+    key_option(),
+)
+def drop_fold(arguments: Arguments) -> int:
+    from foldlog.spark.folds.commands import drop, status
+
+    fold, source = _fold(arguments), _source(arguments)
+    what = f"what the last rebuild of {fold.view.place} replaced" if arguments.old else fold.view.place
+    (state,) = status([fold], source)
+    if state.is_running and state.published is not None and not arguments.old:
+        raise FoldRunning(
+            f"fold {fold.name!r} is being run by {state.published.runner}, which would make its view anew;"
+            " stop that runner, then drop the view"
+        )
+    if not arguments.dry_run:
+        drop(fold, source, old_only=arguments.old, folds_key=arguments.folds_key)
+    if state.bookmark is None and not arguments.old:
+        say(f"there is no {what} to remove")
+    else:
+        say(f"would remove {what}" if arguments.dry_run else f"removed {what}; the log is as it was")
+    return DONE
+
+
+def ask_runner(arguments: Arguments) -> int:
+    from foldlog.spark.folds.commands import ask, status
+
+    fold, source = _fold(arguments), _source(arguments)
+    (state,) = status([fold], source)
+    ask(fold.name, source, arguments.verb, folds_key=arguments.folds_key)
+    if state.is_running and state.published is not None:
+        say(f"asked {state.published.runner}, which runs {fold.name}, to {arguments.verb} it")
+    else:
+        say(f"nobody runs {fold.name} now; whoever does next is asked to {arguments.verb} it")
+    return DONE
+
+
+pause_fold: Final = command(one_fold(), *log_options(), file_option(), key_option())(ask_runner)
+resume_fold: Final = command(one_fold(), *log_options(), file_option(), key_option())(ask_runner)
+
+
+# --- what they share ------------------------------------------------------------------------------------------------
+
+
+class _UnderWay:
+    """What a verb that runs Spark has at hand: `options` are those that such commands share."""
+
+    def __init__(self, arguments: Arguments, progress: FoldProgress, signals: StopOnSignals) -> None:
+        self._arguments = arguments
+        self._settings = _spark_settings(arguments.conf or ())
+        self._progress = progress
+        self._signals = signals
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._signals.is_asked
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {
+            "range_bytes": _range_bytes(self._arguments),
+            "spark": self._start,
+            "stop": self._signals.stop,
+            "on_progress": self._progress.show,
+        }
+
+    def _start(self) -> object:
+        """The session. Called once everything else is found to be right: it takes seconds."""
+        from foldlog.spark.session import fold_session
+
+        log = self._arguments.spark_log
+        self._progress.doing("starting Spark")
+        session = fold_session(
+            self._arguments.master,
+            settings=self._settings,
+            log=Path(log) if log else None,
+            tell=self._progress.note,
+        )
+        self._progress.doing("Spark reads and folds the first range")
+        self._signals.listen()
+        return session
+
+
+@contextmanager
+def _running(arguments: Arguments, names: list[str]) -> Iterator[_UnderWay]:
+    if find_spec("pyspark") is None:
+        raise MissingDependency("running a fold", "pyspark", "spark")
+    with progress_for(sys.stderr, names) as progress, StopOnSignals(progress.hear) as signals:
+        try:
+            yield _UnderWay(arguments, progress, signals)
+        except FoldError as error:
+            if not signals.is_asked:
+                raise
+            progress.note(str(error))
+            raise KeyboardInterrupt from error
+
+
+def _source(arguments: Arguments) -> OriginSpec:
+    from foldlog.broker.data_directory import check_path
+    from foldlog.spark.origins.origin import origin_spec
+
+    source = arguments.source or arguments.directory
+    if arguments.directory and not arguments.source:
+        check_path(arguments.directory)
+    elif not source and arguments.bootstrap:
+        source = broker_url(arguments.bootstrap)
+    if not source:
+        raise InvalidArgument(
+            "say where the log is: -d data/ or -b host:port, or FOLDLOG_DIR, FOLDLOG_BOOTSTRAP_SERVER or FOLDLOG_SOURCE"
+        )
+    spec = origin_spec(source)
+    if spec.path is not None:
+        refuse_properties(client_properties(arguments.properties, None))
+        return spec
+    return origin_spec(source, client_properties(arguments.properties, arguments.command_config))
+
+
+def _folds(arguments: Arguments) -> list[Fold]:
+    from foldlog.spark.folds.declaration import load_folds
+
+    file = arguments.file or os.environ.get("FOLDLOG_FOLDS") or DEFAULT_FILE
+    if not arguments.file and not Path(file).exists():
+        raise InvalidArgument(f"there is no {file} here; say which file declares the folds: --file FILE")
+    return load_folds(file)
+
+
+def _fold(arguments: Arguments) -> Fold:
+    from foldlog.spark.folds.declaration import chosen_folds
+
+    return chosen_folds(_folds(arguments), [arguments.name])[0]
+
+
+def _spark_settings(given: Iterable[str]) -> dict[str, str]:
+    """
+    >>> _spark_settings(["spark.executor.memory=2g", "spark.executor.extraJavaOptions=-Da=b"])
+    {'spark.executor.memory': '2g', 'spark.executor.extraJavaOptions': '-Da=b'}
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise InvalidArgument(f"--conf {text} is no setting of Spark's, such as spark.executor.memory=2g")
+        found[name] = value
+    return found
+
+
+def _interval_s(text: str) -> float:
+    """
+    >>> _interval_s("250ms"), _interval_s("2")
+    (0.25, 2.0)
+    """
+    found = _INTERVAL.fullmatch(text)
+    if found is None:
+        raise InvalidArgument(f"--interval {text} is not a time, such as 1s or 250ms")
+    return float(found["count"]) * _UNIT_S[found["unit"]]
+
+
+def _range_bytes(arguments: Arguments) -> int | None:
+    if arguments.range_bytes is not None and arguments.range_bytes < 1:
+        raise InvalidArgument(f"--range-bytes {arguments.range_bytes} is not a size: 1 or more")
+    return int(arguments.range_bytes) if arguments.range_bytes is not None else None
+
+
+# --- how a status looks ---------------------------------------------------------------------------------------------
+
+
+_HEADS: Final = ("FOLD", "STATE", "LAG", "BOOKMARK", "END", "DEAD", "SKIPPED", "VIEW")
+_WIDE_HEADS: Final = ("TOPIC", "KIND", "RUNNER")
+_SHOWN_PARTITIONS: Final = 6
+
+
+def status_lines(states: Sequence[FoldState], *, is_wide: bool = False) -> list[str]:
+    """A table for people, and below it what is wrong. A wide one has more columns, and every partition."""
+    rows = [_HEADS + (_WIDE_HEADS if is_wide else ()), *(_cells(state, is_wide) for state in states)]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    mixed = [f"{state.fold}: {MIXED}: foldlog fold rebuild {state.fold}" for state in states if state.mixes]
+    return [*table, *(f"{state.fold}: {state.error}" for state in states if state.error), *mixed]
+
+
+def status_json(states: Sequence[FoldState]) -> str:
+    """Everything there is to know, for programs."""
+    return json.dumps([asdict(state) for state in states], indent=2)
+
+
+def _cells(state: FoldState, is_wide: bool) -> tuple[str, ...]:
+    shown = len(state.end) if is_wide else _SHOWN_PARTITIONS
+    cells = (
+        state.fold,
+        _doing(state),
+        "-" if state.lag is None else str(state.lag),
+        offsets_text(state.bookmark or {}, shown),
+        offsets_text(state.end, shown),
+        str(state.dead_letters),
+        str(state.skipped),
+        state.view,
+    )
+    if not is_wide:
+        return cells
+    return (*cells, state.topic, state.kind, state.published.runner if state.published else "-")
+
+
+def _doing(state: FoldState) -> str:
+    if state.lag is None:
+        return "mismatch"
+    told = state.published
+    if told is not None and (state.is_running or told.state in ("failed", "paused")):
+        return told.state
+    if state.is_paused:
+        return "paused"
+    return "never run" if state.bookmark is None else "not running"
+
+
+def offsets_text(offsets: Mapping[int, int], shown_partitions: int = _SHOWN_PARTITIONS) -> str:
+    """
+    >>> offsets_text({0: 7, 1: 9})
+    '0=7,1=9'
+    >>> offsets_text(dict.fromkeys(range(50), 3))
+    '0=3,1=3,2=3,3=3,4=3,5=3 and 44 more'
+    """
+    shown = dict(sorted(offsets.items())[:shown_partitions])
+    more = len(offsets) - len(shown)
+    return (places_text(shown) or "-") + (f" and {more} more" if more else "")

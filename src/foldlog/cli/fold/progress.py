@@ -1,0 +1,210 @@
+"""How running folds look: on a terminal a table that redraws itself, elsewhere a line per range."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
+
+from foldlog.cli.progress_bar import redraws
+from foldlog.client.places import ranges_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+    from foldlog.spark.folds.feed import Feed
+
+_REDRAWS_PER_S: Final = 10
+_HEADS: Final = ("FOLD", "STATE", "ROWS/S", "LAG", "RECORDS", "DEAD", "LAST RANGE")
+_NUMBERS: Final = frozenset((2, 3, 4, 5))
+_NARROWEST: Final = (0, 9, 9, 9, 11, 4, 0)
+"""Columns keep this width, so that the table does not jump while numbers grow."""
+
+
+class FoldProgress(Protocol):
+    """Told of what happens while folds run. `hear` may be called by a signal handler; the rest by one thread."""
+
+    def show(self, feed: Feed) -> None:
+        """A range was stored, a feed changed its state, or it failed."""
+        ...
+
+    def doing(self, what: str) -> None:
+        """What takes a while just now; nothing if it is empty."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something a person should know, which is no fold's own failure."""
+        ...
+
+    def hear(self, text: str) -> None:
+        """A signal came, and this is what it means."""
+        ...
+
+
+@contextmanager
+def progress_for(stream: TextIO, names: Iterable[str] = ()) -> Iterator[FoldProgress]:
+    """The one that suits where it is written to. Warnings of the package become notes."""
+    progress: LiveBoard | Lines = LiveBoard(stream, names) if redraws(stream) else Lines(stream)
+    handler = _Notes(progress)
+    logger = logging.getLogger("foldlog")
+    logger.addHandler(handler)
+    try:
+        yield progress
+    finally:
+        logger.removeHandler(handler)
+        progress.finish()
+
+
+class _Notes(logging.Handler):
+    """A warning that is printed by itself would stand in the middle of a table that is redrawn."""
+
+    def __init__(self, progress: FoldProgress) -> None:
+        super().__init__(logging.WARNING)
+        self._progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._progress.note(record.getMessage())
+
+
+class Lines:
+    """One line per range, for files and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._at_end: set[str] = set()
+
+    def show(self, feed: Feed) -> None:
+        if feed.error:
+            self._print(f"{feed.name}: {error_text(feed)}")
+        elif feed.rows_per_s:
+            self._print(
+                f"{feed.name}: {last_ranges_text(feed)}  {feed.records} records in all, {feed.rows_per_s:.0f} rows/s,"
+                f" lag {feed.lag}{_dead_text(feed)}"
+            )
+        elif feed.state != "caught up" or feed.name not in self._at_end:
+            # That it has caught up is told once: from then on the lag of each range says it.
+            self._print(f"{feed.name}: {feed.state}")
+        if not feed.lag:
+            self._at_end.add(feed.name)
+
+    def doing(self, what: str) -> None:
+        """A file has no use for it."""
+
+    def note(self, text: str) -> None:
+        self._print(text)
+
+    def hear(self, text: str) -> None:
+        _write_now(self._stream, text)
+
+    def finish(self) -> None:
+        """Everything is printed."""
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class LiveBoard:
+    """A table that redraws itself below everything that is noted, from a thread of rich's.
+
+    So a signal handler only leaves word: it may have interrupted a write to the very same stream.
+    """
+
+    def __init__(self, stream: TextIO, names: Iterable[str] = ()) -> None:
+        self._stream = stream
+        self._feeds: dict[str, Feed | None] = dict.fromkeys(names)
+        self._doing = ""
+        self._heard = ""
+        self._live: Live | None = None
+
+    def show(self, feed: Feed) -> None:
+        self._feeds[feed.name] = feed
+        self._doing = ""
+        if self._live is None or feed.error or not feed.rows_per_s:
+            self._draw().refresh()
+
+    def doing(self, what: str) -> None:
+        self._doing = what
+        self._draw().refresh()
+
+    def note(self, text: str) -> None:
+        self._draw().console.print(text, markup=False)
+
+    def hear(self, text: str) -> None:
+        self._heard = text
+        if self._live is None:
+            _write_now(self._stream, text)
+
+    def finish(self) -> None:
+        self._doing = self._heard = ""
+        if self._live is not None:
+            self._live.stop()
+
+    def _draw(self) -> Live:
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(
+                get_renderable=lambda: board(self._feeds, self._doing, self._heard),
+                console=Console(file=self._stream, highlight=False),
+                refresh_per_second=_REDRAWS_PER_S,
+                redirect_stdout=False,
+                redirect_stderr=False,
+                vertical_overflow="crop",  # one line more than the terminal has would scroll away, out of reach
+            )
+            self._live.start()
+            self._live.console.show_cursor(True)  # whoever is killed now leaves a terminal that has one
+        return self._live
+
+
+def board(feeds: Mapping[str, Feed | None], *notes: str) -> RenderableType:
+    """The table, what is wrong below it, and what else there is to say."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for index, (head, narrowest) in enumerate(zip(_HEADS, _NARROWEST, strict=True)):
+        table.add_column(
+            Text(head), justify="right" if index in _NUMBERS else "left", min_width=narrowest or None, no_wrap=True
+        )
+    for name, feed in dict(feeds).items():
+        table.add_row(*(Text(cell) for cell in _cells(name, feed)))
+    wrong = [f"{feed.name}: {error_text(feed)}" for feed in feeds.values() if feed is not None and feed.error]
+    return Group(table, *(Text(text) for text in (*wrong, *notes) if text))
+
+
+def _cells(name: str, feed: Feed | None) -> tuple[str, ...]:
+    if feed is None:
+        return (name, "starting", "", "", "", "", "")
+    return (
+        name,
+        str(feed.state),
+        f"{feed.rows_per_s:,.0f}",
+        f"{feed.lag:,}",
+        f"{feed.records:,}",
+        str(feed.dead),
+        last_ranges_text(feed),
+    )
+
+
+def error_text(feed: Feed) -> str:
+    """What is wrong with a feed, and whether that is the end of it."""
+    return f"{feed.state}: {feed.error}" + ("; it is tried again" if feed.state == "waiting" else "")
+
+
+def last_ranges_text(feed: Feed) -> str:
+    """What was read last, per partition."""
+    return ranges_text((one.partition, one.start, one.stop) for one in feed.last_ranges) or "-"
+
+
+def _dead_text(feed: Feed) -> str:
+    return f", {feed.dead} dead" if feed.dead else ""
+
+
+def _write_now(stream: TextIO, text: str) -> None:
+    """Past the stream's buffer, which may be in use by what the signal interrupted."""
+    os.write(stream.fileno(), f"{text}\n".encode())

@@ -1,0 +1,1 @@
+"""`foldlog group`: how far groups have read, and moving them."""

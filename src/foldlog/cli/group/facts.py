@@ -1,0 +1,183 @@
+"""What can be seen of a group: its state, its members, and its cursors with their lag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from foldlog.broker.groups.lag import Standing, standings, total_lag
+from foldlog.cli.topic.facts import partitions_of
+from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX, FOLDS_TOPIC, Status, decode
+from foldlog.client.groups import OWN_GROUPS
+from foldlog.clock import SystemClock
+from foldlog.errors import UnknownGroup, UnknownTopic
+
+if TYPE_CHECKING:
+    from foldlog.cli.places import AnyLog
+    from foldlog.client.descriptions import GroupDescription, MemberDescription
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCursor:
+    """One partition of a group: where it stands, and who reads it. None where there is nobody, or it is not known."""
+
+    standing: Standing
+    metadata: str
+    member: MemberDescription | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """A group at one moment. `runs` are the live runners of the fold whose place it shows; None if it is no fold's."""
+
+    description: GroupDescription
+    cursors: tuple[GroupCursor, ...]
+    runs: tuple[Status, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.description.group
+
+    @property
+    def state(self) -> str:
+        """A fold reads without joining its group, which Kafka's word for is empty."""
+        if self.runs is None:
+            return self.description.state
+        return f"fold {self.runs[-1].state}" if self.runs else "fold not running"
+
+    @property
+    def members(self) -> tuple[MemberDescription, ...]:
+        return self.description.members
+
+    @property
+    def reader_count(self) -> int:
+        return len(self.members) + len(self.runs or ())
+
+    @property
+    def lag(self) -> int | None:
+        """Over all partitions whose lag is known."""
+        return total_lag(cursor.standing for cursor in self.cursors)
+
+    @property
+    def uncommitted_count(self) -> int:
+        """Partitions whose lag counts from the log's start, for want of a commit."""
+        return sum(cursor.standing.is_uncommitted for cursor in self.cursors)
+
+    def row(self) -> dict[str, object]:
+        return {
+            "group": self.name,
+            "state": self.state,
+            "protocol": self.description.protocol or None,
+            "members": self.reader_count,
+            "lag": self.lag,
+            "uncommitted": self.uncommitted_count or None,
+            "topics": sorted({cursor.standing.topic for cursor in self.cursors}) or None,
+        }
+
+
+def chosen_groups(log: AnyLog, patterns: Iterable[str], *, include_internal: bool = False) -> list[str]:
+    """Groups whose names match a pattern, or all. A pattern without * ? [ is a name, and has to be there."""
+    known, given = log.groups(), list(patterns)
+    if not given and not include_internal:
+        return [name for name in known if name not in OWN_GROUPS]
+    for name in given:
+        if not any(sign in name for sign in "*?[") and name not in known:
+            raise UnknownGroup(f"there is no group {name!r}; to see all: foldlog group list")
+    return [name for name in known if not given or any(fnmatchcase(name, pattern) for pattern in given)]
+
+
+def facts_of(log: AnyLog, group: str, runs: FoldRuns) -> GroupFacts:
+    """UnknownGroup if it is gone meanwhile."""
+    description = log.describe_group(group)
+    committed = log.committed(group)
+    readers = {partition: member for member in description.members for partition in member.assignment}
+    bounds: dict[tuple[str, int], tuple[int | None, int | None]] = {}
+    for topic in {partition.topic for partition in (*committed, *readers)}:
+        try:
+            bounds.update({(topic, one.partition): (one.start, one.end) for one in partitions_of(log, topic)})
+        except UnknownTopic:
+            continue  # it was deleted, and the group still has its offsets: their ends are not known
+    found = standings({place: one.offset for place, one in committed.items()}, readers, bounds)
+    notes = {(place.topic, place.partition): one.metadata for place, one in committed.items()}
+    members = {(place.topic, place.partition): member for place, member in readers.items()}
+    cursors = [
+        GroupCursor(one, notes.get((one.topic, one.partition), ""), members.get((one.topic, one.partition)))
+        for one in found
+    ]
+    return GroupFacts(description, tuple(cursors), runs.of(group))
+
+
+class FoldRuns:
+    """Who runs folds now, by what runners publish. Read when a group is first asked about that is a fold's."""
+
+    def __init__(self, log: AnyLog) -> None:
+        self._log = log
+        self._found: dict[str, dict[str, Status]] | None = None
+
+    def of(self, group: str) -> tuple[Status, ...] | None:
+        """The live runners of the fold whose place the group shows; None if it is no fold's."""
+        if not group.startswith(FOLD_GROUP_PREFIX):
+            return None
+        if self._found is None:
+            self._found = self._read()
+        now_ms = SystemClock().now_ms()
+        heard = self._found.get(group.removeprefix(FOLD_GROUP_PREFIX))
+        return None if heard is None else tuple(one for one in heard.values() if one.is_live(now_ms))
+
+    def _read(self) -> dict[str, dict[str, Status]]:
+        found: dict[str, dict[str, Status]] = {}
+        try:
+            for record in self._log.read(FOLDS_TOPIC, 0):
+                item = decode(record.key, record.value)
+                if isinstance(item, Status):
+                    heard = found.setdefault(item.fold, {})
+                    heard.pop(item.runner, None)
+                    heard[item.runner] = item
+        except UnknownTopic:
+            pass  # no fold was ever run
+        return found
+
+
+def cursor_rows(group: GroupFacts) -> list[dict[str, object]]:
+    return [
+        {
+            "topic": cursor.standing.topic,
+            "partition": cursor.standing.partition,
+            "committed": cursor.standing.committed,
+            "start": cursor.standing.start,
+            "end": cursor.standing.end,
+            "lag": cursor.standing.lag,
+            "counted_from": cursor.standing.counted_from,
+            "client": member_name(cursor.member) if cursor.member else None,
+            "member_id": cursor.member.member_id if cursor.member else None,
+            "metadata": cursor.metadata or None,
+        }
+        for cursor in group.cursors
+    ]
+
+
+def member_rows(group: GroupFacts) -> list[dict[str, object]]:
+    return [
+        {
+            "client_id": member.client_id,
+            "host": host_text(member),
+            "member_id": member.member_id,
+            "instance_id": member.instance_id,
+            "partitions": [
+                {"topic": partition.topic, "partition": partition.partition} for partition in sorted(member.assignment)
+            ],
+        }
+        for member in group.members
+    ]
+
+
+def member_name(member: MemberDescription) -> str:
+    """What a person calls it: the name its owner gave it, or its client's."""
+    return member.instance_id or member.client_id or member.member_id
+
+
+def host_text(member: MemberDescription) -> str:
+    """Without the slash that Java puts before an address."""
+    return member.host.lstrip("/")

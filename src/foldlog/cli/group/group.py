@@ -1,0 +1,379 @@
+"""`foldlog group`: how far groups have read, who their members are, and moving them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from foldlog.cli.confirmation import ask, dry_run_option, is_attended, is_confirmed, yes_option
+from foldlog.cli.exit_codes import DONE, FAILED
+from foldlog.cli.group.facts import FoldRuns, GroupFacts, chosen_groups, cursor_rows, facts_of, host_text, member_rows
+from foldlog.cli.output import remark, say
+from foldlog.cli.parsing import Arguments, LazyVerb, Noun, Option, argument, command, option, switch
+from foldlog.cli.places import open_place, place_options
+from foldlog.cli.tables import (
+    Column,
+    Outcome,
+    format_option,
+    print_table,
+    quiet_option,
+    show,
+    show_json,
+    show_names,
+    show_outcomes,
+)
+from foldlog.cli.wording import counted
+from foldlog.client.places import POINTS_HELP, PlaceSpec, moved_starts, parse_points, resolve
+from foldlog.errors import GroupNotEmpty, InvalidArgument, UnknownGroup, UnknownPartition
+
+if TYPE_CHECKING:
+    from foldlog.cli.places import AnyLog
+    from foldlog.client.descriptions import MemberDescription
+    from foldlog.client.positions import TopicPartition
+
+DESCRIPTION: Final = """\
+A group is a name under which readers share a topic's partitions, and under which the log keeps how far they have read:
+the committed offset of each partition, which is the next one they want. Its lag is what lies from there to the end; in
+a partition that a member has and nothing is committed in, from the log's start (FROM START counts them)."""
+
+NOUN: Final = Noun(
+    {
+        "list": LazyVerb("group.group:list_groups", "the groups there are, and their lag"),
+        "describe": LazyVerb(
+            "group.group:describe_groups", "where a group stands in each partition, and who its members are"
+        ),
+        "seek": LazyVerb("group.group:seek_group", "move a group: the next read goes on from there"),
+        "delete": LazyVerb("group.group:delete_groups", "forget groups without members, and what they committed"),
+    },
+    DESCRIPTION,
+)
+
+SHOWN_MEMBERS: Final = 4
+
+LIST_COLUMNS: Final = (
+    Column("group", "GROUP"),
+    Column("state", "STATE"),
+    Column("members", "MEMBERS", is_number=True),
+    Column("lag", "LAG", is_number=True),
+    Column("uncommitted", "FROM START", is_number=True, is_optional=True),
+    Column("topics", "TOPICS", text=lambda value: ",".join(value) if isinstance(value, list) else str(value)),
+    Column("protocol", "ASSIGNOR", is_wide=True),
+)
+CURSOR_COLUMNS: Final = (
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", is_number=True),
+    Column("committed", "COMMITTED", is_number=True),
+    Column("end", "END", is_number=True),
+    Column("lag", "LAG", is_number=True),
+    Column("counted_from", "COUNTED FROM", is_optional=True),
+    Column("client", "MEMBER"),
+    Column("start", "START", is_number=True, is_wide=True),
+    Column("member_id", "MEMBER ID", is_wide=True),
+    Column("metadata", "NOTE", is_wide=True, is_optional=True),
+)
+MEMBER_COLUMNS: Final = (
+    Column("client_id", "CLIENT"),
+    Column("host", "HOST"),
+    Column("partitions", "PARTITIONS", is_number=True),
+    Column("member_id", "MEMBER ID", is_wide=True),
+    Column("instance_id", "INSTANCE", is_wide=True),
+)
+SEEK_COLUMNS: Final = (
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", is_number=True),
+    Column("from", "FROM", is_number=True),
+    Column("to", "TO", is_number=True),
+    Column("again", "READ AGAIN", is_number=True),
+    Column("skipped", "SKIPPED", is_number=True),
+    Column("start", "START", is_number=True, is_wide=True),
+    Column("end", "END", is_number=True, is_wide=True),
+)
+TOPIC_PARTITION: Final = "TOPIC[:P]"
+
+
+# --- partitions by name ---------------------------------------------------------------------------------------------
+
+
+class NamedPartitions(NamedTuple):
+    """A topic, or one partition of it."""
+
+    topic: str
+    partition: int | None
+
+
+def parse_topic_partition(text: str) -> NamedPartitions:
+    """
+    >>> parse_topic_partition("orders:3")
+    NamedPartitions(topic='orders', partition=3)
+    """
+    topic, colon, number = text.partition(":")
+    if not topic or (colon and not (number.isascii() and number.isdecimal())):
+        raise InvalidArgument(f"{text!r} is not a topic, such as orders, or a partition, such as orders:0")
+    return NamedPartitions(topic, int(number) if colon else None)
+
+
+def partitions_named(log: AnyLog, names: Iterable[NamedPartitions]) -> list[TopicPartition]:
+    """Each partition once, in order; UnknownTopic, UnknownPartition."""
+    from foldlog.client.positions import TopicPartition
+
+    found: set[TopicPartition] = set()
+    for topic, number in names:
+        count = log.topic(topic).partition_count
+        if number is not None and number >= count:
+            raise UnknownPartition(topic, number, count)
+        found.update(TopicPartition(topic, each) for each in (range(count) if number is None else (number,)))
+    return sorted(found)
+
+
+def topics_option() -> Option:
+    return option(
+        "--topic",
+        metavar=TOPIC_PARTITION,
+        dest="topics",
+        read=parse_topic_partition,
+        told="only there: a topic, or one partition of it; may be given again",
+        is_repeated=True,
+    )
+
+
+# --- looking --------------------------------------------------------------------------------------------------------
+
+
+@command(
+    argument("patterns", "PATTERN", "only these: names, or patterns such as 'app-*'", is_many=True, is_needed=False),
+    quiet_option(),
+    switch("--internal", told="also groups of the log's own, in which copies note how far they are"),
+    format_option(),
+    *place_options(),
+)
+def list_groups(arguments: Arguments) -> int:
+    with open_place(arguments, write=False) as log:
+        names = chosen_groups(log, arguments.patterns, include_internal=arguments.internal)
+        if arguments.quiet:
+            return show_names(names)
+        runs = FoldRuns(log)
+        groups = [facts_of(log, name, runs) for name in names]
+    what = "no group has such a name" if arguments.patterns else "there are no groups: nobody has committed anything"
+    show(arguments, LIST_COLUMNS, [group.row() for group in groups], nothing=what)
+    return DONE
+
+
+@command(
+    argument("groups", "GROUP", "a name, or a pattern such as 'app-*'", is_many=True),
+    format_option(),
+    *place_options(),
+)
+def describe_groups(arguments: Arguments) -> int:
+    with open_place(arguments, write=False) as log:
+        runs = FoldRuns(log)
+        groups = [facts_of(log, name, runs) for name in chosen_groups(log, arguments.groups)]
+    if not groups:
+        raise UnknownGroup(f"no group has such a name: {' '.join(arguments.groups)}; to see all: foldlog group list")
+    if arguments.format == "json":
+        show_json([{**group.row(), "members": member_rows(group), "cursors": cursor_rows(group)} for group in groups])
+        return DONE
+    for index, group in enumerate(groups):
+        if index:
+            say("")
+        _describe(arguments, group)
+    return DONE
+
+
+def _describe(arguments: Arguments, group: GroupFacts) -> None:
+    lag = "" if group.lag is None else f", lag {group.lag}"
+    readers = counted(group.reader_count, "member" if group.runs is None else "runner")
+    say(f"{group.name}: {group.state}, {readers}{lag}")
+    if group.uncommitted_count:
+        where = counted(group.uncommitted_count, "partition")
+        say(f"nothing is committed in {where}: the lag there counts from the log's start")
+    cursors = cursor_rows(group)
+    if cursors:
+        say("")
+        print_table(arguments, CURSOR_COLUMNS, cursors)
+    if group.members:
+        say("")
+        print_table(
+            arguments,
+            MEMBER_COLUMNS,
+            [
+                {**row, "partitions": len(member.assignment)}
+                for member, row in zip(group.members, member_rows(group), strict=True)
+            ],
+        )
+
+
+# --- moving ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One partition: from what the group has committed, None if nothing, to where it is to go on."""
+
+    partition: TopicPartition
+    before: int | None
+    to: int
+    start: int
+    end: int
+
+    @property
+    def again(self) -> int:
+        """Offsets that were read before and will be once more. What the log no longer holds cannot be."""
+        return max(0, min(self.before or 0, self.end) - self.to)
+
+    @property
+    def skipped(self) -> int:
+        return max(0, self.to - max(self.before, self.start)) if self.before is not None else 0
+
+    def row(self) -> dict[str, object]:
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "from": self.before,
+            "to": self.to,
+            "again": self.again,
+            "skipped": self.skipped,
+            "start": self.start,
+            "end": self.end,
+        }
+
+
+@command(
+    argument("group", "GROUP", "the group"),
+    option("--to", metavar="PLACE", told=POINTS_HELP, is_needed=True),
+    topics_option(),
+    switch("--evict", told="make members rejoin at the new place"),
+    dry_run_option(),
+    format_option(),
+    *place_options(),
+    more="  foldlog group seek fraud --to @-6h --topic orders --dry-run -d data\n\n"
+    "Without --topic it moves in every partition it has committed in. A group with members is left alone, since they"
+    " would commit their own place again: stop them, or say --evict, which removes them from the group and moves it"
+    " before they are back, so that they go on from the new place.",
+)
+def seek_group(arguments: Arguments) -> int:
+    spec = parse_points(arguments.to)
+    if spec.note:
+        remark(f"note: {spec.note}")
+    with open_place(arguments, write=not arguments.dry_run) as log:
+        moves = planned_moves(log, arguments.group, spec, arguments.topics)
+        members = members_of(log, arguments.group)
+        is_evicting = arguments.evict
+        if members and not is_evicting and not arguments.dry_run:
+            if not is_attended():
+                raise GroupNotEmpty(_members_in_the_way(arguments.group, members))
+            if not ask(f"{_has_members(arguments.group, members)}; move it, and make them rejoin at the new place?"):
+                return FAILED
+            is_evicting = True
+        if not arguments.dry_run:
+            log.reset_group(arguments.group, {move.partition: move.to for move in moves}, evict=is_evicting)
+    show(arguments, SEEK_COLUMNS, [move.row() for move in moves])
+    again = counted(sum(move.again for move in moves), "offset")
+    if arguments.dry_run:
+        remark(f"{again} would be read again; nothing was moved (--dry-run)")
+        if members and not is_evicting:
+            remark(_members_in_the_way(arguments.group, members))
+    else:
+        remark(f"{again} will be read again")
+    return DONE
+
+
+def planned_moves(log: AnyLog, group: str, spec: PlaceSpec, topics: list[NamedPartitions] | None) -> list[Move]:
+    """Where each partition would go. Without `topics`, those that the group has committed in."""
+    committed = log.committed(group)
+    chosen = sorted(committed) if topics is None else partitions_named(log, topics)
+    if not chosen:
+        raise UnknownGroup(
+            f"group {group!r} has committed nothing; say where it is to begin: --topic TOPIC"
+            if group in log.groups()
+            else f"there is no group {group!r}; to see all: foldlog group list; to make it, say where: --topic TOPIC"
+        )
+    moves: list[Move] = []
+    for topic in dict.fromkeys(partition.topic for partition in chosen):
+        numbers = {partition.partition for partition in chosen if partition.topic == topic}
+        bounds = {number: at for number, at in log.offsets(topic).items() if number in numbers}
+        for sentence in moved_starts(spec, topic, bounds):
+            remark(f"note: {sentence}")
+        places = resolve(spec, log, topic, bounds=bounds)
+        for partition in chosen:
+            if partition.topic == topic and partition.partition in places:
+                before = committed.get(partition)
+                start, end = bounds[partition.partition]
+                to = places[partition.partition].start
+                moves.append(Move(partition, None if before is None else before.offset, to, start, end))
+    return moves
+
+
+def members_of(log: AnyLog, group: str) -> tuple[MemberDescription, ...]:
+    """Who is in the group; nobody if it does not exist yet."""
+    try:
+        return log.describe_group(group).members
+    except UnknownGroup:
+        return ()
+
+
+def _has_members(group: str, members: tuple[MemberDescription, ...]) -> str:
+    """Who is in the way, with names: whoever runs this knows then what to stop."""
+    named = [f"{member.instance_id or member.member_id} ({host_text(member)})" for member in members[:SHOWN_MEMBERS]]
+    more = len(members) - len(named)
+    return f"group {group!r} has {counted(len(members), 'member')}: {', '.join(named)}" + (
+        f" and {more} more" if more else ""
+    )
+
+
+def _members_in_the_way(group: str, members: tuple[MemberDescription, ...]) -> str:
+    return f"{_has_members(group, members)}; stop them, or say --evict to make them rejoin at the new place"
+
+
+# --- forgetting -----------------------------------------------------------------------------------------------------
+
+
+@command(
+    argument("groups", "GROUP", "its name", is_many=True),
+    topics_option(),
+    switch("--if-exists", told="a group that does not exist is no error"),
+    dry_run_option(),
+    yes_option(),
+    format_option(),
+    *place_options(),
+    more="With --topic, only what they committed there is forgotten.",
+)
+def delete_groups(arguments: Arguments) -> int:
+    with open_place(arguments, write=not arguments.dry_run) as log:
+        known = set(log.groups())
+        missing = [name for name in arguments.groups if name not in known]
+        if missing and not arguments.if_exists:
+            raise UnknownGroup(f"there is no group {missing[0]!r}; to see all: foldlog group list")
+        chosen = [name for name in dict.fromkeys(arguments.groups) if name in known]
+        offsets = {name: _offsets_to_forget(log, name, arguments) for name in chosen}
+        if chosen and not arguments.dry_run:
+            if not is_confirmed(arguments, f"forget {_named(offsets)} for good?"):
+                return FAILED
+            for name in chosen:
+                if arguments.topics is None:
+                    log.delete_group(name)
+                else:
+                    log.delete_offsets(name, offsets[name])
+    went = "would be forgotten" if arguments.dry_run else "forgotten"
+    outcomes = [
+        Outcome(
+            f"{name}: {went}, {counted(len(offsets[name]), 'committed offset')}",
+            {"group": name, "status": went, "offsets": len(offsets[name])},
+        )
+        for name in chosen
+    ]
+    outcomes += [Outcome(f"{name}: does not exist", {"group": name, "status": "does not exist"}) for name in missing]
+    show_outcomes(arguments, outcomes)
+    return DONE
+
+
+def _offsets_to_forget(log: AnyLog, group: str, arguments: Arguments) -> list[TopicPartition]:
+    committed = sorted(log.committed(group))
+    if arguments.topics is None:
+        return committed
+    wanted = set(partitions_named(log, arguments.topics))
+    return [partition for partition in committed if partition in wanted]
+
+
+def _named(offsets: dict[str, list[TopicPartition]]) -> str:
+    return "; ".join(f"{group} ({counted(len(each), 'committed offset')})" for group, each in offsets.items())

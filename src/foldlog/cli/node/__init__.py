@@ -1,0 +1,1 @@
+"""`foldlog node`: a log as JSON lines on standard input and output."""

@@ -1,0 +1,1 @@
+"""Records as the command line reads and prints them."""

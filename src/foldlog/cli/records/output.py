@@ -1,0 +1,70 @@
+"""Records to standard output: many at a time into a pipe or a file, at once to a terminal or while following."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from foldlog.cli.output import naming_output
+from foldlog.cli.parsing import Arguments
+from foldlog.cli.records.format import Printer, RecordColumn, format_printer, row_printer
+from foldlog.cli.records.json import record_lines, record_lines_for_terminal
+from foldlog.cli.tables import has_colours
+from foldlog.records.loops import Record
+
+CHUNK_RECORDS: Final = 128
+"""Printed with one write: enough to make its cost small, and few enough that large records do not pile up."""
+
+
+class RecordOutput:
+    """Prints records and counts them. BrokenPipeError once nobody reads any more."""
+
+    def __init__(self, printer: Printer, *, is_live: bool) -> None:
+        self._print = printer
+        self._is_live = is_live or _is_terminal()
+        self.count = 0
+
+    def write(self, records: Sequence[Record]) -> None:
+        data = self._print(records)
+        if sys.stdout is not None:  # it can be closed from the start
+            with naming_output():
+                sys.stdout.buffer.write(data)
+                if self._is_live:
+                    sys.stdout.buffer.flush()
+        self.count += len(records)
+
+    def write_all(self, records: Iterable[Record]) -> None:
+        for chunk in _chunks(records):
+            self.write(chunk)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
+    rest = iter(records)
+    while chunk := list(islice(rest, CHUNK_RECORDS)):
+        yield chunk
+
+
+def output_for(
+    arguments: Arguments, columns: Sequence[RecordColumn] | None = None, *, is_live: bool = False
+) -> RecordOutput:
+    """The output that the options of a verb ask for; `columns` are those of its plain text, if it has any."""
+    return RecordOutput(_printer_for(arguments, columns), is_live=is_live)
+
+
+def _printer_for(arguments: Arguments, columns: Sequence[RecordColumn] | None) -> Printer:
+    null = b"NULL" if arguments.show_null else b""
+    if arguments.record_format is not None:
+        return format_printer(arguments.record_format, null=null, on_terminal=_is_terminal())
+    if arguments.format == "json":
+        return record_lines_for_terminal if _is_terminal() else record_lines
+    if arguments.format == "wide":
+        return row_printer(is_bold=has_colours(sys.stdout))
+    if columns is not None:
+        return row_printer(columns, is_bold=has_colours(sys.stdout))
+    return format_printer("%v\\n", null=null, on_terminal=_is_terminal())

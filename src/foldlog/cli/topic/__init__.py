@@ -1,0 +1,1 @@
+"""`foldlog topic`: topics, their records, their tables."""

@@ -1,0 +1,246 @@
+"""Where a producer gathers its batches: a queue for each partition it sends to, and the timer that closes those whose
+linger is over. Kafka's producer calls it so, too.
+
+All but the timer belongs to one producer and is guarded by its lock, `PartitionQueue.writing` apart, which keeps the
+order of batches while they are written outside of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from threading import Condition, Lock, Thread
+
+from foldlog.broker.topics.catalog import Topic
+from foldlog.broker.topics.names import OFFSETS_TOPIC, refuse_user_write, require_text
+from foldlog.client.backends.backend import DirectoryBroker, WritablePartition
+from foldlog.client.handle_types import BatchAck
+from foldlog.client.outgoing import emptiest
+from foldlog.clock import Clock
+from foldlog.errors import CorruptLog, InvalidArgument, UnknownTopic
+from foldlog.records.loops import BatchBuilder
+
+_WAIT_MAX_MS = 3_600_000.0
+"""Look at the clock at least hourly: a deadline years away would overflow what a lock can wait for."""
+
+
+class ProducerBatch:
+    """Records on their way into one batch, and the fate they will share. Closed once its queue has another open."""
+
+    __slots__ = ("ack", "append", "builder", "size_bytes")
+
+    def __init__(self, ack: BatchAck, builder: BatchBuilder) -> None:
+        self.ack = ack
+        self.builder = builder
+        self.append = builder.append  # bound once: send() runs this for every record
+        self.size_bytes = 0  # known once it is sealed
+
+
+class PartitionQueue:
+    """The way to one partition: at most one open batch, and the sealed ones that wait to be written in order."""
+
+    __slots__ = ("log", "number", "open", "sealed", "spare", "topic", "writing")
+
+    def __init__(self, topic: str, number: int) -> None:
+        self.topic = topic
+        self.number = number
+        # Opened for the first batch: a damaged one must not stop its neighbours.
+        self.log: WritablePartition | None = None
+        self.open: ProducerBatch | None = None
+        self.sealed: deque[ProducerBatch] = deque()
+        self.spare: BatchBuilder | None = None
+        self.writing = Lock()
+
+    def start(self, limit_bytes: int, limit_records: int) -> ProducerBatch:
+        """Open a batch."""
+        builder, self.spare = self.spare, None
+        if builder is None or builder.max_bytes != limit_bytes:
+            builder = BatchBuilder(limit_bytes, limit_records)
+        self.open = ProducerBatch(BatchAck(self.topic, self.number), builder)
+        return self.open
+
+    def seal(self) -> ProducerBatch | None:
+        """Close the open batch, if there is one; it is written after those sealed before it."""
+        batch, self.open = self.open, None
+        if batch is not None:
+            batch.size_bytes = batch.builder.size_bytes
+            self.sealed.append(batch)
+        return batch
+
+
+class TopicInfo:
+    """The queues of one topic, what it accepts, and where its next keyless record goes."""
+
+    __slots__ = ("_turn", "_usable", "count", "is_compacted", "max_message_bytes", "numbers", "queues", "topic")
+
+    def __init__(self, topic: Topic) -> None:
+        self.queues: list[PartitionQueue] = []
+        self._usable: list[int] = []
+        self._turn = 0
+        self.update(topic)
+
+    def update(self, topic: Topic) -> None:
+        """Follow a change of the topic's settings or a growth; queues that exist stay."""
+        self.topic = topic
+        self.count = topic.partition_count
+        self.numbers = range(self.count)
+        self.is_compacted = topic.config.log.compact
+        self.max_message_bytes = topic.config.log.max_message_bytes
+        self.queues.extend(PartitionQueue(topic.name, number) for number in range(len(self.queues), self.count))
+        self._usable = []
+
+    def refuse_keyless(self) -> None:
+        """A compacted topic keeps the newest record of each key, so a record without one could never be kept."""
+        if self.is_compacted:
+            raise InvalidArgument(f"topic {self.topic.name!r} is compacted: every record in it needs a key")
+
+    def keyless_queue(self, broker: DirectoryBroker) -> PartitionQueue:
+        """Where keyless records go now. Starts at the emptiest partition; a damaged one is passed over."""
+        if not self._usable:
+            self._usable, self._turn = self._choose_usable(broker)
+        return self.queues[self._usable[self._turn]]
+
+    def is_keyless_queue(self, queue: PartitionQueue) -> bool:
+        return bool(self._usable) and self.queues[self._usable[self._turn]] is queue
+
+    def advance(self) -> None:
+        """The next keyless record goes to the next partition."""
+        if self._usable:
+            self._turn = (self._turn + 1) % len(self._usable)
+
+    def _choose_usable(self, broker: DirectoryBroker) -> tuple[list[int], int]:
+        usable: list[int] = []
+        ends: list[int] = []
+        damaged: CorruptLog | None = None
+        for number in range(self.count):
+            try:
+                ends.append(broker.partition(self.topic.name, number).log_end_offset)
+                usable.append(number)
+            except CorruptLog as error:
+                damaged = error
+        if damaged is not None and not usable:
+            raise damaged
+        return usable, emptiest(ends)
+
+
+class RecordAccumulator:
+    """The topics a producer has sent to. They follow growth, new settings and deletion whenever a batch is opened."""
+
+    def __init__(self, broker: DirectoryBroker) -> None:
+        self._broker = broker
+        self._infos: dict[str, TopicInfo] = {}
+        self._gone: list[PartitionQueue] = []
+        self.known = self._infos.get
+        """The topic as of the last batch that was opened, or None: send() runs this for every record."""
+
+    def of(self, topic: str) -> TopicInfo:
+        """The topic as the catalog has it now; UnknownTopic if it has none."""
+        try:
+            info = self._infos.get(topic)
+        except TypeError:  # a list, say: it cannot be looked up
+            info = None
+        if info is None:
+            refuse_user_write(require_text(topic))
+        try:
+            now = self._broker.topic(topic)
+        except UnknownTopic:
+            self._forget(topic)
+            raise
+        if info is None or info.topic.topic_id != now.topic_id:
+            self._forget(topic)
+            info = self._infos[topic] = TopicInfo(now)
+        elif info.topic is not now:
+            info.update(now)
+        return info
+
+    def open_log(self, queue: PartitionQueue) -> WritablePartition:
+        """The queue's partition, opened if it is not yet."""
+        if queue.log is None:
+            queue.log = writable_partition(self._broker, queue.topic, queue.number)
+        return queue.log
+
+    def busy_queues(self) -> list[PartitionQueue]:
+        """Those with a batch that is not written yet."""
+        known = [queue for info in self._infos.values() for queue in info.queues]
+        return [queue for queue in known + self._gone if queue.open is not None or queue.sealed]
+
+    def sticky_moved(self, queue: PartitionQueue) -> None:
+        """A batch of this queue closed: if keyless records stuck to it, they go to the next from now on."""
+        info = self._infos.get(queue.topic)
+        if info is not None and info.is_keyless_queue(queue):
+            info.advance()
+
+    def _forget(self, topic: str) -> None:
+        """The topic was deleted: what waits in its queues will fail, and has to be told so."""
+        info = self._infos.pop(topic, None)
+        if info is not None:
+            self._gone = [queue for queue in [*self._gone, *info.queues] if queue.open is not None or queue.sealed]
+
+
+def writable_partition(broker: DirectoryBroker, topic: str, number: int) -> WritablePartition:
+    """A partition that users may append to; ReadOnly where the log was opened to be read."""
+    if topic == OFFSETS_TOPIC:
+        refuse_user_write(topic)
+    return broker.writable_partition(topic, number)
+
+
+class LingerTimer:
+    """The thread that closes batches whose time is over: calls back after a deadline, unless it was cancelled.
+
+    One per producer. All delays are the same, so deadlines come in order and a dictionary is queue enough. It starts
+    with the first batch that has to be watched, holds nothing of the producer while no batch is open, and ends with
+    `stop`. Any thread may call it.
+    """
+
+    def __init__(self, clock: Clock, delay_ms: float) -> None:
+        self._clock = clock
+        self._delay_ms = min(delay_ms, 1e15)  # an int that no float can hold would fail where it is added
+        self._changed = Condition()
+        self._due: dict[Hashable, tuple[float, Callable[[], None]]] = {}
+        self._thread: Thread | None = None
+        self._stopped = False
+
+    def schedule(self, name: Hashable, callback: Callable[[], None]) -> None:
+        """Call `callback` on the timer's thread once the delay is over."""
+        with self._changed:
+            self._due[name] = (self._clock.monotonic_ms() + self._delay_ms, callback)
+            if len(self._due) == 1:
+                self._changed.notify()
+            if self._thread is None and not self._stopped:
+                self._thread = Thread(target=self._run, name="foldlog-linger", daemon=True)
+                self._thread.start()
+
+    def cancel(self, name: Hashable) -> None:
+        """It happened by other means. The thread is not woken: it will find the next deadline by itself."""
+        with self._changed:
+            self._due.pop(name, None)
+
+    def stop(self) -> None:
+        """End the thread; callbacks that are not due are dropped."""
+        with self._changed:
+            self._stopped = True
+            self._due.clear()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            callback = self._next()
+            if callback is None:
+                return
+            callback()
+            del callback  # or an idle thread would keep the last batch, and through it the producer
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._changed:
+            while not self._stopped:
+                if not self._due:
+                    self._changed.wait()
+                    continue
+                name, (deadline_ms, callback) = next(iter(self._due.items()))
+                remaining_ms = deadline_ms - self._clock.monotonic_ms()
+                if remaining_ms <= 0:
+                    del self._due[name]
+                    return callback
+                del name, callback  # nor may a waiting one
+                self._changed.wait(min(max(remaining_ms, 1.0), _WAIT_MAX_MS) / 1000)
+            return None

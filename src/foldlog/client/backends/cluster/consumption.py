@@ -1,0 +1,849 @@
+"""How a consumer of a cluster reads: librdkafka's consumer, our cursors over it, and what is committed.
+
+librdkafka fetches, heartbeats and takes part in rebalances; where reading begins, what counts as dealt with and when it
+is committed is decided here, by the rules of the log's own consumer. Its callbacks run inside polls, on the thread that
+polls, which holds the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from functools import partial
+from threading import Event, RLock, Thread
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.client.backends.cluster.faults import Where, unreachable
+from foldlog.client.backends.cluster.handles import Handles, Trouble
+from foldlog.client.backends.cluster.records import committed_in, place_of, record_of
+from foldlog.client.backends.cluster.topics import PartitionOffsets
+from foldlog.client.consumer.assignments import not_assigned
+from foldlog.client.consumer.assignors import RANGE, ROUND_ROBIN, STICKY
+from foldlog.client.consumer.settings import ConsumerSettings
+from foldlog.client.groups import HAS_MEMBERS
+from foldlog.client.positions import TopicPartition, checked_timeout_ms
+from foldlog.client.serializers import Deserializer, deserialized, deserializer
+from foldlog.errors import (
+    BrokerUnreachable,
+    FoldlogError,
+    GroupError,
+    GroupNotEmpty,
+    InvalidArgument,
+    LogClosed,
+    NotAssigned,
+    OffsetOutOfRange,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from foldlog.limits import KAFKA_JOIN_WAIT_MS
+from foldlog.log.checkpoint import out_of_range
+from foldlog.records.loops import Record
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer as LibraryConsumer
+    from confluent_kafka import KafkaError, Message
+
+    from foldlog.client.backends.cluster.backend import ClusterBackend
+
+_log = logging.getLogger("foldlog")
+
+Done = TypeVar("Done")
+
+_PAUSE_S: Final = 0.1
+"""How long one wait is: in between, another thread may close the consumer, and Ctrl-C is heard."""
+
+_SEEK_WAIT_S: Final = 5.0
+"""librdkafka begins to fetch a partition a moment after it was assigned, and moves it only then."""
+
+_PASSING: Final = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_MAX_POLL_EXCEEDED"})
+
+_SESSION_MS: Final = 45_000
+_HEARTBEATS_PER_SESSION: Final = 15
+"""Kafka's defaults: session.timeout.ms, and how often a member shows that it lives within it."""
+
+_RESETS: Final = {"latest": "latest", "earliest": "earliest", "none": "error"}
+_STRATEGIES: Final = {STICKY: "cooperative-sticky", RANGE: "range", ROUND_ROBIN: "roundrobin"}
+_EITHER: Final = "range,roundrobin"
+"""What members of every make understand; librdkafka cannot offer its cooperative assignor beside these."""
+
+
+class ClusterConsumption:
+    """The state of one consumer. Belongs to its thread, but for `let_go`, and `stir`, see there.
+
+    Its lock is held while librdkafka is asked, which waits a tenth of a second at most at a time.
+    """
+
+    def __init__(self, cluster: ClusterBackend, handles: Handles, settings: ConsumerSettings) -> None:
+        self._cluster = cluster
+        self._handles = handles
+        self._settings = settings
+        self._group = settings.group
+        self._auto_commits = settings.auto_commit and settings.group is not None
+        self._lock = RLock()
+        self._trouble = Trouble()
+        self._consumer: LibraryConsumer | None = None
+        self._cursors: dict[TopicPartition, ClusterCursor] = {}
+        self._served: ClusterCursor | None = None
+        self._topics: tuple[str, ...] = ()
+        self._lost: set[TopicPartition] = set()
+        self._next_commit_s = 0.0
+        self._commits = BoundedCalls()
+        self.arrivals = _Ending()
+        self._deserializers = (deserializer(settings.key_deserializer), deserializer(settings.value_deserializer))
+        self._set_aside: dict[TopicPartition, ClusterCursor] = {}
+        self._turn = 0
+        self._counts: dict[str, int] = {}
+        self._problem: FoldlogError | None = None
+        self._has_share = False
+        self._unplaced: list[TopicPartition] = []  # ours, but where to begin could not be asked
+        self._next_look_s = 0.0
+
+    # --- what is read ---------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        """Read all of these topics, or the group's share of them. Waits for the share as long as joining may take."""
+        self.let_go()
+        with self._lock:
+            self._topics = topics
+            self._counts = {name: self._cluster.partition_count(name) for name in topics}
+            if self._group is None:
+                self._read_directly(
+                    [TopicPartition(name, number) for name, count in self._counts.items() for number in range(count)]
+                )
+                return
+            consumer = self._library()
+            mine = weakref.ref(self)
+            consumer.subscribe(
+                list(topics),
+                on_assign=partial(_if_alive, mine, "assigned"),
+                on_revoke=partial(_if_alive, mine, "revoked"),
+                on_lost=partial(_if_alive, mine, "lost"),
+            )
+            self._next_commit_s = time.monotonic() + self._settings.auto_commit_interval_ms / 1000
+        self._wait_for_share()
+
+    def _wait_for_share(self) -> None:
+        """Until the group has given this member its share. Those of this process take part meanwhile, whoever polls
+        them: else one thread with two members would wait for itself."""
+        deadline_s = time.monotonic() + KAFKA_JOIN_WAIT_MS / 1000
+        companions = [one for one in self._cluster.companions(self) if one._group == self._group]
+        while not self._has_share and time.monotonic() < deadline_s and not self.arrivals.is_closed:
+            with self._lock:
+                self._fetch(1, 0.02 if companions else _PAUSE_S)
+                if self._problem is not None:
+                    problem, self._problem = self._problem, None
+                    raise problem
+            for one in companions:
+                one.stir()
+
+    def stir(self) -> None:
+        """Let librdkafka do what is due, unless records are being worked on. From another thread: never waits."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._consumer is not None and not self.arrivals.is_closed and not self._is_busy():
+                self._fetch(1, 0)
+        finally:
+            self._lock.release()
+
+    def _is_busy(self) -> bool:
+        """Whether what was handed out is not all dealt with."""
+        if self._auto_commits:
+            return any(one.position != one.handled for one in self._cursors.values())
+        return any(one.position not in (one.committed, one.started_at) for one in self._cursors.values())
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read exactly these, whatever the group's members read."""
+        self.let_go()
+        with self._lock:
+            self._read_directly(partitions)
+            self._next_commit_s = time.monotonic() + self._settings.auto_commit_interval_ms / 1000
+
+    def _read_directly(self, partitions: list[TopicPartition]) -> None:
+        self._add_cursors(partitions)
+        self._assign_all()
+        self._has_share = True
+        self._next_look_s = time.monotonic() + self._handles.look_s
+
+    def _assign_all(self) -> None:
+        from confluent_kafka import TopicPartition as Assigned
+
+        places = [Assigned(*one.partition, one.fetched_to) for one in self._cursors.values()]
+        self._library().assign(places)
+
+    def let_go(self) -> None:
+        """Read nothing: commit what was dealt with, leave the group, forget the cursors. From any thread."""
+        with self._lock:
+            consumer = self._consumer
+            if consumer is not None:
+                try:
+                    self.commit_handled()
+                finally:
+                    self._commits.when_idle(consumer.close)
+                    self._consumer, self._commits = None, BoundedCalls()
+            self._cursors.clear()
+            self._set_aside.clear()
+            self._served, self._problem, self._has_share = None, None, False
+            self._unplaced = []
+            self._topics, self._counts = (), {}
+            self._lost.clear()
+
+    def assignment(self) -> set[TopicPartition]:
+        with self._lock:
+            return set(self._cursors)
+
+    def cursor(self, topic: str, number: int) -> ClusterCursor:
+        """The cursor of an assigned partition; NotAssigned if it is not."""
+        cursor = self._cursors.get(TopicPartition(topic, number)) if type(number) is int else None
+        if cursor is None:
+            self._cluster.bounds_of(topic, number)  # says what is wrong, if there is no such partition
+            raise NotAssigned(f"{topic}-{number} is not assigned to this consumer; assignment() tells what is")
+        return cursor
+
+    def chosen(self, partitions: list[TopicPartition]) -> list[ClusterCursor]:
+        """The cursors of these partitions, or of all that are assigned if none are named."""
+        with self._lock:
+            if not partitions:
+                return list(self._cursors.values())
+            return [self.cursor(*partition) for partition in partitions]
+
+    # --- where reading begins -------------------------------------------------------------------------------------
+
+    def _add_cursors(self, partitions: list[TopicPartition], committed_known: bool = True) -> None:
+        """At what the group committed, else where auto_offset_reset says as of now."""
+        committed = self._committed(partitions) if committed_known else {}
+        missing = [one for one in partitions if one not in committed]
+        bounds = self._cluster.bounds(missing)
+        for partition in partitions:
+            place = committed.get(partition)
+            if place is not None:
+                cursor = self._new_cursor(partition, place.offset)
+                cursor.committed = place.offset
+                continue
+            start, end = bounds[partition].log_start_offset, bounds[partition].high_watermark
+            # Partitions that a topic gained since the subscription are read from their start.
+            is_new = partition.partition >= self._counts.get(partition.topic, partition.partition + 1)
+            at_end = self._settings.auto_offset_reset == "latest" and not is_new
+            cursor = self._new_cursor(partition, end if at_end else start)
+            if self._group is not None and self._settings.auto_offset_reset == "none":
+                cursor.problem = OffsetOutOfRange(
+                    *partition,
+                    cursor.position,
+                    start,
+                    end,
+                    f"group {self._group!r} has committed nothing here and auto_offset_reset is 'none'; seek()"
+                    " somewhere",
+                )
+
+    def _new_cursor(self, partition: TopicPartition, position: int) -> ClusterCursor:
+        log = PartitionNow(partial(self._cluster.bounds_of, *partition), partial(self._cluster.offset_at, *partition))
+        cursor = ClusterCursor(partition, log, position, self._deserializers, weakref.proxy(self))
+        self._cursors[partition] = cursor
+        return cursor
+
+    def moved(self, cursor: ClusterCursor) -> None:
+        """Have librdkafka fetch from the cursor's position on."""
+        from confluent_kafka import TopicPartition as Place
+
+        with self._lock:
+            deadline_s = time.monotonic() + _SEEK_WAIT_S
+            while True:
+                try:
+                    self._library().seek(Place(*cursor.partition, cursor.position))
+                except self._handles.kafka_exception as error:
+                    if error.args[0].name() not in ("_STATE", "_PREV_IN_PROGRESS") or time.monotonic() > deadline_s:
+                        raise self._handles.fault(error, Where(*cursor.partition), self._trouble) from error
+                    time.sleep(0.005)
+                else:
+                    return
+
+    def paused(self, cursor: ClusterCursor) -> None:
+        from confluent_kafka import TopicPartition as Place
+
+        with self._lock:
+            change = self._library().pause if cursor.is_paused else self._library().resume
+            change([Place(*cursor.partition)])
+
+    # --- the group ------------------------------------------------------------------------------------------------
+
+    def reads_through(self, consumer: LibraryConsumer) -> bool:
+        """Whether this is the consumer in use, and not one that was let go."""
+        return consumer is self._consumer
+
+    def assigned(self, consumer: LibraryConsumer, partitions: list[TopicPartition]) -> None:
+        """The group has given these to this member, in addition with cooperative-sticky. Inside a poll."""
+        from confluent_kafka import TopicPartition as Assigned
+
+        self._unplaced = []
+        try:
+            committed = self._committed(partitions)
+            kept = {one: self._set_aside[one] for one in partitions if one in self._set_aside}
+            # Nobody has moved the group meanwhile: what was handed out here need not be handed out again.
+            kept = {
+                one: cursor
+                for one, cursor in kept.items()
+                if cursor.committed == (committed[one].offset if one in committed else -1)
+            }
+            self._cursors.update(kept)
+            self._lost.difference_update(kept)
+            self._add_cursors([one for one in partitions if one not in kept])
+        except FoldlogError as error:
+            self._problem = error  # raised by the poll that this runs in: librdkafka would lose it
+            self._unplaced = [one for one in partitions if one not in self._cursors]
+        self._set_aside.clear()
+        places = [Assigned(*one, self._cursors[one].fetched_to) for one in partitions if one in self._cursors]
+        if self._is_cooperative:
+            consumer.incremental_assign(places)
+        else:
+            consumer.assign(places)
+        for cursor in self._cursors.values():
+            if cursor.is_paused:
+                self.paused(cursor)
+        self._has_share = True
+        self._counts.update({one.topic: max(self._counts.get(one.topic, 0), one.partition + 1) for one in partitions})
+
+    def revoked(self, consumer: LibraryConsumer, partitions: list[TopicPartition]) -> None:
+        """The group rebalances: commit what was dealt with, and have nothing until it says what is ours."""
+        self.commit_handled(in_callback=True)
+        self._drop(partitions, set_aside=True)
+
+    def lost(self, consumer: LibraryConsumer, partitions: list[TopicPartition]) -> None:
+        """The group has gone on without this member: what it held is somebody else's already."""
+        self._drop(partitions, set_aside=False)
+
+    def _drop(self, partitions: list[TopicPartition], *, set_aside: bool) -> None:
+        self._unplaced = [one for one in self._unplaced if one not in partitions]
+        for partition in partitions:
+            cursor = self._cursors.pop(partition, None)
+            if cursor is None:
+                continue
+            if self._served is cursor:
+                self._served = None
+            if cursor.position not in (cursor.committed, cursor.started_at):
+                self._lost.add(partition)
+            if set_aside:
+                self._set_aside[partition] = cursor
+
+    @property
+    def _is_cooperative(self) -> bool:
+        return self._settings.assignor == STICKY or self._is_shared_out_by_brokers
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def next_records(self, limit: int, timeout_ms: float | None) -> list[Record]:
+        """Up to `limit` records; waits up to `timeout_ms` for the first, and returns [] if none came."""
+        timeout_ms = checked_timeout_ms(timeout_ms)
+        deadline_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        pause_s = 0.0
+        while True:
+            with self._lock:
+                if self.arrivals.is_closed:
+                    return []
+                self._handles.check_usable()
+                if timeout_ms is None and not (self._topics or self._cursors):
+                    raise InvalidArgument(
+                        "this consumer reads nothing, so it would wait for ever; subscribe() to topics or assign()"
+                        " partitions first"
+                    )
+                self._look_around()
+                # Joining a group takes a record along, if there is one: the others may be there, too.
+                ahead = sum(cursor.ahead for cursor in self._cursors.values())
+                if 0 < ahead < limit:
+                    self._fetch(limit - ahead, 0.0)
+                records = self._take(limit)
+                if not records and self._consumer is not None:
+                    self._fetch(limit, pause_s)
+                    records = self._take(limit)
+                if not records and self._problem is not None:
+                    problem, self._problem = self._problem, None
+                    raise problem
+            if records:
+                return records
+            pause_s = _PAUSE_S
+            if deadline_s is not None:
+                pause_s = min(_PAUSE_S, deadline_s - time.monotonic())
+                if pause_s <= 0:
+                    return []
+            if self._consumer is None and self.arrivals.wait(pause_s):
+                return []
+
+    def next_record(self) -> Record | None:
+        """The next record, however long it takes; None once the consumer is closed."""
+        records = self.next_records(1, None)
+        return records[0] if records else None
+
+    def _take(self, limit: int) -> list[Record]:
+        """Up to `limit` of what librdkafka has given, beginning with the partition whose turn it is."""
+        turns = list(self._cursors.values())
+        taken: list[Record] = []
+        for step in range(len(turns)):
+            cursor = turns[(self._turn + step) % len(turns)]
+            if limit <= 0:
+                self._turn = (self._turn + step) % len(turns)
+                break
+            if cursor.is_paused or not (cursor.has_records() or cursor.problem is not None):
+                continue
+            try:
+                found = cursor.take(limit)
+            except FoldlogError:
+                if taken:
+                    break  # raised when it is its turn again
+                raise
+            if found:
+                self._served = cursor
+                taken.extend(found)
+                limit -= len(found)
+        return taken
+
+    def _fetch(self, limit: int, timeout_s: float) -> None:
+        """Take what librdkafka has, after waiting for a first message. Rebalances happen in here."""
+        if self._consumer is None or not self._commits.is_idle(timeout_s):
+            return
+        message = self._consumer.poll(timeout_s)
+        if message is None or self._consumer is None:
+            return
+        more = self._consumer.consume(limit - 1, timeout=0) if limit > 1 else []
+        for one in (message, *more):
+            error = one.error()
+            partition = TopicPartition(one.topic() or "", -1 if (number := one.partition()) is None else number)
+            cursor = self._cursors.get(partition)
+            if error is not None:
+                self._complaint(error, one, partition, cursor)
+            elif cursor is not None:
+                cursor.give(record_of(one))
+
+    def _complaint(
+        self, error: KafkaError, message: Message[Any, Any], partition: TopicPartition, cursor: ClusterCursor | None
+    ) -> None:
+        name = error.name()
+        if name == "_PARTITION_EOF":
+            if cursor is not None:
+                cursor.reached_end(message.offset() or 0)
+        elif name in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+            if cursor is not None:
+                bounds = self._cluster.bounds_of(*partition)
+                start, end = bounds.log_start_offset, bounds.high_watermark
+                cursor.problem = out_of_range(partition, cursor.fetched_to, start, end)
+        elif name in ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"):
+            if self._topics:
+                self._cursors.pop(partition, None)  # who subscribed finds that the assignment has shrunk
+            elif self._cursors.pop(partition, None) is not None:
+                self._problem = UnknownTopic(partition.topic)
+        elif not error.retriable() and name not in _PASSING:
+            where = Where(partition.topic or None, partition.partition if partition.topic else None, self._group)
+            self._problem = self._handles.fault(self._handles.kafka_exception(error), where, self._trouble)
+
+    def _look_around(self) -> None:
+        """What every poll looks after: commits that are due, and partitions that topics without a group gained."""
+        now_s = time.monotonic()
+        if self._unplaced:
+            self._place_again()
+        if self._auto_commits and now_s >= self._next_commit_s and self._consumer is not None:
+            self.commit_handled()
+        if self._group is None and self._topics and now_s >= self._next_look_s:
+            self._next_look_s = now_s + self._handles.look_s
+            self._read_new_partitions()
+
+    def _place_again(self) -> None:
+        """Ask once more where to begin in what the group gave us; raises what keeps it from being known."""
+        from confluent_kafka import TopicPartition as Assigned
+
+        placed = self._unplaced
+        self._add_cursors(placed)
+        self._unplaced = []
+        if self._is_cooperative:
+            self._library().incremental_assign([Assigned(*one, self._cursors[one].fetched_to) for one in placed])
+        else:
+            self._assign_all()
+
+    def _read_new_partitions(self) -> None:
+        gained: list[TopicPartition] = []
+        for name, known in self._counts.items():
+            try:
+                count = self._cluster.partition_count(name)
+            except (UnknownTopic, BrokerUnreachable):
+                continue  # the one is told by librdkafka, the other passes
+            gained += [TopicPartition(name, number) for number in range(known, count)]
+        if gained:
+            self._add_cursors(gained)
+            for one in gained:
+                self._counts[one.topic] = max(self._counts[one.topic], one.partition + 1)
+            self._assign_all()
+
+    # --- committing -----------------------------------------------------------------------------------------------
+
+    def count_as_handled(self) -> None:
+        """What was handed out so far has been dealt with."""
+        if self._auto_commits:
+            with self._lock:
+                for cursor in self._cursors.values():
+                    cursor.handled = cursor.position
+
+    def count_last_as_handled(self) -> None:
+        """A single record was, in a loop that takes one at a time."""
+        if self._served is not None:
+            self._served.handled = self._served.position
+
+    def commit_handled(self, in_callback: bool = False) -> None:
+        """Commit what was dealt with, if this consumer commits by itself. What fails is tried again.
+
+        In a callback of librdkafka's the answer cannot be waited for, and need not be: the coordinator takes requests
+        of one connection in turn, so the commit comes before what the callback's end sends, that these partitions are
+        free. Should it fail, whoever gets them begins at the commit before.
+        """
+        if not self._auto_commits:
+            return
+        self._next_commit_s = time.monotonic() + self._settings.auto_commit_interval_ms / 1000
+        moved = {
+            one.partition: OffsetAndMetadata(one.handled, one.leader_epoch)
+            for one in self._cursors.values()
+            if one.handled != one.committed and one.problem is None
+        }
+        if not moved:
+            return
+        if in_callback:
+            try:
+                self._library().commit(offsets=[place_of(*one) for one in moved.items()], asynchronous=True)
+            except self._handles.kafka_exception as error:  # not even sent; it must not end the poll that calls back
+                _tell_if_failed(self._group, error.args[0], None)
+            else:
+                self._note_committed(moved)
+            return
+        try:
+            self._commit(moved)
+        except (GroupError, StorageError, BrokerUnreachable, LogClosed, UnknownTopic, UnknownPartition) as error:
+            # Nothing is lost by it: whoever reads on from the older commit sees these records again.
+            _log.warning("auto-commit of group %r failed, and is tried again: %s", self._group, error)
+
+    def commit_all(self, metadata: str) -> None:
+        """Commit all that was handed out and is still ours; NotAssigned names what no longer is."""
+        self._check_group()
+        with self._lock:
+            places = {
+                one.partition: OffsetAndMetadata(one.position, one.leader_epoch, metadata)
+                for one in self._cursors.values()
+                if one.problem is None
+            }
+            if places:
+                self._commit(places)
+            lost, self._lost = self._lost, set()
+        if lost:
+            raise not_assigned(lost, self._group or "")
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Acknowledged by the group's coordinator on return."""
+        self._check_group()
+        with self._lock:
+            missing = [partition for partition in offsets if partition not in self._cursors]
+            for partition in missing:
+                self._cluster.bounds_of(*partition)  # says what is wrong, if there is no such partition
+            if missing:
+                raise not_assigned(missing, self._group or "")
+            self._commit(offsets)
+
+    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        for (topic, number), place in offsets.items():
+            if place.offset < 0:
+                raise InvalidArgument(f"cannot commit offset {place.offset} of {topic}-{number}: offsets start at 0")
+        wanted = [place_of(one, place) for one, place in offsets.items()]
+
+        def attempt(left_s: float) -> None:
+            deadline_s = time.monotonic() + left_s
+            consumer = self._library(left_s)
+            still_s = deadline_s - time.monotonic()
+            for answer in self._commits.run(lambda: consumer.commit(offsets=wanted, asynchronous=False), still_s):
+                if answer.error is not None:
+                    raise self._handles.kafka_exception(answer.error)
+
+        try:
+            self._handles.patiently(attempt, Where(group=self._group), self._trouble)
+        except HAS_MEMBERS as fault:
+            if self._topics:
+                raise
+            raise GroupNotEmpty(
+                f"group {self._group!r} has members, so a consumer with partitions of its own cannot commit for it"
+            ) from fault
+        self._note_committed(offsets)
+
+    def _note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        for partition, place in offsets.items():
+            cursor = self._cursors.get(partition)
+            if cursor is not None:
+                cursor.committed = place.offset
+                # Or the next commit that happens by itself would take the group back.
+                cursor.handled = max(cursor.handled, place.offset)
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        self._check_group()
+        return self._committed([partition]).get(partition)
+
+    def _committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        from confluent_kafka import TopicPartition as Place
+
+        if self._group is None or not partitions:
+            return {}
+
+        def attempt(left_s: float) -> list[Place]:
+            found = self._library(left_s).committed([Place(*one) for one in partitions], timeout=left_s)
+            for one in found:
+                if one.error is not None:  # to take it for "nothing committed" would be to read from elsewhere
+                    raise self._handles.kafka_exception(one.error)
+            return found
+
+        found = self._handles.patiently(attempt, Where(group=self._group), self._trouble)
+        return {TopicPartition(one.topic, one.partition): committed_in(one) for one in found if one.offset >= 0}
+
+    def _check_group(self) -> None:
+        if self._group is None:
+            raise InvalidArgument("this consumer has no group, so it commits nothing; give it one: group='name'")
+
+    # --- librdkafka's consumer ----------------------------------------------------------------------------------------
+
+    def _library(self, timeout_s: float = 0.0) -> LibraryConsumer:
+        """Made when there is something to read, and again after it was let go of. BrokerUnreachable if a commit keeps
+        it busy for longer than that."""
+        if not self._commits.is_idle(timeout_s):
+            raise unreachable(self._handles.url, self._trouble.last or "a commit is still waiting for its answer")
+        if self._consumer is None:
+            self._consumer = self._handles.consumer(self._library_settings(), self._trouble)
+        return self._consumer
+
+    def is_cut_off(self) -> bool:
+        return self._handles.is_cut_off(self._trouble)
+
+    def _library_settings(self) -> dict[str, object]:
+        given, settings = self._handles.url.properties, self._settings
+        made: dict[str, object] = {
+            "group.id": self._group or "foldlog-reader",  # librdkafka wants one; without a group it is not used
+            "enable.auto.commit": "false",
+            "enable.auto.offset.store": "false",
+            "enable.partition.eof": "true",
+            "auto.offset.reset": _RESETS[settings.auto_offset_reset],
+            "on_commit": partial(_tell_if_failed, self._group),
+        }
+        if self._group is None:
+            return made
+        made["max.poll.interval.ms"] = settings.max_poll_interval_ms
+        if settings.group_instance_id is not None:
+            made["group.instance.id"] = settings.group_instance_id
+        if not self._is_shared_out_by_brokers:  # there they set all of these
+            session_ms = int(given.get("session.timeout.ms", min(_SESSION_MS, settings.max_poll_interval_ms)))
+            made["session.timeout.ms"] = session_ms
+            made["heartbeat.interval.ms"] = given.get("heartbeat.interval.ms", session_ms // _HEARTBEATS_PER_SESSION)
+            made["partition.assignment.strategy"] = _STRATEGIES.get(settings.assignor or "", _EITHER)
+        return made
+
+    @property
+    def _is_shared_out_by_brokers(self) -> bool:
+        """Whether the group has the protocol of KIP-848, not the older one in which members share partitions."""
+        return self._handles.url.properties.get("group.protocol", "classic").lower() == "consumer"
+
+    def forked(self) -> None:
+        """Nothing of librdkafka's may be touched in the child; the consumer refuses everything before it gets here."""
+
+
+def _if_alive(
+    mine: weakref.ref[ClusterConsumption], what: str, consumer: LibraryConsumer, partitions: list[Any]
+) -> None:
+    """A callback that keeps no dropped consumer alive, and passes over one that leaves late, as its commit hung."""
+    alive = mine()
+    if alive is not None and alive.reads_through(consumer):
+        getattr(alive, what)(consumer, [TopicPartition(one.topic, one.partition) for one in partitions])
+
+
+def _tell_if_failed(group: str | None, error: KafkaError | None, _places: object) -> None:
+    """What librdkafka calls back with once a commit that nobody waits for was answered."""
+    if error is not None:
+        # Nothing is lost by it: whoever reads on from the older commit sees these records again.
+        _log.warning("auto-commit of group %r failed in a rebalance: %s", group, error.str())
+
+
+class _Ending:
+    """What wakes a waiting poll: only its end, as librdkafka wakes it for records."""
+
+    def __init__(self) -> None:
+        self._over = Event()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._over.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it was closed meanwhile."""
+        return self._over.wait(timeout_s)
+
+    def ring(self) -> None:
+        """Resuming: librdkafka fetches again by itself."""
+
+    def close(self) -> None:
+        self._over.set()
+
+
+class BoundedCalls:
+    """Runs them one at a time, each on a thread of its own, which is left behind if the call takes too long.
+
+    Used by one thread at a time. librdkafka 2.16 commits synchronously for as long as a broker says nothing, and cannot
+    be told to give up; of a commit that is not waited for it tells in a poll, which hands out records and partitions.
+
+    Not for a callback, and nobody else may use the consumer until `is_idle`: since confluent-kafka 2.16 a consumer lets
+    in one thread at a time, and whoever comes second waits without a limit, here for the poll that calls back.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: Future[Any] | None = None
+
+    def run(self, call: Callable[[], Done], timeout_s: float) -> Done:
+        """What the call gives or raises; TimeoutError if it takes longer. It may yet be done."""
+        future: Future[Done] = Future()
+        self._under_way = future
+        # A daemon: who is told that nobody answers may end the process.
+        Thread(target=_carry_out, args=(future, call), name="foldlog-kafka-call", daemon=True).start()
+        return future.result(timeout_s)
+
+    def is_idle(self, timeout_s: float = 0.0) -> bool:
+        """Whether nothing is under way any more, after waiting for it that long."""
+        return self._under_way is None or not wait([self._under_way], timeout_s).not_done
+
+    def when_idle(self, then: Callable[[], object]) -> None:
+        """Now; or, without waiting for it, once what is under way has ended: what it works with must not be closed
+        before."""
+        if self._under_way is None or self._under_way.done():
+            then()
+        else:
+            self._under_way.add_done_callback(lambda _: then())
+
+
+def _carry_out(future: Future[Done], call: Callable[[], Done]) -> None:
+    try:
+        done = call()
+    except BaseException as error:  # noqa: BLE001 raised where it is waited for
+        future.set_exception(error)
+    else:
+        future.set_result(done)
+
+
+class Mover(Protocol):
+    """What moves librdkafka along with a cursor."""
+
+    def moved(self, cursor: ClusterCursor) -> None:
+        """Fetch from `cursor.position` on."""
+        ...
+
+    def paused(self, cursor: ClusterCursor) -> None:
+        """Fetch nothing, or again, as `cursor.is_paused` says."""
+        ...
+
+
+class PartitionNow:
+    """A partition as it is at the moment of each question: every one is asked of the cluster."""
+
+    def __init__(self, bounds: Callable[[], PartitionOffsets], at_time: Callable[[int], int | None]) -> None:
+        self._bounds = bounds
+        self._at_time = at_time
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._bounds().log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._bounds().high_watermark
+
+    def acknowledged_end(self) -> int:
+        return self.high_watermark
+
+    def offset_at_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+        found = self._at_time(timestamp_ms)
+        return None if found is None else (found, timestamp_ms)
+
+
+class ClusterCursor:
+    """Reads one partition forward. Belongs to its consumer's thread; `position` and `handled` are as in `Cursor`."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        log: PartitionNow,
+        position: int,
+        deserializers: tuple[Deserializer | None, Deserializer | None],
+        mover: Mover,
+    ) -> None:
+        self.partition = partition
+        self.log = log
+        self.committed = -1
+        self.started_at = position
+        self.leader_epoch = -1
+        self.problem: FoldlogError | None = None
+        self._of_key, self._of_value = deserializers
+        self._mover = mover
+        self._is_paused = False
+        self.position = position
+        self.handled = position
+        self.fetched_to = position
+        self._ahead: deque[Record] = deque()
+
+    def seek(self, offset: int) -> None:
+        """Go on from `offset`. What was handed out before counts as dealt with no further than that."""
+        self.position = self.handled = self.fetched_to = offset
+        self._ahead.clear()
+        self.problem = None
+        self._mover.moved(self)
+
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
+
+    @is_paused.setter
+    def is_paused(self, is_paused: bool) -> None:
+        if is_paused != self._is_paused:
+            self._is_paused = is_paused
+            self._mover.paused(self)
+
+    def known_position(self) -> int:
+        """`position`, or what keeps it from being known."""
+        if self.problem is not None:
+            raise self.problem
+        return self.position
+
+    def lag(self) -> int:
+        """How many offsets lie between here and the end."""
+        return max(0, self.log.high_watermark - self.position)
+
+    def give(self, record: Record) -> None:
+        """What librdkafka fetched next."""
+        self._ahead.append(record)
+        self.fetched_to = record.offset + 1
+        self.leader_epoch = record.leader_epoch
+
+    def reached_end(self, offset: int) -> None:
+        """Nothing stands before `offset` but what was given already: gaps and control records are no lag."""
+        self.fetched_to = max(self.fetched_to, offset)
+        if not self._ahead and self.problem is None:
+            self.position = self.fetched_to
+
+    @property
+    def ahead(self) -> int:
+        """How many records are there to be taken."""
+        return 0 if self._is_paused else len(self._ahead)
+
+    def has_records(self) -> bool:
+        return self.ahead > 0
+
+    def take(self, limit: int) -> list[Record]:
+        """Up to `limit` of what is there."""
+        if self.problem is not None:
+            raise self.problem
+        ahead = self._ahead
+        taken = [ahead[index] for index in range(min(limit, len(ahead)))]
+        if self._of_key is not None or self._of_value is not None:
+            taken = deserialized(taken, self._of_key, self._of_value)
+        for _ in taken:
+            ahead.popleft()
+        self.position = ahead[0].offset if ahead else self.fetched_to
+        return taken

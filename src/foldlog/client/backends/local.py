@@ -1,0 +1,51 @@
+"""A log whose directory this process writes, or only reads; others may reach it through a listener."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from foldlog.broker.broker import Broker
+from foldlog.broker.topics.catalog import Topic
+from foldlog.client.backends.backend import LogListener
+from foldlog.client.backends.directory import DirectoryBackend
+from foldlog.client.backends.served.catch_up import hurried
+from foldlog.client.consumer.membership import Memberships
+from foldlog.client.fold_bulletin import refuse_made_otherwise
+from foldlog.client.positions import check_one_replica
+from foldlog.files.base import Files
+from foldlog.files.posix import PosixFiles
+
+
+class LocalBackend(DirectoryBackend):
+    """The Broker of this process. Any thread."""
+
+    def __init__(self, broker: Broker, files: Files | None = None) -> None:
+        """`files` are those that `broker` was opened with."""
+        if broker.read_only:
+            hurried(broker, files or PosixFiles())
+        super().__init__(broker, broker, Memberships(broker))
+        self._listener: LogListener | None = None
+
+    @property
+    def bootstrap(self) -> str | None:
+        return None if self._listener is None else self._listener.bootstrap
+
+    @property
+    def is_remote(self) -> bool:
+        return False
+
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, object] | None, replication_factor: int | None
+    ) -> Topic:
+        check_one_replica(replication_factor)
+        refuse_made_otherwise(name, partitions, config)
+        return self.broker.create_topic(name, partitions, config)
+
+    def listen_through(self, listener: LogListener) -> None:
+        """The log is served from here on; closing it stops the listener first."""
+        self._listener = listener
+        self._memberships.meet_others()
+
+    def stop_listening(self) -> None:
+        if self._listener is not None and not self._is_forked:
+            self._listener.stop()

@@ -1,0 +1,205 @@
+"""What a member of a group holds, and how shares are made and taken: the same for members of this process's own broker
+and for those of one that another process runs.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.messages import NO_GENERATION, NO_MEMBER, JoinedMember
+from foldlog.broker.topics.catalog import Topic
+from foldlog.client.backends.backend import DirectoryBroker
+from foldlog.client.consumer.assignors import ASSIGNORS
+from foldlog.client.consumer.protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_sticky_user_data,
+    encode_subscription,
+)
+from foldlog.client.positions import TopicPartition
+from foldlog.errors import (
+    CorruptLog,
+    FoldlogError,
+    IllegalGeneration,
+    MalformedBytes,
+    NotAssigned,
+    RebalanceInProgress,
+    UnknownMember,
+    UnknownTopic,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a member holds in one generation. `since` tells from which generation on it has held it without a break."""
+
+    member_id: str
+    generation: int
+    since: Mapping[TopicPartition, int]
+
+
+NOTHING_HELD = Held(NO_MEMBER, NO_GENERATION, {})
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """One consumer's place in its group. Written by who drives its membership, `held` read by anybody."""
+
+    group: str
+    topics: tuple[str, ...]
+    assignors: tuple[str, ...]
+    instance_id: str | None
+    max_poll_interval_ms: int
+    wake: Callable[[], None]
+    before_rebalance: Callable[[], None]
+    """Commits what was dealt with; called on the thread that starts a rebalance, before it does."""
+    is_busy: Callable[[], bool]
+    """Whether records were handed out that were not dealt with yet. Called on the thread that drives the membership."""
+    begins_at_end: bool = False
+    """Where nothing is committed, by its auto_offset_reset."""
+    held: Held = NOTHING_HELD
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    """The high watermark of each partition when it was given to this member: where "latest" is."""
+    refusal: FoldlogError | None = None
+    member_id: str = NO_MEMBER
+    generation: int = NO_GENERATION
+    is_joining: bool = False
+    """Nothing is handed out meanwhile: it might be given to another."""
+    is_called: bool = False
+    """The group rebalances, and waits for this member to be polled."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Partitions of its topics when it last was given some: later ones are read from their start."""
+
+
+def beginnings(members: Iterable[Member]) -> dict[TopicPartition, int]:
+    """Where those of them that begin at the end have their ends."""
+    return {
+        partition: member.starts[partition]
+        for member in members
+        if member.begins_at_end
+        for partition in member.held.since
+        if partition in member.starts
+    }
+
+
+def offered_protocols(member: Member) -> tuple[tuple[str, bytes], ...]:
+    """What the member joins with: for each of its assignors what it wants, and what it holds."""
+    held = member.held
+    owned = tuple(held.since)
+    subscription = Subscription(
+        member.topics,
+        owned,
+        held.generation,
+        encode_sticky_user_data(owned, held.generation) if owned else None,
+    )
+    return tuple((assignor, encode_subscription(subscription)) for assignor in member.assignors)
+
+
+def subscriptions_of(members: Iterable[JoinedMember]) -> dict[str, Subscription]:
+    """What everybody wants, by member id, for the leader."""
+    subscriptions: dict[str, Subscription] = {}
+    for one in members:
+        try:
+            wanted = decode_subscription(one.metadata)
+        except MalformedBytes:
+            wanted = Subscription(())  # a member of another make that we cannot understand gets nothing
+        subscriptions[one.member_id] = replace(wanted, group_instance_id=one.group_instance_id)
+    return subscriptions
+
+
+def shares(
+    backend: DirectoryBroker, protocol: str | None, subscriptions: Mapping[str, Subscription]
+) -> dict[str, bytes]:
+    """The leader's task: who reads what."""
+    counts = counts_of(backend, (topic for wanted in subscriptions.values() for topic in wanted.topics))
+    assigned = ASSIGNORS[protocol or ""](subscriptions, counts)
+    return {member_id: encode_assignment(Assignment(tuple(partitions))) for member_id, partitions in assigned.items()}
+
+
+def take_share(backend: DirectoryBroker, member: Member, generation: int, assignment: bytes) -> None:
+    """The member has been given its share; its consumer finds it in `held`."""
+    before = member.held.since if member.held.member_id == member.member_id else {}
+    since: dict[TopicPartition, int] = {}
+    for topic, number in decode_assignment(assignment).partitions:
+        partition = TopicPartition(topic, number)
+        since[partition] = before.get(partition, generation)
+        if partition not in before:
+            _note_start(backend, member, partition)
+    member.counts = counts_of(backend, member.topics)
+    member.held = Held(member.member_id, generation, since)
+    member.wake()
+
+
+def _note_start(backend: DirectoryBroker, member: Member, partition: TopicPartition) -> None:
+    try:
+        log = backend.partition(*partition)
+    except (CorruptLog, UnknownTopic):
+        return  # the consumer meets it when it begins to read, and says so
+    appeared_later = partition.partition >= member.counts.get(partition.topic, partition.partition + 1)
+    member.starts[partition] = log.log_start_offset if appeared_later else log.high_watermark
+
+
+def commit_as_member(
+    backend: DirectoryBroker, member: Member, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> None:
+    """Durable on return. NotAssigned, and nothing committed, if one of the partitions is not the member's."""
+    while True:
+        held = member.held
+        lost = [partition for partition in offsets if partition not in held.since]
+        if lost:
+            raise not_assigned(lost, member.group)
+        try:
+            # The coordinator accepts it only in the generation in which the member holds them all.
+            backend.commit_offsets(
+                member.group,
+                dict(offsets.items()),
+                member_id=held.member_id,
+                generation=held.generation,
+                instance_id=member.instance_id,
+            )
+        except (IllegalGeneration, RebalanceInProgress, UnknownMember):
+            if member.held is held:
+                raise
+        else:
+            return
+
+
+def counts_of(backend: DirectoryBroker, topics: Iterable[str]) -> dict[str, int]:
+    """How many partitions each of these topics has; deleted ones are left out."""
+    known = [topic_or_none(backend, name) for name in topics]
+    return {topic.name: topic.partition_count for topic in known if topic is not None}
+
+
+def topic_or_none(backend: DirectoryBroker, name: str) -> Topic | None:
+    """The topic, unless it was deleted."""
+    try:
+        return backend.topic(name)
+    except UnknownTopic:
+        return None
+
+
+def not_assigned(partitions: Iterable[TopicPartition], group: str) -> NotAssigned:
+    names = ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))
+    return NotAssigned(
+        f"{names} is not assigned to this member of group {group!r} (any more), so nothing can be committed there;"
+        " whoever reads it now goes on from the last commit"
+    )
+
+
+def weak_call(method: Callable[[], Any]) -> Callable[[], Any]:
+    """`method` without keeping its object alive, and None after that: a dropped consumer must not live on in its
+    group."""
+    weak = weakref.WeakMethod(method)
+
+    def call() -> Any:
+        alive = weak()
+        return None if alive is None else alive()
+
+    return call

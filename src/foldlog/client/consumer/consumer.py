@@ -1,0 +1,416 @@
+"""The Consumer: reads topics forward, alone or as a member of a group, and keeps its place there.
+
+What it promises stands here; how it is done, in `consumption.py` for a directory and in
+`backends/cluster/consumption.py` for a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.client.backends.backend import Backend, ReaderCursor, Reading
+from foldlog.client.forks import watch_forks
+from foldlog.client.positions import TopicPartition, checked_count, checked_offset, checked_partitions, commit_entries
+from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, WrongProcess
+from foldlog.records.loops import Record
+
+
+class Consumer:
+    """Reads records in order, partition by partition. Make one with `Log.consumer`.
+
+    With a group, the group's members share the partitions of their topics, and the group's committed offsets survive a
+    restart. Without one, it reads all partitions of its topics by itself and commits nothing.
+
+    Belongs to one thread, as in Kafka; only `close` may come from another. A consumer that stands still blocks
+    nobody: not producers, not other readers, not retention.
+
+    Auto-commit (with a group, unless switched off) commits only what was handed out before the current `poll`: what
+    you are working on is not committed until you ask for more. So a crash repeats records, and loses none. `close`
+    counts the last poll's records as dealt with; leaving a `with` block by an exception does not. In a `for` loop a
+    record counts as dealt with when the next one is asked for.
+
+    >>> import foldlog
+    >>> with foldlog.open(":memory:") as log:
+    ...     _ = log.create_topic("orders")
+    ...     _ = log.append("orders", "paid")
+    ...     with log.consumer(["orders"], group="fraud", auto_offset_reset="earliest", auto_commit=False) as consumer:
+    ...         for record in consumer.poll(max_records=500, timeout_ms=1000):
+    ...             record.offset, record.value
+    ...         consumer.commit()
+    (0, b'paid')
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        reading: Reading,
+        max_records: int,
+        topics: Iterable[str] | str | None = None,
+    ) -> None:
+        """Use `Log.consumer`, which explains the settings."""
+        self._backend = backend
+        self._reading = reading
+        self._max_records = max_records
+        self._refusal: type[FoldlogError] | None = None
+        self._holds_one = False
+        watch_forks(self._forked)
+        if topics is not None:
+            self.subscribe(topics)
+
+    def is_cut_off(self) -> bool:
+        """Whether nobody answers whom it reads from. It reads on by itself when somebody does; a directory always does.
+
+        A cluster is asked where connections have broken, which takes some seconds.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     log.consumer().is_cut_off()
+        False
+        """
+        self._check_usable()
+        return self._reading.is_cut_off()
+
+    # --- what to read ---------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str] | str) -> None:
+        """Read these topics, in place of what was read before. With a group, joins it: on return it has its share (on a
+        cluster, unless other members keep the group waiting for long).
+
+        UnknownTopic if one does not exist; partitions that a topic gains later are read too, from their start.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", partitions=2)
+        ...     consumer = log.consumer(group="fraud")
+        ...     consumer.subscribe(["orders"])
+        ...     len(consumer.assignment())
+        2
+        """
+        self._check_usable()
+        names = tuple(dict.fromkeys([topics] if isinstance(topics, str) else topics))
+        if not names:
+            raise InvalidArgument("subscribe() was given no topics; unsubscribe() is how to stop reading")
+        for name in names:
+            self._backend.check_topic(name)
+        self._count_as_handled()
+        self._reading.subscribe(names)
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more, and leave the group. An auto-committing consumer commits what it has handed out.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     consumer = log.consumer(["orders"])
+        ...     consumer.unsubscribe()
+        ...     consumer.assignment()
+        set()
+        """
+        self._check_usable()
+        self._count_as_handled()
+        self._reading.let_go()
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read exactly these partitions, without the group deciding. With a group, its committed offsets are used.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", partitions=3)
+        ...     consumer = log.consumer()
+        ...     consumer.assign([("orders", 2)])
+        ...     consumer.assignment()
+        {TopicPartition(topic='orders', partition=2)}
+        """
+        self._check_usable()
+        wanted = checked_partitions(partitions)
+        self._backend.check_partitions(wanted)
+        self._count_as_handled()
+        self._reading.assign(wanted)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions this consumer reads now.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders", partitions=2)
+        ...     with log.consumer(["orders"], group="fraud") as a, log.consumer(["orders"], group="fraud") as b:
+        ...         len(a.assignment()), len(b.assignment()), a.assignment() & b.assignment()
+        (1, 1, set())
+        """
+        self._check_usable()
+        return self._reading.assignment()
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def poll(self, max_records: int | None = None, timeout_ms: float | None = 0) -> list[Record]:
+        """The next records, at most `max_records` (default: the consumer's own), oldest first in each partition.
+
+        Waits up to `timeout_ms` for a first one (None: until there is one), and returns [] if none came. Partitions
+        take turns, so that a busy one cannot starve the others. Asking for more is how an auto-committing consumer
+        says that it has dealt with what it was given before.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     with log.consumer(["orders"], auto_offset_reset="earliest") as consumer:
+        ...         _ = log.append("orders", b"paid")
+        ...         [record.value for record in consumer.poll(timeout_ms=1000)]
+        [b'paid']
+        """
+        self._check_usable()
+        limit = self._max_records if max_records is None else checked_count("max_records", max_records)
+        self._count_as_handled()
+        return self._reading.next_records(limit, timeout_ms)
+
+    def __iter__(self) -> Iterator[Record]:
+        """Every record from here on, waiting for new ones; ends when the consumer is closed.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = log.append("orders", b"paid")
+        ...     with log.consumer(["orders"], auto_offset_reset="earliest") as consumer:
+        ...         for record in consumer:
+        ...             print(record.value)
+        ...             break
+        b'paid'
+        """
+        if self._refusal is None:
+            self._count_as_handled()
+        while self._refusal is None:
+            record = self._reading.next_record()
+            if record is None:
+                return
+            self._holds_one = True
+            yield record
+            self._holds_one = False
+            self._reading.count_last_as_handled()
+
+    # --- moving about ---------------------------------------------------------------------------------------------
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Hand out `offset` next. Whether the log still holds it shows when it is read.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = [log.append("orders", str(n)) for n in range(3)]
+        ...     with log.consumer(["orders"]) as consumer:
+        ...         consumer.seek("orders", 0, 1)
+        ...         [record.value for record in consumer.poll()]
+        [b'1', b'2']
+        """
+        self._check_usable()
+        self._reading.cursor(topic, partition).seek(checked_offset(offset))
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Hand out the oldest record next, in these partitions or in all that are assigned.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = log.append("orders", b"paid")
+        ...     with log.consumer(["orders"]) as consumer:
+        ...         consumer.seek_to_beginning()
+        ...         consumer.position("orders", 0)
+        0
+        """
+        for cursor in self._chosen(partitions):
+            cursor.seek(cursor.log.log_start_offset)
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Hand out only what is written from now on, in these partitions or in all that are assigned.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = log.append("orders", b"paid")
+        ...     with log.consumer(["orders"], auto_offset_reset="earliest") as consumer:
+        ...         consumer.seek_to_end()
+        ...         consumer.position("orders", 0)
+        1
+        """
+        for cursor in self._chosen(partitions):
+            cursor.seek(cursor.log.acknowledged_end())
+
+    def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
+        """Hand out the first record at or after `timestamp_ms` next; the end of the log where there is none.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = [log.append("orders", str(ms), timestamp_ms=ms) for ms in (1000, 2000, 3000)]
+        ...     with log.consumer(["orders"]) as consumer:
+        ...         consumer.seek_to_time(1500)
+        ...         consumer.position("orders", 0)
+        1
+        """
+        if type(timestamp_ms) is not int:
+            raise InvalidArgument(f"timestamp_ms {timestamp_ms!r} is not a count of milliseconds since 1970")
+        for cursor in self._chosen(partitions):
+            found = cursor.log.offset_at_time(timestamp_ms)
+            cursor.seek(cursor.log.acknowledged_end() if found is None else found[0])
+
+    def position(self, topic: str, partition: int) -> int:
+        """The offset that is handed out next.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     log.consumer(["orders"]).position("orders", 0)
+        0
+        """
+        self._check_usable()
+        return self._reading.cursor(topic, partition).known_position()
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """How many offsets each assigned partition has that were not handed out yet.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     consumer = log.consumer(["orders"])
+        ...     _ = log.append("orders", b"paid")
+        ...     consumer.lag()
+        {TopicPartition(topic='orders', partition=0): 1}
+        """
+        return {cursor.partition: cursor.lag() for cursor in self._chosen(())}
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Hand out nothing from these partitions (or from any) until `resume`; they stay assigned.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     consumer = log.consumer(["orders"])
+        ...     consumer.pause(("orders", 0))
+        ...     _ = log.append("orders", b"paid")
+        ...     consumer.poll()
+        []
+        """
+        for cursor in self._chosen(partitions):
+            cursor.is_paused = True
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        """Go on where `pause` stopped.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     consumer = log.consumer(["orders"])
+        ...     consumer.pause()
+        ...     _ = log.append("orders", b"paid")
+        ...     consumer.resume()
+        ...     len(consumer.poll())
+        1
+        """
+        for cursor in self._chosen(partitions):
+            cursor.is_paused = False
+        self._reading.arrivals.ring()
+
+    # --- committing -----------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | Record | None = None,
+        *,
+        metadata: str = "",
+    ) -> None:
+        """Keep the group's place: all that was handed out, or up to and with one record, or the offsets given.
+
+        An offset is the next one to read, so one more than that of the last record dealt with. `metadata` is a note
+        kept beside it. Durable on return. NotAssigned names the partitions that this member does not hold (any more):
+        with `offsets` nothing is then committed; without, all that it still holds is, so that the error only tells
+        which records somebody else will see again.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     _ = [log.append("orders", str(n)) for n in range(3)]
+        ...     with log.consumer(["orders"], group="fraud", auto_offset_reset="earliest") as consumer:
+        ...         first, second, third = consumer.poll()
+        ...         consumer.commit(second, metadata="third is being looked at")
+        ...         consumer.committed("orders", 0)
+        OffsetAndMetadata(offset=2, leader_epoch=0, metadata='third is being looked at')
+        """
+        self._check_usable()
+        if offsets is None:
+            self._holds_one = False
+            self._reading.commit_all(metadata)
+        elif isinstance(offsets, Record):
+            place = OffsetAndMetadata(offsets.offset + 1, offsets.leader_epoch, metadata)
+            self._reading.commit({TopicPartition(offsets.topic, offsets.partition): place})
+        else:
+            self._reading.commit(commit_entries(offsets, metadata))
+
+    def committed(self, topic: str, partition: int) -> OffsetAndMetadata | None:
+        """What the group has committed in this partition, durably; None if it has not.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     _ = log.create_topic("orders")
+        ...     with log.consumer(["orders"], group="fraud") as consumer:
+        ...         consumer.commit({("orders", 0): 0})
+        ...         consumer.committed("orders", 0).offset
+        0
+        """
+        self._check_usable()
+        self._backend.check_partitions([(topic, partition)])
+        return self._reading.committed(TopicPartition(topic, partition))
+
+    def close(self) -> None:
+        """Leave the group and let go of everything. An auto-committing consumer first commits all it handed out.
+
+        May come from another thread: a `poll` that waits then returns []. Closing twice is fine.
+
+        >>> import foldlog
+        >>> with foldlog.open(":memory:") as log:
+        ...     consumer = log.consumer()
+        ...     consumer.close()
+        """
+        if self._refusal is None and not self._holds_one:
+            self._reading.count_as_handled()
+        self._close()
+
+    def _close(self) -> None:
+        if self._refusal is not None:
+            return
+        self._refusal = LogClosed
+        # First, so that a poll which waits in another thread lets go of the lock for good.
+        self._reading.arrivals.close()
+        self._reading.let_go()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            # What was handed out last may be what failed: it is not counted as dealt with.
+            self._close()
+
+    def _forked(self) -> None:
+        """In a forked child: the place in the group and the open files are the parent's."""
+        self._refusal = WrongProcess
+        self._reading.forked()
+
+    def _check_usable(self) -> None:
+        if self._refusal is None:
+            return
+        if self._refusal is WrongProcess:
+            raise WrongProcess("the consumer was made before a fork; a child process has to open a log of its own")
+        raise LogClosed("the consumer is closed; make another with log.consumer()")
+
+    def _count_as_handled(self) -> None:
+        """Asking for more says that what was handed out before has been dealt with."""
+        self._holds_one = False
+        self._reading.count_as_handled()
+
+    def _chosen(self, partitions: tuple[tuple[str, int], ...]) -> Sequence[ReaderCursor]:
+        self._check_usable()
+        return self._reading.chosen(checked_partitions(partitions))

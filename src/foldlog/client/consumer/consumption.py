@@ -1,0 +1,553 @@
+"""How a consumer of a directory reads: its cursors, whose turn it is, its place in the group, and what it commits."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from threading import RLock
+
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.topics.catalog import Topic
+from foldlog.client.backends.backend import DirectoryBroker, GroupMemberships
+from foldlog.client.consumer.arrivals import Arrivals
+from foldlog.client.consumer.assignments import NOTHING_HELD, Held, Member, not_assigned, topic_or_none, weak_call
+from foldlog.client.consumer.cursors import Cursor
+from foldlog.client.consumer.settings import ConsumerSettings
+from foldlog.client.positions import TopicPartition
+from foldlog.client.serializers import deserializer
+from foldlog.errors import (
+    CorruptLog,
+    FoldlogError,
+    GroupError,
+    GroupNotEmpty,
+    InvalidArgument,
+    LogClosed,
+    NotAssigned,
+    OffsetOutOfRange,
+    ReadOnly,
+    StorageError,
+    UnknownMember,
+    UnknownPartition,
+    UnknownTopic,
+)
+from foldlog.limits import CONSUMER_BUFFER_BYTES, FETCH_BYTES_MIN, READ_CHUNK_BYTES
+from foldlog.records.loops import Record
+
+_log = logging.getLogger("foldlog")
+
+_SERVE_INTERVAL_MS = 500.0
+"""How often polls give a sign of life to the group: taking the group's lock at every poll would cost more than it."""
+
+
+_BUSY_WAIT_S = 0.05
+"""Who looks for records holds the lock for less; who closes the consumer holds it while it waits for who asks."""
+
+_LOOK_INTERVAL_MS = 20.0
+"""How often a `for` loop looks around: at grown topics, at its group, at commits that are due."""
+
+
+class Consumption:
+    """The state of one consumer. Belongs to its thread, but for `let_go` and `commit_handled`, see there.
+
+    Its lock is held while records are looked for, not while they are waited for; it comes before the group's lock.
+    """
+
+    def __init__(self, broker: DirectoryBroker, memberships: GroupMemberships, settings: ConsumerSettings) -> None:
+        self._broker = broker
+        self._memberships = memberships
+        self._settings = settings
+        self._group = settings.group
+        self._auto_commits = settings.auto_commit and settings.group is not None and not broker.read_only
+        self._now_ms = broker.clock.monotonic_ms
+        self._cursors: dict[TopicPartition, Cursor] = {}
+        self._turns: list[Cursor] = []
+        self._served: Cursor | None = None
+        self._member: Member | None = None
+        self._lost: set[TopicPartition] = set()
+        self._next_commit_ms = 0.0
+        self.arrivals = Arrivals()
+        self._lock = RLock()
+        self._deserializers = (deserializer(settings.key_deserializer), deserializer(settings.value_deserializer))
+        self._turn = 0
+        self._topics: tuple[str, ...] = ()
+        self._topics_seen: list[Topic | None] = []
+        self._adopted: Held = NOTHING_HELD
+        self._problems: deque[FoldlogError] = deque()
+        self._topic_ids: dict[str, str] = {}
+        self._awaited: set[TopicPartition] = set()  # ours, but their topic was deleted; it may be created again
+        self._damaged: set[TopicPartition] = set()  # ours, but refused; this has been said
+        self._next_look_ms = 0.0
+        self._next_serve_ms = 0.0
+        self._unclosed: weakref.finalize[[Member], Consumption] | None = None
+
+    def is_cut_off(self) -> bool:
+        """Never: the files are there."""
+        return False
+
+    # --- what is read ---------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        """Read all of these topics, or the group's share of them."""
+        if self._group is not None and self._broker.read_only:
+            raise ReadOnly(
+                "joining a group writes to the log, which was opened with mode='r'; assign() partitions to read on from"
+                " what the group committed, or subscribe in the process that writes"
+            )
+        self.let_go()
+        self._topics = topics
+        self._topics_seen = self._topics_now()
+        if self._group is None:
+            self._add_cursors(self._partitions_of(topics), {})
+            return
+        member = Member(
+            self._group,
+            topics,
+            self._settings.assignors,
+            self._settings.group_instance_id,
+            self._settings.max_poll_interval_ms,
+            self.arrivals.ring,
+            weak_call(self.commit_handled),
+            weak_call(self.is_busy),
+            begins_at_end=self._settings.auto_offset_reset == "latest",
+        )
+        self._memberships.join(member)
+        self._member = member
+        self._unclosed = weakref.finalize(self, self._memberships.abandon, member)
+        self._unclosed.atexit = False
+        self._next_serve_ms = self._now_ms() + _SERVE_INTERVAL_MS
+        self._next_commit_ms = self._now_ms() + self._settings.auto_commit_interval_ms
+        self._adopt(member)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read exactly these, whatever the group's members read."""
+        self.let_go()
+        self._add_cursors(partitions, {})
+        self._next_commit_ms = self._now_ms() + self._settings.auto_commit_interval_ms
+
+    def let_go(self) -> None:
+        """Read nothing: commit what was dealt with, leave the group, forget the cursors. From any thread."""
+        with self._lock:
+            try:
+                self.commit_handled()
+            finally:
+                self._leave()
+
+    def _leave(self) -> None:
+        member, self._member = self._member, None
+        if self._unclosed is not None:
+            self._unclosed.detach()
+        if member is not None:
+            try:
+                self._memberships.leave(member)
+            except LogClosed:
+                pass  # the log was closed under us, and its groups with it
+        for cursor in list(self._cursors.values()):
+            self._drop_cursor(cursor)
+        self._topics = ()
+        self._adopted = NOTHING_HELD
+        self._lost.clear()
+        self._topic_ids.clear()
+        self._awaited.clear()
+        self._damaged.clear()
+        self._problems.clear()
+
+    def is_busy(self) -> bool:
+        """Whether what was handed out is not all dealt with: committed, or, where that happens by itself, followed by
+        another poll. Called on the thread that drives the membership, which must not wait for a consumer that is just
+        being closed."""
+        if not self._lock.acquire(timeout=_BUSY_WAIT_S):
+            return True
+        try:
+            if self._auto_commits:
+                return any(cursor.position != cursor.handled for cursor in self._turns)
+            return any(cursor.position not in (cursor.committed, cursor.started_at) for cursor in self._turns)
+        finally:
+            self._lock.release()
+
+    def forked(self) -> None:
+        if self._unclosed is not None:
+            self._unclosed.detach()
+
+    def assignment(self) -> set[TopicPartition]:
+        if self._member is None:
+            return set(self._cursors)
+        self._memberships.bury_abandoned()
+        return set(self._member.held.since)
+
+    def cursor(self, topic: str, number: int) -> Cursor:
+        """The cursor of an assigned partition; NotAssigned if it is not."""
+        self._adopt_if_changed()
+        partition = TopicPartition(topic, number)
+        # True is 1 to a dictionary, and no partition.
+        cursor = self._cursors.get(partition) if type(number) is int else None
+        if cursor is None:
+            self._broker.partition(topic, number)  # says what is wrong, if there is no such partition
+            raise NotAssigned(f"{topic}-{number} is not assigned to this consumer; assignment() tells what is")
+        return cursor
+
+    def chosen(self, partitions: list[TopicPartition]) -> list[Cursor]:
+        """The cursors of these partitions, or of all that are assigned if none are named."""
+        self._adopt_if_changed()
+        if not partitions:
+            return list(self._cursors.values())
+        return [self.cursor(*partition) for partition in partitions]
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def next_records(self, limit: int, timeout_ms: float | None) -> list[Record]:
+        """Up to `limit` records; waits up to `timeout_ms` for the first, and returns [] if none came."""
+        deadline_ms = None if timeout_ms is None else self._now_ms() + timeout_ms
+        has_asked = False
+        while True:
+            self.arrivals.reset()
+            with self._lock:
+                if self.arrivals.is_closed:
+                    return []
+                self._look_around()
+                if self._problems:
+                    raise self._problems.popleft()
+                if timeout_ms is None and not (self._topics or self._cursors or self._awaited):
+                    raise InvalidArgument(
+                        "this consumer reads nothing, so it would wait for ever; subscribe() to topics or assign()"
+                        " partitions first"
+                    )
+                records = self._take(limit)
+                if self._problems and not records:
+                    raise self._problems.popleft()
+            if records:
+                self.arrivals.found()
+                return records
+            if not has_asked:
+                has_asked = True  # once is enough: what is acknowledged later was not when this was called
+                if self._has_acknowledged():
+                    continue
+            remaining_ms = None if deadline_ms is None else deadline_ms - self._now_ms()
+            if remaining_ms is not None and remaining_ms <= 0:
+                return []
+            # Groups, and topics that grow or are deleted, are looked after while waiting, too.
+            pause_ms = _SERVE_INTERVAL_MS if remaining_ms is None else min(remaining_ms, _SERVE_INTERVAL_MS)
+            if not self.arrivals.wait(pause_ms) and pause_ms == remaining_ms:
+                return []
+
+    def _has_acknowledged(self) -> bool:
+        """Whether something lies before this consumer that was acknowledged, and is durable only now that it is asked
+        for: a poll that finds nothing must not deny it."""
+        if self._member is not None and self._member.is_joining:
+            return False
+        return any(not one.is_paused and one.problem is None and one.is_behind() for one in self._turns)
+
+    def next_record(self) -> Record | None:
+        """The next record, however long it takes; None once the consumer is closed.
+
+        Between two looks around, which cost more than a record does, only a changed assignment is noticed.
+        """
+        if self._now_ms() < self._next_look_ms and (self._member is None or self._member.held is self._adopted):
+            with self._lock:
+                records = self._take(1)
+            if records:
+                return records[0]
+        records = self.next_records(1, None)
+        self._next_look_ms = self._now_ms() + _LOOK_INTERVAL_MS
+        return records[0] if records else None
+
+    def _take(self, limit: int) -> list[Record]:
+        """Up to `limit` records, beginning with the partition whose turn it is."""
+        if self._member is not None and self._member.is_joining:
+            return []  # the share is being given out anew: what is handed out now, somebody else would be given too
+        turns = self._turns
+        taken: list[Record] = []
+        fetch_bytes = max(FETCH_BYTES_MIN, min(READ_CHUNK_BYTES, CONSUMER_BUFFER_BYTES // (len(turns) or 1)))
+        idle = 0  # partitions in a row that had nothing
+        while limit > 0 and idle < len(turns):
+            cursor = turns[self._turn % len(turns)]
+            self._turn += 1
+            idle += 1
+            if cursor.is_paused:
+                continue
+            try:
+                found = cursor.take(limit, fetch_bytes)
+            except FoldlogError as error:
+                if taken:
+                    self._turn -= 1  # it is first next time, and raises then
+                    break
+                if cursor.partition in self._follow_topics():
+                    return self._take(limit)
+                if not isinstance(error, LogClosed):
+                    raise
+                # The log is open, as we could look at its topics, so this one is just being deleted.
+                found = self._reopened(cursor)
+            if found:
+                idle = 0
+                self._served = cursor
+                taken = taken + found if taken else found
+                limit -= len(found)
+        return taken
+
+    def _reopened(self, cursor: Cursor) -> list[Record]:
+        """Nothing yet. If the deletion fails, its partitions are opened again: read on there."""
+        with suppress(UnknownTopic, UnknownPartition):
+            log = self._broker.partition(*cursor.partition)
+            if log is not cursor.log and self._topic_id(cursor.partition.topic) == cursor.topic_id:
+                self.arrivals.unwatch(cursor.log)
+                cursor.log = log
+                self.arrivals.watch(log)
+        return []
+
+    # --- the group, and topics that grow --------------------------------------------------------------------------
+
+    def _look_around(self) -> None:
+        """What every poll looks after: the group, topics that grew, commits that are due."""
+        self._follow_topics()
+        topics_now = self._topics_now()
+        if topics_now != self._topics_seen:
+            before, self._topics_seen = self._topics_seen, topics_now
+            self._next_serve_ms = 0.0
+            if self._member is None:
+                self._read_new_partitions({topic.topic_id for topic in before if topic is not None})
+        member = self._member
+        if member is not None:
+            now_ms = self._now_ms()
+            if now_ms >= self._next_serve_ms or member.is_called:
+                self._memberships.serve(member)
+                self._next_serve_ms = now_ms + min(_SERVE_INTERVAL_MS, self._settings.max_poll_interval_ms / 3)
+            self._adopt_if_changed()
+        if self._auto_commits and self._now_ms() >= self._next_commit_ms:
+            self.commit_handled()
+
+    def _read_new_partitions(self, known_ids: set[str]) -> None:
+        """Without a group: read what the topics have gained, from its start. Who subscribed wants all of it.
+
+        A topic that was deleted and created again has gained nothing: it is another one, for auto_offset_reset.
+        """
+        for topic in self._topics_seen:
+            if topic is not None:
+                ours = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]
+                new = [one for one in ours if one not in self._cursors and one not in self._damaged]
+                self._add_cursors(new, dict.fromkeys(new, 0) if topic.topic_id in known_ids else {})
+
+    def _follow_topics(self) -> set[TopicPartition]:
+        """Let go of topics that were deleted, and begin anew in those that were created again under their names.
+
+        Answers which cursors were dropped. Nothing that was known of an old topic holds for the new one.
+        """
+        gone = [name for name, topic_id in list(self._topic_ids.items()) if self._topic_id(name) != topic_id]
+        dropped: set[TopicPartition] = set()
+        for name in gone:
+            self._topic_ids.pop(name, None)
+            for cursor in [one for one in self._turns if one.partition.topic == name]:
+                self._drop_cursor(cursor)
+                dropped.add(cursor.partition)
+            self._awaited.update(dropped, (one for one in self._damaged if one.topic == name))
+            self._damaged -= self._awaited
+            if not self._topics and self._topic_id(name) is None:
+                # Who named the partition is told; who subscribed finds that the assignment has shrunk.
+                self._problems.append(UnknownTopic(name))
+        if self._awaited:
+            known = {name: topic_or_none(self._broker, name) for name in {one.topic for one in self._awaited}}
+            counts = {name: topic.partition_count for name, topic in known.items() if topic is not None}
+            back = sorted(one for one in self._awaited if one.partition < counts.get(one.topic, 0))
+            self._awaited.difference_update(back)
+            self._add_cursors(back, {})
+        return dropped
+
+    def _topics_now(self) -> list[Topic | None]:
+        return [topic_or_none(self._broker, name) for name in self._topics]
+
+    def _adopt_if_changed(self) -> None:
+        self._follow_topics()
+        member = self._member
+        if member is not None and member.held is not self._adopted:
+            self._adopt(member)
+
+    def _adopt(self, member: Member) -> None:
+        """Follow the group: drop cursors of what is lost, add cursors for what is new, keep the others as they are."""
+        held = member.held
+        self._adopted = held
+        for cursor in list(self._cursors.values()):
+            if held.since.get(cursor.partition) != cursor.since:
+                if cursor.position not in (cursor.committed, cursor.started_at):
+                    self._lost.add(cursor.partition)
+                self._drop_cursor(cursor)
+        self._awaited.clear()
+        self._damaged &= held.since.keys()
+        new = [one for one in sorted(held.since) if one not in self._cursors and one not in self._damaged]
+        self._add_cursors(new, member.starts)
+
+    def _add_cursors(self, partitions: list[TopicPartition], latest: Mapping[TopicPartition, int]) -> None:
+        """Begin to read these. A damaged one is said to be so by the next poll, once; the others are read meanwhile."""
+        # The ids first: if a topic is replaced while we look, the cursors belong to the old one, and are dropped soon.
+        for name in {partition.topic for partition in partitions}:
+            topic_id = self._topic_id(name)
+            if topic_id is not None:
+                self._topic_ids.setdefault(name, topic_id)
+        committed = self._committed(partitions)
+        for partition in partitions:
+            try:
+                begin = self._reset_offset(partition, latest.get(partition))
+                self._add_cursor(partition, committed.get(partition), begin)
+            except CorruptLog as error:
+                self._damaged.add(partition)
+                self._problems.append(error)
+            except (UnknownTopic, UnknownPartition):
+                self._awaited.add(partition)
+
+    def _add_cursor(self, partition: TopicPartition, committed: OffsetAndMetadata | None, reset_offset: int) -> Cursor:
+        log = self._broker.partition(*partition)
+        position = committed.offset if committed is not None else reset_offset
+        reset = self._settings.auto_offset_reset
+        topic_id = self._topic_ids.get(partition.topic, "")
+        cursor = Cursor(partition, topic_id, log, position, reset, self._deserializers)
+        cursor.since = self._adopted.since.get(partition, -1)
+        if committed is not None:
+            cursor.committed = committed.offset
+        elif self._group is not None and self._settings.auto_offset_reset == "none":
+            cursor.problem = OffsetOutOfRange(
+                *partition,
+                position,
+                log.log_start_offset,
+                log.high_watermark,
+                f"group {self._group!r} has committed nothing here and auto_offset_reset is 'none'; seek() somewhere",
+            )
+        self._cursors[partition] = cursor
+        self._turns = list(self._cursors.values())
+        self.arrivals.watch(log)
+        return cursor
+
+    def _drop_cursor(self, cursor: Cursor) -> None:
+        if self._served is cursor:
+            self._served = None
+        del self._cursors[cursor.partition]
+        self._turns = list(self._cursors.values())
+        self.arrivals.unwatch(cursor.log)
+
+    def _reset_offset(self, partition: TopicPartition, latest: int | None = None) -> int:
+        """Where auto_offset_reset begins; `latest` is where the end was when the partition was assigned."""
+        log = self._broker.partition(*partition)
+        if self._settings.auto_offset_reset != "latest":
+            return log.log_start_offset
+        return log.acknowledged_end() if latest is None else max(latest, log.log_start_offset)
+
+    def _partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in range(self._broker.topic(topic).partition_count)
+        ]
+
+    # --- committing -----------------------------------------------------------------------------------------------
+
+    def _topic_id(self, name: str) -> str | None:
+        topic = topic_or_none(self._broker, name)
+        return None if topic is None else topic.topic_id
+
+    def count_as_handled(self) -> None:
+        """What was handed out so far has been dealt with."""
+        if self._auto_commits:
+            for cursor in self._turns:
+                cursor.handled = cursor.position
+
+    def count_last_as_handled(self) -> None:
+        """A single record was, in a loop that takes one at a time."""
+        if self._served is not None:
+            self._served.handled = self._served.position
+
+    def commit_handled(self) -> None:
+        """Commit what was dealt with, if this consumer commits by itself.
+
+        Called by its own thread, and by one that is about to make the group rebalance: it only reads cursors, whose
+        fields are replaced whole, and what it misses is handed out again.
+        """
+        if not self._auto_commits:
+            return
+        self._next_commit_ms = self._now_ms() + self._settings.auto_commit_interval_ms
+        try:
+            try:
+                self._commit_moved()
+            except (UnknownTopic, UnknownPartition):
+                self._commit_moved()  # a topic was deleted since we looked: without it
+        except (GroupError, StorageError, LogClosed, UnknownTopic, UnknownPartition) as error:
+            # Nothing is lost by it: whoever reads on from the older commit sees these records again.
+            _log.warning("auto-commit of group %r failed, and is tried again: %s", self._group, error)
+
+    def _commit_moved(self) -> None:
+        # Also where nothing was read yet: who comes back finds what was written since, not a new "latest".
+        turns = [one for one in self._turns if one.handled != one.committed and one.problem is None]
+        topic_ids = {name: self._topic_id(name) for name in {one.partition.topic for one in turns}}
+        moved = {
+            cursor.partition: OffsetAndMetadata(cursor.handled, cursor.log.leader_epoch)
+            for cursor in turns
+            if topic_ids[cursor.partition.topic] == cursor.topic_id
+        }
+        held = self._member.held.since if self._member is not None else moved
+        moved = {partition: place for partition, place in moved.items() if partition in held}
+        if moved:
+            self._commit(moved)
+
+    def commit_all(self, metadata: str) -> None:
+        """Commit all that was handed out and is still ours; NotAssigned names what no longer is."""
+        self._check_group()
+        self._adopt_if_changed()
+        places = {
+            cursor.partition: OffsetAndMetadata(cursor.position, cursor.log.leader_epoch, metadata)
+            for cursor in self._turns
+            if cursor.problem is None
+        }
+        if places:
+            self._commit(places)
+        lost, self._lost = self._lost, set()
+        if lost:
+            raise not_assigned(lost, self._group or "")
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Durable on return."""
+        self._check_group()
+        replaced = sorted(self._follow_topics() & offsets.keys())
+        for topic, number in replaced:
+            self._broker.topic(topic)  # UnknownTopic, if it was not created again
+            raise NotAssigned(
+                f"topic {topic!r} was deleted and created again: what was read in {topic}-{number} was the old topic's,"
+                " and cannot be committed in the new one"
+            )
+        self._commit(offsets)
+
+    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """From any thread, see `commit_handled`."""
+        if self._member is not None:
+            self._memberships.commit(self._member, offsets)
+        else:
+            missing = [partition for partition in offsets if partition not in self._cursors]
+            for topic, number in missing:
+                self._broker.partition(topic, number)  # says what is wrong, if there is no such partition
+            if missing:
+                raise not_assigned(missing, self._group or "")
+            try:
+                self._broker.commit_offsets(self._group or "", dict(offsets.items()))
+            except UnknownMember as error:
+                raise GroupNotEmpty(
+                    f"group {self._group!r} has members, so a consumer with partitions of its own cannot commit for it"
+                ) from error
+        for partition, place in offsets.items():
+            cursor = self._cursors.get(partition)
+            if cursor is not None:
+                cursor.committed = place.offset
+                # Or the next commit that happens by itself would take the group back.
+                cursor.handled = max(cursor.handled, place.offset)
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        self._check_group(reading=True)
+        return self._committed([partition]).get(partition)
+
+    def _committed(self, partitions: list[TopicPartition]) -> Mapping[tuple[str, int], OffsetAndMetadata]:
+        return self._broker.committed(self._group, partitions) if self._group is not None and partitions else {}
+
+    def _check_group(self, *, reading: bool = False) -> None:
+        if self._group is None:
+            raise InvalidArgument("this consumer has no group, so it commits nothing; give it one: group='name'")
+        if self._broker.read_only and not reading:
+            raise ReadOnly(
+                "committing writes to the log, which was opened with mode='r'; commit in the process that writes,"
+                " or keep the offset with your own state"
+            )

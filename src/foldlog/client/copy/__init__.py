@@ -1,0 +1,1 @@
+"""Topics, groups and bookmarks from one log to another."""

@@ -1,0 +1,145 @@
+"""What groups have committed in a source, told in the offsets of its copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.client.copy.offsets import OffsetMap, Place
+from foldlog.client.copy.sides import Side, count_records
+from foldlog.client.copy.targets import Route
+from foldlog.client.groups import HAS_MEMBERS, OWN_GROUPS
+from foldlog.client.positions import TopicPartition
+from foldlog.errors import UnknownGroup
+
+MOVED: Final = "moved"
+MOVED_BACK: Final = "moved back"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMove:
+    """Where a group stands in one partition: in the source, in its copy, and what became of that.
+
+    `outcome`: "moved"; "there" if it stood there already; "ahead" if it has read further in the copy, and was left
+    there; "has members" if it could not be moved because of them. Where the source has lost records since they were
+    copied, its place may not be known exactly: "moved back" if it was moved to the earliest that it may be, and "left
+    back" if it stood there or further, but perhaps not far enough; `reread_max` is how many records it may then read
+    again, at most. None is left out.
+    """
+
+    group: str
+    route: Route
+    source_offset: int
+    target_offset: int
+    outcome: str
+    reread_max: int = 0
+
+
+def translate(source: Side, route: Route, offsets: OffsetMap, offset: int) -> Place:
+    """The same place in the copy."""
+    return offsets.translated(
+        offset, lambda start, stop: count_records(source, route.topic, route.partition, start, stop)
+    )
+
+
+def committed_in(source: Side, routes: Mapping[TopicPartition, Route]) -> dict[str, dict[Route, int]]:
+    """What each group of the source has committed in the partitions that are copied."""
+    found: dict[str, dict[Route, int]] = {}
+    for group in source.log.groups():
+        if group in OWN_GROUPS:
+            continue
+        places = source.log.committed(group)
+        ours = {routes[partition]: place.offset for partition, place in places.items() if partition in routes}
+        if ours:
+            found[group] = ours
+    return found
+
+
+def move_groups(
+    source: Side, target: Side, maps: Mapping[Route, OffsetMap], *, mirrors: bool = False
+) -> list[GroupMove]:
+    """Commit in the target what the groups have committed in the source, in the target's offsets.
+
+    A group is only moved forward: one that reads the copy already is not sent back, unless the copy `mirrors` its
+    source, and nobody reads it. What it has committed behind the end of the copy becomes that end. A mirror also
+    forgets what the source has forgotten, where it was a copy that committed it, and nobody has since.
+    """
+    routes = {TopicPartition(route.topic, route.partition): route for route in maps}
+    moves: list[GroupMove] = []
+    found = committed_in(source, routes)
+    if mirrors:
+        _forget_others(source, target, list(routes.values()), found)
+    for group, places in found.items():
+        there = target.log.committed(group)
+        planned: list[GroupMove] = []
+        for route, offset in places.items():
+            start, end = target.bounds(route.to_topic)[route.partition]
+            place = translate(source, route, maps[route], offset)
+            place = Place(*(min(max(start, one), end) for one in place))
+            known = there.get(TopicPartition(route.to_topic, route.partition))
+            move = GroupMove(group, route, offset, place.earliest, MOVED)
+            is_back = mirrors and known is not None and known.offset > place.latest
+            planned.append(move if is_back else _planned(move, place, known))
+        behind = {
+            (move.route.to_topic, move.route.partition): move.target_offset
+            for move in planned
+            if move.outcome in (MOVED, MOVED_BACK)
+        }
+        try:
+            _commit(source, target, group, behind)
+        except HAS_MEMBERS:
+            planned = [
+                replace(move, outcome="has members") if move.outcome in (MOVED, MOVED_BACK) else move
+                for move in planned
+            ]
+        moves += planned
+    return moves
+
+
+def _commit(source: Side, target: Side, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """One of HAS_MEMBERS, while there are some."""
+    if offsets:
+        places = target.log._resolved(group, offsets)
+        note = _note(source)
+        target.commit_places(group, {TopicPartition(*one): replace(at, metadata=note) for one, at in places.items()})
+
+
+def _note(source: Side) -> str:
+    """What a copy leaves with the offsets that it commits for a group. A consumer's own commit replaces it, so it tells
+    whether the place is still the copy's word."""
+    return f"foldlog-copy of {source.log.directory_id}"
+
+
+def _forget_others(
+    source: Side, target: Side, routes: Iterable[Route], found: Mapping[str, Mapping[Route, int]]
+) -> None:
+    """Delete what copies of this source have committed for groups that have nothing `found` in it any more."""
+    note, by_target = _note(source), {TopicPartition(one.to_topic, one.partition): one for one in routes}
+    for group in target.log.groups():
+        if group in OWN_GROUPS:
+            continue
+        there = target.log.committed(group)
+        kept = found.get(group, {})
+        gone = [
+            one for one, at in there.items() if at.metadata == note and one in by_target and by_target[one] not in kept
+        ]
+        try:
+            if gone and len(gone) == len(there):
+                target.log.delete_group(group)
+            elif gone:
+                target.log.delete_offsets(group, gone)
+        except (UnknownGroup, *HAS_MEMBERS):
+            continue  # somebody has it now
+
+
+def _planned(move: GroupMove, place: Place, known: OffsetAndMetadata | None) -> GroupMove:
+    """What becomes of a group that belongs at a place, and has committed this in the copy."""
+    if known is None or known.offset < place.earliest:
+        outcome, at = (MOVED if place.is_exact else MOVED_BACK), place.earliest
+    elif known.offset < place.latest:
+        outcome, at = "left back", known.offset
+    else:
+        outcome, at = ("there" if known.offset == place.latest else "ahead"), place.latest
+    return replace(move, outcome=outcome, target_offset=at, reread_max=place.latest - at)

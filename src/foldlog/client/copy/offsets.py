@@ -1,0 +1,115 @@
+"""Which offset of a source is which in its copy."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from foldlog.limits import COPY_POINTS_MAX
+
+
+class CopyPoint(NamedTuple):
+    """What comes next at `source` comes next at `target`, too."""
+
+    source: int
+    target: int
+
+
+class Place(NamedTuple):
+    """Where an offset of the source is in the copy: at `earliest`, or behind it but not behind `latest`.
+
+    The two are the same, unless the source has lost records since they were copied: then nobody can tell which those
+    were that lay before the offset.
+    """
+
+    earliest: int
+    latest: int
+
+    @property
+    def is_exact(self) -> bool:
+        return self.earliest == self.latest
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMap:
+    """Points of one partition, in order: from the first on it is copied, up to the last.
+
+    Between two points the source may have holes, and then the target has none; so records have to be counted there.
+    `is_kept`: every record has the offset it had, holes included.
+    """
+
+    points: tuple[CopyPoint, ...]
+    is_kept: bool
+
+    @property
+    def end(self) -> CopyPoint:
+        return self.points[-1]
+
+    def holds(self, offset: int) -> bool:
+        """Whether all that comes before it in the source has been copied, or was gone before."""
+        return offset <= self.end.source
+
+    def translated(self, offset: int, count: Callable[[int, int], int]) -> Place:
+        """The offset of the copy from which the same records follow. `count` tells how many records the source has in a
+        range. What lies before the copy begins is its beginning, and what lies behind it, its end.
+
+        >>> holes = OffsetMap((CopyPoint(100, 0), CopyPoint(200, 100), CopyPoint(900, 110)), is_kept=False)
+        >>> [tuple(holes.translated(offset, lambda start, stop: 5)) for offset in (7, 150, 500, 2000)]
+        [(0, 0), (50, 50), (105, 105), (110, 110)]
+
+        Of the ten records from 200 to 900 the source has lost four since; they may have been before 500, or not:
+
+        >>> holes.translated(500, lambda start, stop: 3)
+        Place(earliest=103, latest=107)
+        """
+        first, last = self.points[0], self.end
+        if self.is_kept:
+            return _exactly(max(first.target, min(offset, last.target)))
+        if offset <= first.source:
+            return _exactly(first.target)
+        if offset >= last.source:
+            return _exactly(last.target)
+        at = bisect_right(self.points, offset, key=_source) - 1
+        point, following = self.points[at], self.points[at + 1]
+        # An offset is one record's at most, on both sides of this one.
+        earliest = max(point.target, following.target - (following.source - offset))
+        latest = min(following.target, point.target + offset - point.source)
+        # What the source still has was copied.
+        if earliest != latest:
+            earliest = max(earliest, point.target + count(point.source, offset))
+            latest = min(latest, following.target - count(offset, following.source))
+        # It would have more than was copied only if it were read another way: with aborted records, or without them.
+        return Place(min(earliest, latest), max(earliest, latest))
+
+
+def _exactly(target_offset: int) -> Place:
+    return Place(target_offset, target_offset)
+
+
+def _source(point: CopyPoint) -> int:
+    return point.source
+
+
+class Trail:
+    """The points of a copy while it is under way. It stays small: see COPY_POINTS_MAX."""
+
+    def __init__(self, points: list[CopyPoint]) -> None:
+        self._points = points
+
+    def add(self, point: CopyPoint) -> None:
+        if point != self._points[-1]:
+            self._points.append(point)
+        if len(self._points) > COPY_POINTS_MAX:
+            self._points = [*self._points[:-1:2], self._points[-1]]
+
+    def points(self) -> tuple[CopyPoint, ...]:
+        return tuple(self._points)
+
+    def is_kept(self) -> bool:
+        """Whether every record has the offset it had: as many were copied as there are offsets, from the same one on.
+
+        Only the copy of a source without holes is so at a broker, which gives offsets one after the other.
+        """
+        return all(point.source == point.target for point in self._points)

@@ -1,0 +1,115 @@
+"""Several partitions copied, or compared, at the same time: each has a leader of its own or files of its own, and while
+one is waited for, the others work.
+
+Threads, each with connections of its own. Progress is told by one of them at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, nullcontext
+from threading import Event, Lock
+from types import MappingProxyType
+from typing import TypeAlias, TypeVar
+
+from foldlog.client.copy.check import CopyVerdict, compare
+from foldlog.client.copy.offsets import CopyPoint
+from foldlog.client.copy.sides import Side
+from foldlog.client.copy.targets import Copied, CopySpan, OnProgress, Route, Target
+from foldlog.limits import COPY_TOGETHER_MAX
+
+Done = TypeVar("Done")
+
+OpenSides: TypeAlias = Callable[[], tuple[Side, Target]]
+"""What each thread calls for sides of its own."""
+
+Passing: TypeAlias = Callable[[str], AbstractContextManager[object]]
+"""Given a partition's name, it may swallow an error: that partition is left out then."""
+
+
+class _Stopped(Exception):
+    """Another partition has failed, or the copy was interrupted: this one ends here, too."""
+
+
+def copy_together(
+    open_sides: OpenSides, spans: Sequence[CopySpan], on_progress: OnProgress, passing: Passing = nullcontext
+) -> dict[Route, Copied]:
+    """What became of each, all acknowledged; the first error ends all of them."""
+    by_route = {span.route: span for span in spans}
+
+    def copied(source: Side, target: Target, route: Route, progress: OnProgress) -> Copied:
+        span = by_route[route]
+        return target.copy(source, span, target.find(source, span), progress)
+
+    return _together(open_sides, by_route, copied, on_progress, passing)
+
+
+def check_together(
+    open_sides: OpenSides,
+    copies: Mapping[Route, Copied],
+    on_progress: OnProgress,
+    passing: Passing = nullcontext,
+    since: Mapping[Route, CopyPoint] = MappingProxyType({}),
+) -> dict[Route, CopyVerdict]:
+    """How each compares with its source, since a point if it has one; the first error ends all of them."""
+
+    def compared(source: Side, target: Target, route: Route, progress: OnProgress) -> CopyVerdict:
+        return compare(source, target.side, route, copies[route], progress, since.get(route))
+
+    return _together(open_sides, copies, compared, on_progress, passing)
+
+
+def _together(
+    open_sides: OpenSides,
+    routes: Iterable[Route],
+    do: Callable[[Side, Target, Route, OnProgress], Done],
+    on_progress: OnProgress,
+    passing: Passing,
+) -> dict[Route, Done]:
+    """In the order of the routes, COPY_TOGETHER_MAX of them at a time."""
+    chosen = list(routes)
+    waiting = iter(chosen)
+    done: dict[Route, Done] = {}
+    lock, stopping = Lock(), Event()
+
+    def progress(offsets: int, size_bytes: int) -> None:
+        with lock:
+            if stopping.is_set():
+                raise _Stopped
+            try:
+                on_progress(offsets, size_bytes)
+            except BaseException:
+                stopping.set()  # before anybody else has the lock, and tells of more
+                raise
+
+    def work() -> None:
+        source, target = open_sides()
+        try:
+            while not stopping.is_set():
+                with lock:
+                    route = next(waiting, None)
+                if route is None:
+                    return
+                with passing(str(route)):
+                    found = do(source, target, route, progress)
+                    with lock:
+                        done[route] = found
+        except _Stopped:
+            return  # who stopped it says why
+        except BaseException:
+            stopping.set()
+            raise
+        finally:
+            source.close()
+            target.side.close()
+
+    threads = min(COPY_TOGETHER_MAX, len(chosen))
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="foldlog-copy")
+    try:
+        for ended in as_completed([pool.submit(work) for _ in range(threads)]):
+            ended.result()
+    finally:
+        stopping.set()
+        pool.shutdown()
+    return {route: done[route] for route in chosen if route in done}

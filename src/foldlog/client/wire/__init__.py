@@ -1,0 +1,1 @@
+"""Our own client of the protocol: connections, logins, leaders, retries, ranges of records, produced batches."""

@@ -1,0 +1,210 @@
+"""A Kafka cluster as a client sees it: ours of one broker, or any other.
+
+Synchronous; only who reads several partitions has threads look for lost leaders. To follow a read:
+`Cluster.fetch_range`, cluster_ranges.py, cluster_fetch.py, then `ClusterLinks.reach` for who leads the partition. To
+follow a write: cluster_produce.py. Who we are is told in sasl.py. What else can be asked is in cluster_requests.py; how
+long it is asked again in cluster_patience.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Generator, Iterable, Mapping
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.topics.catalog import GROWTHS_SETTING as GROWTHS_SETTING
+from foldlog.broker.topics.catalog import Growth, parse_growths
+from foldlog.client.positions import TopicPartition
+from foldlog.client.wire import groups as cluster_groups
+from foldlog.client.wire import requests
+from foldlog.client.wire.fetch import Fetched, PartitionFetcher
+from foldlog.client.wire.links import ClusterLinks, TopicMetadata
+from foldlog.client.wire.produce import ClusterProducer
+from foldlog.client.wire.properties import ClusterProperties, parse_addresses
+from foldlog.client.wire.ranges import WantedRange, fetch_range, fetch_ranges
+from foldlog.client.wire.requests import EARLIEST, LATEST
+from foldlog.errors import MalformedBytes
+
+
+class PartitionBounds(NamedTuple):
+    """What can be read of a partition, [start, end), and the epoch of its leader (-1 if the broker does not say)."""
+
+    start: int
+    end: int
+    leader_epoch: int
+
+
+class Cluster:
+    """One thread at a time; nothing is cached that a call answers. Errors are those that the embedded log would raise,
+    RefusedByBroker for codes that it has none for, and BrokerUnreachable.
+
+    With `isolation.level=read_committed` the end of a partition is its last stable offset, and records of aborted
+    transactions are left out.
+    """
+
+    def __init__(self, links: ClusterLinks) -> None:
+        """Use `Cluster.open`."""
+        self._links = links
+
+    @classmethod
+    def open(
+        cls, bootstrap: str, properties: Mapping[str, str] | None = None, *, has_answered: bool = False
+    ) -> Cluster:
+        """Connect to the first of these addresses ("host:port,host2:port") that answers.
+
+        Where none does, that is told soon, as one may be mistyped; where they are known to be right, since somebody
+        `has_answered` there, they are waited for as in every other call.
+
+        `properties` are Kafka client properties: security.protocol, ssl.* and sasl.*, client.id, isolation.level, the
+        timeouts and sizes of `ClusterProperties`. Others that Kafka clients have are passed over. AuthenticationFailed,
+        at once, if a broker does not let the user in.
+        """
+        links = ClusterLinks(parse_addresses(bootstrap), ClusterProperties.parse(properties or {}))
+        try:
+            links.open(has_answered=has_answered)
+        except BaseException:
+            links.close()
+            raise
+        return cls(links)
+
+    def close(self) -> None:
+        """Producers and readers that were made of it must not be used any more. Closing twice is fine."""
+        self._links.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- topics ---------------------------------------------------------------------------------------------------
+
+    def topics(self, include_internal: bool = False) -> list[str]:
+        """The names of those that this client may see, in order."""
+        found = self._links.all_topics()
+        return sorted(one.name for one in found if include_internal or not one.is_internal)
+
+    def topic(self, name: str) -> TopicMetadata:
+        """Its id and its leaders, as of now; UnknownTopic names those that there are."""
+        return self._links.topic(name)
+
+    def partition_count(self, name: str) -> int:
+        return self._links.topic(name).partition_count
+
+    def topic_config(self, name: str, settings: Iterable[str] | None = None) -> dict[str, str]:
+        """Settings that are in force, defaults included: all, or those named."""
+        return requests.topic_config(self._links, name, settings)
+
+    @staticmethod
+    def growths(config: Mapping[str, str]) -> tuple[Growth, ...] | None:
+        """When a topic grew, from its settings. None of a broker that is not ours: Kafka does not remember."""
+        told = config.get(GROWTHS_SETTING)
+        try:
+            return None if told is None else parse_growths(told)
+        except ValueError as error:
+            raise MalformedBytes("DescribeConfigs response", str(error), 0) from error
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """With as many replicas as the brokers have for a default. Ready to be used on return."""
+        requests.create_topic(self._links, name, partitions, config or {})
+
+    def ensure_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Make a topic unless it exists; it is left as it is then."""
+        requests.ensure_topic(self._links, name, partitions, config or {})
+
+    # --- offsets --------------------------------------------------------------------------------------------------
+
+    def bounds(self, name: str, partitions: Container[int] | None = None) -> dict[int, PartitionBounds]:
+        """Per partition, as of now; of all, or of those among `partitions` that there are."""
+        leaders = self._links.topic(name).leaders
+        if partitions is not None:
+            leaders = {number: leader for number, leader in leaders.items() if number in partitions}
+        starts = requests.list_offsets(self._links, name, dict.fromkeys(leaders, EARLIEST))
+        ends = requests.list_offsets(self._links, name, dict.fromkeys(leaders, LATEST))
+        # An end may have been told by a leader that was elected meanwhile: under the old epoch it would look as if the
+        # log had been cut back.
+        return {
+            number: PartitionBounds(
+                starts[number].offset, ends[number].offset, max(leader.epoch, ends[number].leader_epoch)
+            )
+            for number, leader in leaders.items()
+        }
+
+    def undecided(self, name: str) -> dict[int, tuple[int, int]]:
+        """Per partition that has a transaction open, with read_committed: where that begins, and where the log ends."""
+        numbers = dict.fromkeys(self._links.topic(name).leaders, LATEST)
+        # The later end is asked for first: what is written in between must not look undecided.
+        written = requests.list_offsets(self._links, name, numbers, isolation_level=0)
+        stable = requests.list_offsets(self._links, name, numbers)
+        ends = {number: (stable[number].offset, one.offset) for number, one in written.items()}
+        return {number: (first, end) for number, (first, end) in sorted(ends.items()) if first < end}
+
+    def offsets_at(self, name: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
+        """Per partition the offset of the first record at or after its time; None where there is none."""
+        found = requests.list_offsets(self._links, name, {number: max(0, at) for number, at in times_ms.items()})
+        offsets = {number: None if one.offset < 0 else one.offset for number, one in found.items()}
+        if all(at >= 0 for at in times_ms.values()):
+            return offsets
+        # Brokers take such times for questions of another kind. Records without a time have -1, and are not before.
+        whole = self.bounds(name, [number for number, at in times_ms.items() if at < 0])
+        return offsets | {number: one.start if one.start < one.end else None for number, one in whole.items()}
+
+    def epoch_end(self, name: str, partition: int, epoch: int) -> tuple[int, int]:
+        """(the latest leader epoch not after `epoch`, the offset where it ended); (-1, -1) if there is none such."""
+        return requests.epoch_end(self._links, name, partition, epoch)
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def fetch(self, name: str, partition: int, offset: int, max_bytes: int | None = None) -> Fetched:
+        """Whole batches from the one that holds `offset` on: about `max_bytes` (max.partition.fetch.bytes), at least
+        one. None at the end of the log, after fetch.max.wait.ms. OffsetOutOfRange if the log does not hold the offset.
+        """
+        fetcher = PartitionFetcher(self._links, name, partition, offset, max_bytes=max_bytes)
+        try:
+            return fetcher.next()
+        finally:
+            fetcher.close()
+
+    def fetch_range(
+        self, name: str, partition: int, start: int, stop: int, *, topic_id: bytes | None = None
+    ) -> Generator[Fetched, None, None]:
+        """All batches with offsets from `start` to before `stop`, one answer at a time, the next one always under way.
+
+        See `cluster_ranges.fetch_range`. Read it to its end, or close it.
+        """
+        return fetch_range(self._links, name, partition, start, stop, topic_id=topic_id)
+
+    def fetch_ranges(self, wanted: Iterable[WantedRange]) -> Generator[tuple[WantedRange, Fetched], None, None]:
+        """`fetch_range` for ranges of different partitions, from their leaders at the same time: as answers come."""
+        return fetch_ranges(self._links, wanted)
+
+    def producer(
+        self, numbers: tuple[int, int] | None = None, sequences: Mapping[tuple[str, int], int] | None = None
+    ) -> ClusterProducer:
+        """With a new id, or with the `numbers` of an earlier one, to go on where that one was: see ClusterProducer."""
+        return ClusterProducer(self._links, numbers, sequences)
+
+    def new_producer_id(self) -> tuple[int, int]:
+        """An id that no producer has had, and its epoch."""
+        return requests.new_producer_id(self._links)
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Store a group's offsets; GroupError if it has members."""
+        requests.commit(self._links, group, topic, offsets)
+
+    def commit_places(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """`commit` for any partitions, each with a note."""
+        cluster_groups.commit_places(self._links, group, places)
+
+    def committed_places(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All that a group has committed, with the notes; nothing, if there is no such group."""
+        return cluster_groups.committed_places(self._links, group)
+
+    def delete_group(self, group: str) -> None:
+        """UnknownGroup if there is none; GroupNotEmpty if it has members."""
+        requests.delete_group(self._links, group)

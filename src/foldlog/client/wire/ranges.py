@@ -1,0 +1,342 @@
+"""Ranges of offsets from a cluster: one, or several at the same time, each from the leader of its partition.
+
+One thread reads them all. Every partition has a connection on which a fetch is always under way, so that all leaders
+work at once, and whoever has answered is taken next. Where there are several partitions, to find a leader, to connect
+and to log in are left to other threads (cluster_search.py): whoever is slow in that holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from foldlog.client.wire.connection import WireConnection
+from foldlog.client.wire.fetch import Fetched, PartitionFetcher
+from foldlog.client.wire.links import ClusterLinks, PartitionLeader
+from foldlog.client.wire.requests import EARLIEST, LATEST, list_offsets, topic_config
+from foldlog.client.wire.retries import Backoff, Passing
+from foldlog.errors import BrokerUnreachable, MalformedBytes
+from foldlog.limits import CLUSTER_EMPTY_ANSWERS_MAX, CLUSTER_RANGES_MAX
+from foldlog.log.checkpoint import out_of_range
+
+
+class WantedRange(NamedTuple):
+    """Offsets of one partition, `stop` excluded; of the topic that has that id, if one is given."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    topic_id: bytes | None = None
+
+
+def fetch_range(
+    links: ClusterLinks, topic: str, partition: int, start: int, stop: int, *, topic_id: bytes | None = None
+) -> Generator[Fetched, None, None]:
+    """Everything from `start` to before `stop`: each answer is good until the next is taken. Gaps are legal.
+
+    OffsetOutOfRange if the log does not hold them all; UnknownTopic if the topic is not (any more) the one with that
+    id. A broker that is lost on the way is gone on from, or from whoever leads then, exactly where it was.
+    """
+    reader = RangeReader(links, WantedRange(topic, partition, start, stop, topic_id))
+    try:
+        while not reader.is_done:
+            time.sleep(max(0.0, reader.due_s - time.monotonic()))
+            fetched = reader.step()
+            if fetched is not None:
+                yield fetched
+    finally:
+        reader.close()
+
+
+def fetch_ranges(
+    links: ClusterLinks, wanted: Iterable[WantedRange]
+) -> Generator[tuple[WantedRange, Fetched], None, None]:
+    """`fetch_range` for several ranges of different partitions, CLUSTER_RANGES_MAX at a time: in each in its order, and
+    among them as the answers come. An answer is good until the next of its range is taken."""
+    waiting = deque(wanted)
+    readers: list[RangeReader] = []
+    limit_s = (links.properties.request_timeout_ms + links.properties.fetch_max_wait_ms) / 1000
+    with Wakeup() as wakeup:
+        try:
+            while waiting or readers:
+                while waiting and len(readers) < CLUSTER_RANGES_MAX:
+                    is_alone = not readers and len(waiting) == 1
+                    readers.append(RangeReader(links, waiting.popleft()))
+                    readers[-1].ask(None if is_alone else wakeup)
+                for reader, is_late in _turns(readers, limit_s, wakeup):
+                    fetched = reader.step(is_late=is_late)
+                    if fetched is not None:
+                        yield reader.wanted, fetched
+                    if reader.is_done:
+                        reader.close()
+                        readers.remove(reader)
+        finally:
+            for reader in readers:
+                reader.close()
+
+
+def _turns(readers: list[RangeReader], limit_s: float, wakeup: Wakeup) -> list[tuple[RangeReader, bool]]:
+    """Waits until some can go on, or have asked; those that can, each with whether it is because its leader has not
+    answered in time."""
+    searching = {reader for reader in readers if reader.is_searching}
+    if len(readers) == 1 and not searching:
+        return _turn_of_only(readers[0])
+    awaited = {reader: connection for reader in readers if (connection := reader.awaited) is not None}
+    idle = [reader for reader in readers if reader not in awaited and reader not in searching]
+    until_s = min([reader.due_s for reader in idle] + [reader.asked_s + limit_s for reader in awaited], default=None)
+    answered = _answered(awaited, until_s, wakeup)
+    now_s = time.monotonic()
+    for reader in idle:
+        if reader.due_s <= now_s:
+            reader.ask(wakeup)  # a step would wait for the answer, and the others with it
+    done = [reader for reader in idle if reader.is_done]
+    late = [reader for reader in awaited if reader not in answered and reader.asked_s + limit_s <= now_s]
+    return [*((reader, False) for reader in (*done, *answered)), *((reader, True) for reader in late)]
+
+
+def _turn_of_only(reader: RangeReader) -> list[tuple[RangeReader, bool]]:
+    """Who reads alone waits for its answer itself, in its next step."""
+    if reader.awaited is None:
+        time.sleep(max(0.0, reader.due_s - time.monotonic()))
+        reader.ask()
+    return [(reader, False)] if reader.is_done or reader.awaited is not None else []
+
+
+def _answered(awaited: Mapping[RangeReader, WireConnection], until_s: float | None, wakeup: Wakeup) -> set[RangeReader]:
+    """Those whose leader has answered. Waits for one until then, or until a search is over."""
+    # What was received together with an answer before it is in memory already: no selector tells of it.
+    answered = {reader for reader, connection in awaited.items() if connection.has_received}
+    wait_s = 0.0 if answered else None if until_s is None else max(0.0, until_s - time.monotonic())
+    with selectors.DefaultSelector() as selector:
+        selector.register(wakeup, selectors.EVENT_READ)
+        for reader, connection in awaited.items():
+            selector.register(connection, selectors.EVENT_READ, reader)
+        answered.update(key.data for key, _ in selector.select(wait_s) if key.data is not None)
+    wakeup.reset()
+    return answered
+
+
+class RangeReader:
+    """One range, step by step. One thread; `close` it. Not to be stepped before `due_s`, a time of the monotonic clock,
+    unless to be told sooner that nothing has changed."""
+
+    def __init__(self, links: ClusterLinks, wanted: WantedRange) -> None:
+        self.wanted = wanted
+        self.is_done = wanted.start >= wanted.stop
+        self.due_s = 0.0
+        self._links = links
+        self._fetcher = PartitionFetcher(links, wanted.topic, wanted.partition, wanted.start, topic_id=wanted.topic_id)
+        self._search: LeaderSearch | None = None
+        self._backoff: Backoff | None = None
+        self._drought: _Drought | None = None
+        self._is_end_checked = False
+
+    def ask(self, wakeup: Wakeup | None = None) -> None:
+        """Put the next question on its way; where that cannot be now, it is due later. Raises as `step` does.
+
+        With a wakeup, who has no leader has one looked for by another thread, and is to ask again when it wakes.
+        """
+        if self.is_done:
+            return
+        try:
+            if self._search is not None:
+                search, self._search = self._search, None
+                self._fetcher.connect(*search.result())
+            elif wakeup is not None and not self._fetcher.is_connected:
+                self._search = LeaderSearch(self._links, self.wanted.topic, self.wanted.partition, wakeup)
+                return
+            self._fetcher.ask()
+        except (Passing, OSError, MalformedBytes) as error:
+            self._put_off(error)
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether its leader is being looked for. Once that is over, it is to ask again."""
+        return self._search is not None and not self._search.is_over
+
+    @property
+    def awaited(self) -> WireConnection | None:
+        """The connection that an answer is to come on; None if nothing was asked."""
+        return self._fetcher.awaited
+
+    @property
+    def asked_s(self) -> float:
+        """When that was asked for."""
+        return self._fetcher.asked_s
+
+    def step(self, *, is_late: bool = False) -> Fetched | None:
+        """The next records; None if there are none yet, or no more. Waits for an answer that was asked for, unless
+        `is_late`: the caller has waited for it.
+
+        What does not pass within default.api.timeout.ms is raised.
+        """
+        if self.is_done:
+            return None
+        offset, wanted = self._fetcher.offset, self.wanted
+        try:
+            fetched = self._fetcher.try_next(before=wanted.stop, is_late=is_late)
+        except (Passing, OSError, MalformedBytes) as error:
+            self._put_off(error)
+            return None
+        self._backoff = None
+        if fetched.end < wanted.stop and not self._is_end_checked:
+            _check_end(self._links, wanted)
+            self._is_end_checked = True
+        if fetched.next_offset > offset:
+            self._drought = None
+            self.is_done = fetched.next_offset >= wanted.stop
+            return fetched
+        self._drought = self._drought or _Drought(self._links, wanted, offset)
+        if self._drought.is_gap(is_sure=fetched.end >= wanted.stop and not fetched.throttle_ms):
+            self.is_done = True
+        else:
+            self.due_s = time.monotonic() + self._drought.pause_s()
+        return None
+
+    def _put_off(self, error: Passing | OSError | MalformedBytes) -> None:
+        self._backoff = self._backoff or self._links.backoff()
+        self.due_s = time.monotonic() + self._backoff.pause_s(error)
+        self._links.forget_leaders()
+
+    def close(self) -> None:
+        if self._search is not None:
+            self._search.abandon()
+        self._fetcher.close()
+
+
+def _check_end(links: ClusterLinks, wanted: WantedRange) -> None:
+    """A new leader may answer a fetch with an end that lags; asked for it, it says so and is asked again."""
+    topic, partition, stop = wanted.topic, wanted.partition, wanted.stop
+    end = list_offsets(links, topic, {partition: LATEST})[partition].offset
+    if stop > end:
+        start = list_offsets(links, topic, {partition: EARLIEST})[partition].offset
+        raise out_of_range((topic, partition), stop - 1, start, end)
+
+
+class _Drought:
+    """Answers without records below the end. A quota or a slow store may be behind it, and it passes; but what is left
+    of a compacted topic may also just end before its end.
+    """
+
+    def __init__(self, links: ClusterLinks, wanted: WantedRange, offset: int) -> None:
+        self._links = links
+        self._topic = wanted.topic
+        self._backoff = links.backoff()
+        self._answers = 0
+        self._error = BrokerUnreachable(
+            [str(address) for address in links.addresses],
+            f"the log goes on at offset {offset} of {wanted.topic}-{wanted.partition}, and no records come",
+            links.properties.security_protocol,
+        )
+
+    def is_gap(self, *, is_sure: bool) -> bool:
+        """Whether there is nothing to wait for.
+
+        `is_sure`: who gave nothing knows the end, as a new leader may not, and is not holding back.
+        """
+        if is_sure:
+            self._answers += 1
+            if self._answers == CLUSTER_EMPTY_ANSWERS_MAX:
+                policy = topic_config(self._links, self._topic, ["cleanup.policy"]).get("cleanup.policy", "")
+                return "compact" in policy
+        return False
+
+    def pause_s(self) -> float:
+        """How long to wait; raises if it has taken too long."""
+        return self._backoff.pause_s(Passing(self._error))
+
+
+THREAD_NAME: Final = "foldlog-leader-search"
+
+_DRAIN_BYTES: Final = 4096
+
+
+class Wakeup:
+    """Wakes whoever waits for several connections at once: for a selector it is one of them. Any thread may wake it,
+    also after it was closed."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        # A number that is free again may be another file's: nobody writes to it while it is closed.
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._reader.close()
+            self._writer.close()
+
+    def fileno(self) -> int:
+        return self._reader.fileno()
+
+    def wake(self) -> None:
+        with self._lock, suppress(OSError):  # it is closed, or was woken more often than anybody could miss
+            self._writer.send(b"!")
+
+    def reset(self) -> None:
+        """Before looking what it was woken for."""
+        with suppress(BlockingIOError):
+            self._reader.recv(_DRAIN_BYTES)
+
+
+class LeaderSearch:
+    """One search, on a thread of its own, which does not keep the process from ending. To be asked by one thread."""
+
+    def __init__(self, links: ClusterLinks, topic: str, partition: int, wakeup: Wakeup) -> None:
+        self._links = links
+        self._topic = topic
+        self._partition = partition
+        self._wakeup = wakeup
+        self._lock = threading.Lock()
+        self._is_abandoned = False
+        self._outcome: tuple[PartitionLeader, WireConnection] | BaseException | None = None
+        threading.Thread(target=self._run, name=THREAD_NAME, daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        return self._outcome is not None
+
+    def result(self) -> tuple[PartitionLeader, WireConnection]:
+        """Once it is over: the leader, and a connection for the caller alone; or what came up is raised."""
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        if self._outcome is None:
+            raise RuntimeError("the search for a leader is not over")
+        return self._outcome
+
+    def abandon(self) -> None:
+        """Nobody will ask for the result."""
+        with self._lock:
+            self._is_abandoned = True
+            self._let_go()
+
+    def _run(self) -> None:
+        outcome: tuple[PartitionLeader, WireConnection] | BaseException
+        try:
+            outcome = self._links.reach(self._topic, self._partition)
+        except BaseException as error:  # noqa: BLE001 whoever asks for the result gets it
+            outcome = error
+        with self._lock:
+            self._outcome = outcome
+            if self._is_abandoned:
+                self._let_go()
+        self._wakeup.wake()
+
+    def _let_go(self) -> None:
+        if isinstance(self._outcome, tuple):
+            place, connection = self._outcome
+            self._links.give_back(place.address, connection)

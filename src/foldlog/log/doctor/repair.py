@@ -1,0 +1,459 @@
+"""The way out of CorruptLog that somebody has asked for: damaged bytes are set aside, never deleted.
+
+Each damaged segment is written anew: sound batches as they are, batches whose header alone was damaged mended, and in
+place of what is lost a batch without records that covers the same offsets. So offsets stay contiguous, a reader passes
+over the loss, and no offset is ever used again. What was there before is in `<segment>.log.<position>.cut`.
+
+Everything is decided by `plan_repair`, which touches nothing. `cut_out` carries a plan out so that a crash leaves the
+damage or the repair: new files take the place of old ones as compaction's do (layout.swap_in). The active segment is
+sealed before: the checkpoint holds a position in that one alone, and a file that was replaced has others.
+
+`rebuild` makes anew what is derived from a log: indexes, producer snapshots, leader epochs, a partition's slot. All of
+it could be left to the next open or the next look-up. It takes no byte out of a segment: where one is damaged, or ends
+in bytes that are no batch, it is left as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from foldlog.clock import Clock
+from foldlog.errors import CorruptLog
+from foldlog.files.base import File, Files, replace_file
+from foldlog.limits import POSITION_MAX, READ_CHUNK_BYTES
+from foldlog.log.checkpoint import Slot, SlotState, StartReason
+from foldlog.log.config import LogConfig
+from foldlog.log.doctor.inspection import EpochPairs, Inspection, inspect
+from foldlog.log.doctor.salvage import UNKNOWN_END, Piece, Salvage, SalvageBounds, epoch_at
+from foldlog.log.doctor.segment_scan import Damage
+from foldlog.log.durability import Syncer
+from foldlog.log.epochs import NAME as EPOCHS_NAME
+from foldlog.log.epochs import format_epochs
+from foldlog.log.layout import (
+    CLEANED_SUFFIX,
+    METADATA_NAME,
+    SWAP_SUFFIX,
+    finish_swaps,
+    free_cut_name,
+    read_layout,
+    swap_in,
+)
+from foldlog.log.partition import Partition
+from foldlog.log.producers import ProducerState
+from foldlog.log.segment import (
+    ANY_OFFSET,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    segment_stem,
+)
+from foldlog.records import batch as fmt
+from foldlog.records.loops import BatchHeader, empty_batch
+
+logger = logging.getLogger("foldlog.log")
+
+_HINT = re.compile(
+    rf".*/(?P<base>\d{{20}})(?P<suffix>{re.escape(INDEX_SUFFIX)}|{re.escape(TIME_INDEX_SUFFIX)}"
+    rf"|{re.escape(SNAPSHOT_SUFFIX)})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A segment file to be written anew from these pieces of the old one, up to `end_offset`."""
+
+    base_offset: int
+    pieces: tuple[Piece, ...]
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The active segment gets no more batches: appending goes on in an empty one at `end_offset`.
+
+    Bytes [position, end) of it are above the checkpoint and sound: they are written again and synced before the
+    checkpoint vouches for them. Those from `end` on are not, and neither are the later segments in `dropped`.
+    """
+
+    base_offset: int
+    position: int
+    end: int
+    end_offset: int
+    dropped: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """What is to be done, in the order of the fields; `state` is what the checkpoint says afterwards."""
+
+    rewrites: tuple[Rewrite, ...]
+    seal: Seal | None
+    epochs: EpochPairs | None
+    state: SlotState
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What was found, and the files that now hold what was cut out."""
+
+    damages: tuple[Damage, ...]
+    kept_aside: tuple[str, ...]
+
+
+def cut_out(files: Files, directory: str, slot: Slot, *, topic_id: str) -> RepairReport:
+    """Set everything damaged aside, so that the partition opens and all of it can be read. Durable on return.
+
+    The caller is the directory's writer and has the partition not open. The next open counts as unclean, so the
+    leader epoch rises: a bookmark from before cannot mistake what comes for what was lost.
+    """
+    known = slot.load()
+    kept_aside: list[str] = []
+    if not files.exists(directory):
+        _make_directory(files, directory, topic_id)
+    _finish_swaps(files, directory, kept_aside)
+    inspection = inspect(files, directory, known)
+    if not inspection.damages:
+        return RepairReport((), tuple(kept_aside))
+    above = None if known is None else _scan_above(files, inspection)
+    sizes = read_layout(files.entries(directory)).logs
+    plan = plan_repair(inspection, above, sorted(sizes))
+    _carry_out(files, directory, slot, inspection, plan, kept_aside)
+    return RepairReport(inspection.damages, tuple(kept_aside))
+
+
+def _make_directory(files: Files, directory: str, topic_id: str) -> None:
+    files.make_directory(directory)
+    replace_file(files, f"{directory}/{METADATA_NAME}", f"version: 0\ntopic_id: {topic_id}\n".encode())
+    files.sync_directory(directory.rpartition("/")[0] or ".")
+
+
+def _finish_swaps(files: Files, directory: str, kept_aside: list[str]) -> None:
+    """What compaction had decided is finished first; a swap file that is damaged itself is set aside."""
+    while True:
+        layout = read_layout(files.entries(directory))
+        try:
+            finish_swaps(files, directory, layout)
+            return
+        except CorruptLog as error:
+            swap = next(
+                (base for base in layout.swaps if segment_stem(directory, base) + SWAP_SUFFIX == error.path), None
+            )
+            if swap is None:
+                raise
+            beside = free_cut_name(files, error.path, error.position)
+            files.rename(error.path, beside)
+            files.sync_directory(directory)
+            kept_aside.append(beside)
+
+
+# Deciding
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """What stands in the active segment above the checkpoint: sound up to byte `end` and offset `end_offset`."""
+
+    end: int
+    end_offset: int
+    reason: str
+
+
+def _scan_above(files: Files, inspection: Inspection) -> Above:
+    state, active = inspection.state, inspection.segments[-1]
+    end = max(active.size, state.active_position)
+    if active.size <= state.active_position or state.poisoned:
+        return Above(state.active_position, state.durable_offset, "a sync failed after it was written")
+    bounds = SalvageBounds(
+        state.active_position, end, state.durable_offset, UNKNOWN_END, state.gaps_below, inspection.epoch_starts
+    )
+    file = files.open(segment_stem(inspection.directory, active.base_offset) + LOG_SUFFIX)
+    try:
+        pieces = Salvage(file, bounds).pieces
+    finally:
+        file.close()
+    if pieces and not pieces[0].reason:
+        reason = pieces[1].reason if len(pieces) > 1 else ""
+        return Above(pieces[0].end, pieces[0].next_offset, reason)
+    return Above(state.active_position, state.durable_offset, pieces[0].reason if pieces else "")
+
+
+def plan_repair(inspection: Inspection, above: Above | None, bases: Sequence[int]) -> RepairPlan:
+    """What to do about the damages found. `bases`: every segment there is, also above the checkpoint."""
+    state = inspection.state
+    damaged = [segment for segment in inspection.segments if segment.is_damaged]
+    active = inspection.segments[-1]
+    seal = None
+    rewrites = [Rewrite(segment.base_offset, segment.pieces, segment.end_offset) for segment in damaged]
+    if active.is_damaged:
+        seal = _plan_seal(inspection, above, bases)
+        pieces = active.pieces
+        if above is not None and above.end > state.active_position:
+            pieces = (*pieces, Piece(state.active_position, above.end, state.durable_offset, above.end_offset))
+        rewrites[-1] = Rewrite(active.base_offset, pieces, seal.end_offset)
+        if seal.end_offset == active.base_offset:
+            rewrites.pop()  # it held nothing: the empty segment that takes its place is all there is to do
+        following = [base for base in bases if base == seal.end_offset]
+        start = inspection.segments[0].base_offset
+        state = replace(
+            state,
+            high_watermark=seal.end_offset,
+            durable_offset=seal.end_offset,
+            active_base_offset=following[0] if following else seal.end_offset,
+            active_position=0,
+            segment_count=len(inspection.segments) + (seal.end_offset != active.base_offset),
+        )
+        if start > state.log_start_offset:
+            state = replace(state, log_start_offset=start, start_reason=StartReason.MISSING)
+    state = replace(state, generation=(state.generation | 1) + 1, clean=False, poisoned=False)
+    epochs = inspection.epoch_starts if inspection.epochs_are_damaged else None
+    return RepairPlan(tuple(rewrites), seal, epochs, state)
+
+
+def _plan_seal(inspection: Inspection, above: Above | None, bases: Sequence[int]) -> Seal:
+    state, active = inspection.state, inspection.segments[-1]
+    if above is None:
+        # Without a slot there is no line to be above: what is sound is in the pieces, and the log ends with them.
+        last = active.pieces[-1]
+        return Seal(active.base_offset, 0, last.end, last.next_offset, (), "it is no whole batch")
+    later = [base for base in bases if base > active.base_offset]
+    goes_on = bool(later) and later[0] == above.end_offset
+    return Seal(
+        active.base_offset,
+        state.active_position,
+        above.end,
+        above.end_offset,
+        () if goes_on else tuple(later),
+        above.reason or f"offset {above.end_offset} was expected",
+    )
+
+
+# Acting
+
+
+def _carry_out(
+    files: Files, directory: str, slot: Slot, inspection: Inspection, plan: RepairPlan, kept_aside: list[str]
+) -> None:
+    for rewrite in plan.rewrites:
+        kept_aside += _set_damage_aside(files, directory, rewrite)
+    if plan.seal is not None:
+        kept_aside += _set_tail_aside(files, directory, plan.seal)
+        _settle(files, directory, plan.seal)
+        _create_empty(files, directory, plan.seal.end_offset)
+    if plan.epochs is not None:
+        path = f"{directory}/{EPOCHS_NAME}"
+        kept_aside.append(_copy_aside(files, path, 0, _size_of(files, path), "contradicts the batches"))
+    # Every byte that goes is durable beside the log before the first of them goes.
+    files.sync_directory(directory)
+    _store(slot, replace(plan.state, generation=plan.state.generation - 1))
+    if plan.seal is not None:
+        for base in plan.seal.dropped:
+            files.unlink(segment_stem(directory, base) + LOG_SUFFIX)
+        files.sync_directory(directory)
+    if plan.epochs is not None:
+        replace_file(files, f"{directory}/{EPOCHS_NAME}", format_epochs(plan.epochs))
+    starts = inspection.epoch_starts
+    for rewrite in plan.rewrites:
+        _write_anew(files, directory, rewrite, starts)
+        stem = segment_stem(directory, rewrite.base_offset)
+        files.rename(stem + CLEANED_SUFFIX, stem + SWAP_SUFFIX)
+        swap_in(files, directory, rewrite.base_offset, ())
+    _store(slot, plan.state)
+
+
+def _store(slot: Slot, state: SlotState) -> None:
+    """Durable on return, in both sectors of the slot: what follows may not be undone by an older one of the two."""
+    slot.store_firmly(state)
+    slot.sync()
+
+
+def _set_damage_aside(files: Files, directory: str, rewrite: Rewrite) -> Iterator[str]:
+    path = segment_stem(directory, rewrite.base_offset) + LOG_SUFFIX
+    for piece in rewrite.pieces:
+        if piece.reason and piece.end > piece.position:
+            yield _copy_aside(files, path, piece.position, piece.end, piece.reason)
+
+
+def _set_tail_aside(files: Files, directory: str, seal: Seal) -> Iterator[str]:
+    """Bytes that no checkpoint vouched for and that do not follow on: recovery would cut them too."""
+    path = segment_stem(directory, seal.base_offset) + LOG_SUFFIX
+    if files.exists(path) and _size_of(files, path) > seal.end:
+        yield _copy_aside(files, path, seal.end, _size_of(files, path), seal.reason)
+    for base in seal.dropped:
+        path = segment_stem(directory, base) + LOG_SUFFIX
+        if _size_of(files, path):
+            yield _copy_aside(files, path, 0, _size_of(files, path), seal.reason)
+
+
+def _copy_aside(files: Files, path: str, start: int, end: int, reason: str) -> str:
+    """Keep bytes in a file of their own. Durable once the directory is synced."""
+    beside = free_cut_name(files, path, start)
+    source, target = files.open(path), files.open(beside, write=True, create=True)
+    try:
+        _copy(source, start, end, target, 0)
+        target.sync()
+    finally:
+        source.close()
+        target.close()
+    logger.warning("%s: cut out %d bytes at %d (%s), kept in %s", path, end - start, start, reason, beside)
+    return beside
+
+
+def _settle(files: Files, directory: str, seal: Seal) -> None:
+    """Write the sound bytes above the checkpoint again: after a failed sync a clean page may not be on the disk."""
+    if seal.end <= seal.position:
+        return
+    file = files.open(segment_stem(directory, seal.base_offset) + LOG_SUFFIX, write=True)
+    try:
+        _copy(file, seal.position, seal.end, file, seal.position)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _create_empty(files: Files, directory: str, base_offset: int) -> None:
+    path = segment_stem(directory, base_offset) + LOG_SUFFIX
+    if not files.exists(path):
+        file = files.open(path, write=True, create=True)
+        file.sync()
+        file.close()
+
+
+def _write_anew(files: Files, directory: str, rewrite: Rewrite, starts: EpochPairs) -> None:
+    """`<base>.log.cleaned`: what the segment has to hold from now on. Durable once the directory is synced."""
+    stem = segment_stem(directory, rewrite.base_offset)
+    target = files.open(stem + CLEANED_SUFFIX, write=True, create=True)
+    source = files.open(stem + LOG_SUFFIX) if files.exists(stem + LOG_SUFFIX) else None
+    try:
+        target.truncate(0)
+        position = 0
+        for piece in rewrite.pieces:
+            if piece.mended is not None:
+                position += target.write(position, [piece.mended])
+            elif piece.is_lost:
+                for batch in _stand_ins(piece.first_offset, piece.next_offset, starts):
+                    position += target.write(position, [batch])
+            elif source is not None:
+                position += _copy(source, piece.position, piece.end, target, position)
+        target.sync()
+    finally:
+        target.close()
+        if source is not None:
+            source.close()
+
+
+def _stand_ins(first_offset: int, next_offset: int, starts: EpochPairs) -> Iterator[bytes]:
+    """Batches without records for a range of offsets. More than one where leader epochs change inside it: a batch
+    carries one; or where a batch cannot count that far."""
+    while first_offset < next_offset:
+        later = [start for _, start in starts if first_offset < start < next_offset]
+        end = min([next_offset, first_offset + POSITION_MAX, *later])
+        yield empty_batch(_header_of(first_offset, end, epoch_at(starts, first_offset)))
+        first_offset = end
+
+
+def _header_of(first_offset: int, next_offset: int, epoch: int) -> BatchHeader:
+    return BatchHeader(
+        position=0,
+        size=fmt.RECORDS_AT,
+        base_offset=first_offset,
+        leader_epoch=epoch,
+        attributes=0,
+        last_offset_delta=next_offset - first_offset - 1,
+        base_timestamp=fmt.NO_TIMESTAMP,
+        max_timestamp=fmt.NO_TIMESTAMP,
+        producer_id=fmt.NO_PRODUCER_ID,
+        producer_epoch=fmt.NO_PRODUCER_EPOCH,
+        base_sequence=fmt.NO_SEQUENCE,
+        record_count=0,
+        crc=0,
+    )
+
+
+def _copy(source: File, start: int, end: int, target: File, position: int) -> int:
+    """Bytes [start, end) of `source` to `position` of `target`; how many there were."""
+    copied = 0
+    while start + copied < end:
+        data = source.read(start + copied, min(READ_CHUNK_BYTES, end - start - copied))
+        if not data:
+            break
+        target.write(position + copied, [data])
+        copied += len(data)
+    return copied
+
+
+def _size_of(files: Files, path: str) -> int:
+    file = files.open(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def rebuild(
+    files: Files, directory: str, slot: Slot, config: LogConfig, *, clock: Clock, label: tuple[str, int]
+) -> tuple[Inspection, list[str]]:
+    """What was found, and the files made anew for it; none where something is damaged.
+
+    The caller is the directory's writer and has the partition not open.
+    """
+    known = slot.load()
+    found = inspect(files, directory, known, index_interval_bytes=config.index_interval_bytes)
+    if found.damages:
+        return found, []
+    made = list(_rebuild_hints(files, found, config.index_interval_bytes))
+    ends_whole = found.segments[-1].sound_bytes == found.segments[-1].size
+    if known is None and ends_whole:
+        # Opening derives the slot, and has nothing to cut.
+        syncer = Syncer()  # it starts no thread: nothing is appended
+        Partition.open(files, directory, slot, config, clock=clock, syncer=syncer, label=label).close()
+        slot.sync()
+        made.append(f"the slot of {directory} in the checkpoint")
+    return found, made
+
+
+def _rebuild_hints(files: Files, found: Inspection, interval_bytes: int) -> Iterator[str]:
+    segments = [
+        Segment(
+            files,
+            found.directory,
+            scan.base_offset,
+            scan.sound_bytes,
+            writable=True,
+            index_interval_bytes=interval_bytes,
+        )
+        for scan in found.segments
+    ]
+    rebuilt: set[int] = set()
+    for path in found.wrong_hints:
+        hint = _HINT.fullmatch(path)
+        if path.endswith(f"/{EPOCHS_NAME}"):
+            replace_file(files, path, format_epochs(found.epoch_starts))
+        elif hint is not None and hint["suffix"] == SNAPSHOT_SUFFIX:
+            replace_file(files, path, _producers_below(segments, int(hint["base"])).snapshot())
+        elif hint is not None and int(hint["base"]) not in rebuilt:
+            rebuilt.add(int(hint["base"]))
+            segment = next(one for one in segments if one.base_offset == int(hint["base"]))
+            segment.rebuild_indexes()  # both: they are made in one pass
+            segment.forget()
+        yield path
+
+
+def _producers_below(segments: list[Segment], offset: int) -> ProducerState:
+    """What was known of producers when the log ended at `offset`."""
+    state = ProducerState()
+    for segment in segments:
+        if segment.base_offset < offset:
+            state.replay(_headers_below(segment, offset))
+            segment.forget()
+    return state
+
+
+def _headers_below(segment: Segment, offset: int) -> Iterator[BatchHeader]:
+    for _, headers in segment.scan(0, segment.base_offset, gaps_below=ANY_OFFSET):
+        yield from (header for header in headers if header.base_offset < offset)

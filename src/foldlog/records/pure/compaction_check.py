@@ -1,0 +1,212 @@
+"""Whether compaction lost nothing: what it wrote, compared with what it read. Shares no decision with compaction.py:
+there a record stays if its key has no newer offset, here if its offset is one of the newest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from foldlog.errors import InvalidArgument, InvalidBatch
+from foldlog.records import batch as fmt
+from foldlog.records import varint
+from foldlog.records.compression import READ_DECOMPRESSED_BYTES
+from foldlog.records.pure.compaction import KeyMap
+from foldlog.records.pure.headers import BatchHeader, bytes_of, read_header
+from foldlog.records.pure.reading import open_body
+
+
+class _LostError(Exception):
+    """A record that has to be there is not."""
+
+
+class _ChangedError(Exception):
+    """What is there is not what was."""
+
+
+class _Glance(NamedTuple):
+    """A record as far as its value's length."""
+
+    attributes: int
+    timestamp: int
+    offset_delta: int
+    key: bytes | None
+    value_bytes: int
+    rest: bytes  # from the offset delta on
+
+
+class _Expected:
+    """The newest offsets, and how many of them were seen."""
+
+    def __init__(self, newest: Any, at: int) -> None:
+        self._newest = memoryview(newest).cast("B").cast("q")
+        self.at = at
+
+    def has_before(self, offset: int) -> bool:
+        return self.at < len(self._newest) and self._newest[self.at] < offset
+
+    def take(self, offset: int) -> bool:
+        """Whether `offset` is the next of them."""
+        if self.has_before(offset):
+            raise _LostError
+        is_newest = self.has_before(offset + 1)
+        self.at += is_newest
+        return is_newest
+
+    def pass_to(self, offset: int) -> None:
+        while self.has_before(offset):
+            self.at += 1
+
+
+def check_compacted(
+    buffer: Any,
+    rewritten: Any,
+    keys: KeyMap,
+    newest: Any,
+    at: int,
+    *,
+    mapped_start: int,
+    mapped_end: int,
+    now_ms: int,
+    keep_batches: frozenset[int] = frozenset(),
+    decompressed_limit: int = READ_DECOMPRESSED_BYTES,
+) -> int:
+    """Whether `rewritten` is `buffer` without what may go: InvalidBatch, with a position in `buffer`, if it is not.
+
+    `newest` is `KeyMap.newest_offsets` of a map of the offsets [mapped_start, mapped_end), `at` how many of them lie
+    before the buffer; returns how many lie before its end. Each of these has to be there. A record may go if it has a
+    key and is not the newest of it, or is a tombstone whose delete horizon has passed. What stays is as it was.
+    """
+    if at < 0:
+        raise InvalidArgument(f"{at} of the newest offsets cannot lie before the buffer")
+    expected = _Expected(newest, at)
+    mapped = range(mapped_start, mapped_end)
+    with bytes_of(buffer) as before, bytes_of(rewritten) as after:
+        position = made_position = 0
+        while position < len(before):
+            old = read_header(before, position, offsets_assigned=True)
+            position += old.size
+            try:
+                made = read_header(after, made_position, offsets_assigned=True) if made_position < len(after) else None
+            except InvalidBatch as error:
+                raise InvalidBatch(error.reason, old.position) from None
+            if made is not None and made.base_offset != old.base_offset:
+                made = None
+            made_position += made.size if made is not None else 0
+            try:
+                _check_batch(before, old, after, made, keys, expected, mapped, now_ms, keep_batches, decompressed_limit)
+            except _LostError:
+                raise InvalidBatch(fmt.FAULT_LOST, old.position) from None
+            except _ChangedError:
+                raise InvalidBatch(fmt.FAULT_CHANGED, old.position) from None
+            except varint.VarintError as error:
+                raise InvalidBatch(str(error), old.position) from None
+        if made_position != len(after):
+            raise InvalidBatch(fmt.FAULT_CHANGED, position)
+    return expected.at
+
+
+def _check_batch(
+    before: memoryview, old: BatchHeader, after: memoryview, made: BatchHeader | None, keys: KeyMap,
+    expected: _Expected, mapped: range, now_ms: int, keep_batches: frozenset[int], limit: int,
+) -> None:  # fmt: skip
+    if expected.has_before(old.base_offset):
+        raise _LostError
+    if made is None and (old.is_control or old.base_offset in keep_batches):
+        raise _LostError
+    is_same = made is not None and _bytes_of(after, made) == _bytes_of(before, old)
+    if made is not None and not is_same and (old.is_control or not _keeps_its_place(old, made)):
+        raise _ChangedError
+    if old.is_control or (is_same and old.record_count == old.last_offset_delta + 1):
+        # Every offset of a batch without gaps is there; those of a control batch are no key's newest.
+        if old.is_control and expected.has_before(old.next_offset):
+            raise _LostError
+        expected.pass_to(old.next_offset)
+        return
+    _check_records(before, old, after, made, keys, expected, mapped, now_ms, limit)
+    if expected.has_before(old.next_offset):
+        raise _LostError
+
+
+def _check_records(
+    before: memoryview, old: BatchHeader, after: memoryview, made: BatchHeader | None, keys: KeyMap,
+    expected: _Expected, mapped: range, now_ms: int, limit: int,
+) -> None:  # fmt: skip
+    records = _glances(before, old, old.position, limit)
+    made_records = iter(()) if made is None else _glances(after, made, old.position, limit)
+    tombstones_go = old.has_delete_horizon and now_ms >= old.base_timestamp
+    kept = next(made_records, None)
+    latest = -fmt.MAX_INT64
+    for record in records:
+        offset = old.base_offset + record.offset_delta
+        is_newest = expected.take(offset)
+        if kept is not None and kept.offset_delta == record.offset_delta:
+            if kept != record:
+                raise _ChangedError
+            latest = max(latest, kept.timestamp)
+            kept = next(made_records, None)
+            continue
+        if record.key is None or offset >= mapped.stop:
+            raise _LostError
+        if record.value_bytes < 0 and tombstones_go:
+            continue
+        if is_newest or (offset < mapped.start and keys.newest(record.key) <= offset):
+            raise _LostError
+    if kept is not None:
+        raise _ChangedError
+    if made is not None and made.record_count and not made.is_log_append_time and made.max_timestamp != latest:
+        raise _ChangedError
+
+
+def _bytes_of(view: memoryview, header: BatchHeader) -> memoryview:
+    return view[header.position : header.position + header.size]
+
+
+def _keeps_its_place(old: BatchHeader, made: BatchHeader) -> bool:
+    """Whether all that does not depend on which records stayed is as it was."""
+    kept = fmt.LOG_APPEND_TIME | fmt.TRANSACTIONAL | fmt.CONTROL | (fmt.COMPRESSION_MASK if made.record_count else 0)
+    if old.attributes & kept != made.attributes & kept:
+        return False
+    if (
+        made.record_count
+        and old.has_delete_horizon
+        and (not made.has_delete_horizon or made.base_timestamp != old.base_timestamp)
+    ):
+        return False
+    same = ("last_offset_delta", "leader_epoch", "producer_id", "producer_epoch", "base_sequence")
+    return all(getattr(made, name) == getattr(old, name) for name in same) and (
+        made.max_timestamp == old.max_timestamp or not old.is_log_append_time
+    )
+
+
+def _glances(view: memoryview, header: BatchHeader, position: int, limit: int) -> Iterator[_Glance]:
+    try:
+        body = open_body(view, header, limit)
+    except InvalidBatch as error:
+        raise type(error)(error.reason, position) from None
+    data, at = body.data, body.start
+    for _ in range(header.record_count):
+        length, at = varint.decode32(data, at, body.end)
+        end = at + length
+        if length < 1 or end > body.end:
+            raise varint.VarintError(fmt.FAULT_FIELD_LENGTH if length < 1 else fmt.FAULT_RECORD_CUT_OFF)
+        timestamp_delta, after_timestamp = varint.decode64(data, at + 1, end)
+        offset_delta, key_at = varint.decode32(data, after_timestamp, end)
+        key_bytes, key_at = _field_length(data, key_at, end)
+        value_bytes, _ = _field_length(data, key_at + max(key_bytes, 0), end)
+        timestamp = header.base_timestamp + timestamp_delta
+        if not -fmt.MAX_INT64 - 1 <= timestamp <= fmt.MAX_INT64:
+            raise varint.VarintError(fmt.FAULT_TIMESTAMP)
+        key = None if key_bytes < 0 else bytes(data[key_at : key_at + key_bytes])
+        yield _Glance(data[at], timestamp, offset_delta, key, value_bytes, bytes(data[after_timestamp:end]))
+        at = end
+    if at != body.end:
+        raise _ChangedError
+
+
+def _field_length(data: memoryview, position: int, end: int) -> tuple[int, int]:
+    length, position = varint.decode32(data, position, end)
+    if length < -1:
+        raise varint.VarintError(fmt.FAULT_FIELD_LENGTH)
+    if length > end - position:
+        raise varint.VarintError(fmt.FAULT_RECORD_CUT_OFF)
+    return length, position

@@ -1,0 +1,1 @@
+"""Where a broker's settings come from, and what may be changed while it runs."""

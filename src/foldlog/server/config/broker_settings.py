@@ -1,0 +1,301 @@
+"""Broker settings, a row each: Kafka's names, types and ranges, our defaults, and what they mean.
+
+The log.* rows are the defaults of topic settings, as in Kafka. Names that begin with `foldlog.` are ours.
+`kafka_properties` has Kafka's other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from foldlog import limits
+from foldlog.broker.topics.config import TOPIC_SETTINGS
+from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_of
+from foldlog.errors import InvalidArgument
+from foldlog.records.batch import MAX_INT32, MAX_INT64
+
+LOG_FORMATS: Final = ("text", "json")
+TOKEN_CHARS_MIN: Final = 12
+"""Of the console's token: whoever guesses it reads and writes everything."""
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+_MAX_INT16: Final = (1 << 15) - 1  # a committed offset is stored with a length of 16 bits before its text
+_MINUTE_MS: Final = 60 * 1000
+_HOUR_MS: Final = 60 * _MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSetting:
+    """One row of BROKER_SETTINGS.
+
+    `parse` gives the value, or raises ValueNotAllowedError. `default` is a value; None where Kafka has none either.
+    Where the row is the default of a topic setting, `topic_text` gives that one's text for a value.
+    """
+
+    kafka_type: str
+    default: Any
+    allowed: str
+    doc: str
+    parse: Callable[[object], Any]
+    topic_setting: str | None = None
+    topic_text: Callable[[Any], str] = str
+    is_sensitive: bool = False  # what it is set to is shown to nobody
+
+
+def text_of(value: object) -> str | None:
+    """A value as Kafka prints it; None where nothing is set.
+
+    >>> text_of(True), text_of(("a", "b")), text_of(None)
+    ('true', 'a,b', None)
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if type(value) is tuple:  # a listener is a named tuple, and prints itself
+        return ",".join(str(part) for part in value)
+    return str(value)
+
+
+def _integer(default: int, lowest: int, highest: int, doc: str) -> BrokerSetting:
+    def parse(value: object) -> int:
+        number = integer_of(value)
+        if not lowest <= number <= highest:
+            raise ValueNotAllowedError
+        return number
+
+    allowed = f"{lowest}" if lowest == highest else f"an integer from {lowest} to {highest}"
+    return BrokerSetting("INT" if highest <= MAX_INT32 else "LONG", default, allowed, doc, parse)
+
+
+def _duration_or_never(default: int, doc: str) -> BrokerSetting:
+    """Milliseconds, where -1 is never: so long that nobody sees its end."""
+    positive = _integer(default, 1, MAX_INT64, doc)
+
+    def parse(value: object) -> int:
+        number = integer_of(value)
+        return MAX_INT64 if number == -1 else int(positive.parse(number))
+
+    return BrokerSetting("LONG", default, f"{positive.allowed}, or -1 for never", doc, parse)
+
+
+def _boolean(default: bool, doc: str) -> BrokerSetting:
+    def parse(value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        known = {"true": True, "1": True, "false": False, "0": False}
+        text = str(value).strip().lower()
+        if text not in known or not isinstance(value, str | int):
+            raise ValueNotAllowedError
+        return known[text]
+
+    return BrokerSetting("BOOLEAN", default, "true or false", doc, parse)
+
+
+def _text_list(default: tuple[str, ...], allowed: str, doc: str) -> BrokerSetting:
+    def parse(value: object) -> tuple[str, ...]:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+            raise ValueNotAllowedError
+        return tuple(part.strip() for part in parts if part.strip())
+
+    return BrokerSetting("LIST", default, allowed, doc, parse)
+
+
+def _view_places(doc: str) -> BrokerSetting:
+    plain = _text_list((), "a list of directories and of postgresql://HOST[:PORT] with commas between them", doc)
+
+    def parse(value: object) -> tuple[str, ...]:
+        from foldlog.views.peek.places import NamedPlaces  # few set it, and a start imports little
+
+        places: tuple[str, ...] = plain.parse(value)
+        try:
+            NamedPlaces(places)
+        except InvalidArgument:
+            raise ValueNotAllowedError from None
+        return places
+
+    return replace(plain, parse=parse)
+
+
+def _optional_text(allowed: str, doc: str) -> BrokerSetting:
+    def parse(value: object) -> str | None:
+        if not isinstance(value, str):
+            raise ValueNotAllowedError
+        return value.strip() or None
+
+    return BrokerSetting("STRING", None, allowed, doc, parse)
+
+
+def _secret(allowed: str, doc: str) -> BrokerSetting:
+    def parse(value: object) -> str | None:
+        text = value.strip() if isinstance(value, str) else ""
+        if text and (len(text) < TOKEN_CHARS_MIN or not text.isascii() or not text.isprintable() or " " in text):
+            raise ValueNotAllowedError
+        if not isinstance(value, str):
+            raise ValueNotAllowedError
+        return text or None
+
+    return BrokerSetting("PASSWORD", None, allowed, doc, parse, is_sensitive=True)
+
+
+def _one_of(choices: tuple[str, ...], default: str, doc: str) -> BrokerSetting:
+    def parse(value: object) -> str:
+        text = value.strip().lower() if isinstance(value, str) else ""
+        if text not in choices:
+            raise ValueNotAllowedError
+        return text
+
+    return BrokerSetting("STRING", default, "one of " + ", ".join(choices), doc, parse)
+
+
+def _topic_default(topic_setting: str) -> BrokerSetting:
+    """A row with the values of the topic setting that it is the default of."""
+    row = TOPIC_SETTINGS[topic_setting]
+    doc = f"What `{topic_setting}` is in topics that do not set it. {row.doc}"
+    return BrokerSetting(row.kafka_type, row.default, row.allowed, doc, row.parse, topic_setting)
+
+
+def _topic_default_or_none(topic_setting: str) -> BrokerSetting:
+    """A topic's default that stands in a row in another unit, so that this row has none."""
+    row = _topic_default(topic_setting)
+    return BrokerSetting(row.kafka_type, None, row.allowed, row.doc, row.parse, topic_setting)
+
+
+def _topic_duration(topic_setting: str, unit: str, unit_ms: int, default: int | None, lowest: int) -> BrokerSetting:
+    """A row that gives a topic setting of milliseconds in another unit; -1 is no limit in both."""
+    row = _integer(default or 0, lowest, MAX_INT32, f"The same in {unit}; the smaller unit goes first.")
+    return BrokerSetting(
+        "INT",
+        default,
+        row.allowed + (" (-1: no limit)" if lowest == -1 else ""),
+        row.doc,
+        row.parse,
+        topic_setting,
+        lambda number: str(number * unit_ms if number > 0 else number),
+    )
+
+
+_ADDRESSES: Final = "a list of HOST:PORT, [IPV6]:PORT or NAME://HOST:PORT with commas between them"
+
+_SERVER_SETTINGS: Final = {
+    "node.id": _integer(1, 0, MAX_INT32, "The number of this broker, as clients see it."),
+    "listeners": _text_list(("127.0.0.1:9092",), _ADDRESSES, "Where to listen. Port 0 is any free one."),
+    "advertised.listeners": _text_list(
+        (), _ADDRESSES, "What clients are told to connect to; where there is none, the address that is listened on."
+    ),
+    "listener.security.protocol.map": _text_list(
+        (), "a list of NAME:PROTOCOL with commas between them", "What the names of listeners stand for: PLAINTEXT."
+    ),
+    "foldlog.insecure": _boolean(
+        False, "Listen where other machines reach it, although everybody there may read, write and delete everything."
+    ),
+    "foldlog.metrics": _optional_text("HOST:PORT", "Where to serve /metrics and /healthz over HTTP; nowhere if unset."),
+    "foldlog.console": _optional_text(
+        "HOST:PORT", "Where to serve the console, a page for browsers; nowhere if unset."
+    ),
+    "foldlog.console.token": _secret(
+        f"at least {TOKEN_CHARS_MIN} characters of ASCII without a space",
+        "What a browser has to know to see the console; made up where other machines reach it and none is set.",
+    ),
+    "foldlog.console.read.only": _boolean(False, "Refuse every change that is asked for in the console."),
+    "foldlog.console.views": _view_places(
+        "Where views are that the console opens whoever runs their folds, and hosts that it may send passwords to.",
+    ),
+    "foldlog.folds.accept.unproven": _boolean(
+        False,
+        "Let every client write `__folds`, change and delete it, not only runners with the directory's key.",
+    ),
+    "foldlog.log.format": _one_of(LOG_FORMATS, "text", "How the process logs: for people, or a JSON object a line."),
+    "foldlog.log.level": _one_of(LOG_LEVELS, "info", "What the process logs."),
+    "foldlog.create.topics": _text_list(
+        (), "a list of TOPIC or TOPIC:PARTITIONS", "Topics to make at the start, where they do not exist."
+    ),
+    "auto.create.topics.enable": _boolean(True, "Make a topic when a client asks about one that does not exist."),
+    "delete.topic.enable": _boolean(True, "Whether clients may delete topics."),
+    "num.partitions": _integer(1, 1, limits.PARTITIONS_MAX, "Partitions of a topic whose maker does not say."),
+    "default.replication.factor": _integer(1, 1, 1, "Replicas of a topic whose maker does not say: one broker, one."),
+    "group.initial.rebalance.delay.ms": _integer(
+        0, 0, MAX_INT32, "How long a new group waits for more members; Kafka's default is 3000."
+    ),
+    "group.min.session.timeout.ms": _integer(
+        100, 1, MAX_INT32, "The shortest session a member may ask for; Kafka's default is 6000."
+    ),
+    "group.max.session.timeout.ms": _integer(1_800_000, 1, MAX_INT32, "The longest session a member may ask for."),
+    "group.max.size": _integer(limits.GROUP_MEMBERS_MAX, 1, MAX_INT32, "Members of one group."),
+    "offsets.retention.minutes": _integer(
+        7 * 24 * 60, 1, MAX_INT32, "How long the committed offsets of a group without members are kept."
+    ),
+    "offset.metadata.max.bytes": _integer(
+        limits.OFFSET_METADATA_BYTES_MAX, 0, _MAX_INT16, "The text beside a committed offset."
+    ),
+    "socket.request.max.bytes": _integer(100 << 20, 1 << 10, MAX_INT32, "The largest request."),
+    "queued.max.request.bytes": _integer(
+        256 << 20, 1 << 20, MAX_INT64, "Memory of all requests and answers under way; beyond it, connections wait."
+    ),
+    "connections.max.idle.ms": _duration_or_never(600_000, "Connections that say nothing for this long are closed."),
+    "max.connections": _integer(10_000, 1, MAX_INT32, "Connections at the same time."),
+    "max.connections.per.ip": _integer(MAX_INT32, 1, MAX_INT32, "Connections at the same time from one address."),
+    "fetch.max.bytes": _integer(55 << 20, 1 << 10, MAX_INT32, "What one fetch is answered with at most."),
+    "max.incremental.fetch.session.cache.slots": _integer(1000, 0, MAX_INT32, "Fetch sessions that are remembered."),
+    "max.request.partition.size.limit": _integer(
+        2000, 1, MAX_INT32, "Partitions of one DescribeTopicPartitions answer."
+    ),
+    "message.max.bytes": BrokerSetting(
+        "INT",
+        1048588,
+        TOPIC_SETTINGS["max.message.bytes"].allowed,
+        f"What `max.message.bytes` is in topics that do not set it. {TOPIC_SETTINGS['max.message.bytes'].doc}",
+        lambda value: int(TOPIC_SETTINGS["max.message.bytes"].parse(value)),
+        "max.message.bytes",
+        str,
+    ),
+}
+
+_LOG_SETTINGS: Final = {
+    "compression.type": _topic_default("compression.type"),
+    "foldlog.max.decompressed.bytes": _topic_default("foldlog.max.decompressed.bytes"),
+    "foldlog.segment.records": _topic_default("foldlog.segment.records"),
+    "log.cleaner.delete.retention.ms": _topic_default("delete.retention.ms"),
+    "log.cleaner.min.cleanable.ratio": _topic_default("min.cleanable.dirty.ratio"),
+    "log.cleaner.min.compaction.lag.ms": _topic_default("min.compaction.lag.ms"),
+    "log.cleanup.policy": _topic_default("cleanup.policy"),
+    "log.flush.interval.messages": _topic_default("flush.messages"),
+    "log.flush.interval.ms": _topic_default("flush.ms"),
+    "log.index.interval.bytes": _topic_default("index.interval.bytes"),
+    "log.message.timestamp.after.max.ms": _topic_default("message.timestamp.after.max.ms"),
+    "log.message.timestamp.before.max.ms": _topic_default("message.timestamp.before.max.ms"),
+    "log.message.timestamp.type": _topic_default("message.timestamp.type"),
+    "log.retention.bytes": _topic_default("retention.bytes"),
+    "log.retention.ms": _topic_default_or_none("retention.ms"),
+    "log.retention.minutes": _topic_duration("retention.ms", "minutes", _MINUTE_MS, None, -1),
+    "log.retention.hours": _topic_duration("retention.ms", "hours", _HOUR_MS, -1, -1),
+    "log.roll.ms": _topic_default_or_none("segment.ms"),
+    "log.roll.hours": _topic_duration("segment.ms", "hours", _HOUR_MS, 7 * 24, 1),
+    "log.segment.bytes": _topic_default("segment.bytes"),
+}
+
+BROKER_SETTINGS: Final[Mapping[str, BrokerSetting]] = MappingProxyType({**_SERVER_SETTINGS, **_LOG_SETTINGS})
+"""Every broker setting, by Kafka's name. Of rows with the same topic setting the first that is set counts."""
+
+ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
+    {name: name.removeprefix("foldlog.").replace(".", "_") for name in _SERVER_SETTINGS}
+)
+"""The attribute of ServerSettings for a setting's name; the log.* rows go into `topic_defaults`."""
+
+SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        topic_setting: tuple(name for name, row in BROKER_SETTINGS.items() if row.topic_setting == topic_setting)
+        for topic_setting in TOPIC_SETTINGS
+    }
+)
+"""For a topic setting the broker settings that are its default, the first that is set counting: Kafka's synonyms."""
+
+ALIASES: Final[Mapping[str, str]] = MappingProxyType(
+    {"broker.id": "node.id", "listen": "listeners", "advertise": "advertised.listeners"}
+)
+"""Other names of the same settings: Kafka's older one, and those of the flags."""

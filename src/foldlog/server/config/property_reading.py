@@ -1,0 +1,219 @@
+"""From properties as they are given to the values of settings, with sentences that say what is wrong and where."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from foldlog.broker.topics.names import check_user_topic_name
+from foldlog.broker.topics.setting_values import ValueNotAllowedError, integer_of
+from foldlog.errors import CallerError, InvalidConfig, brief_repr
+from foldlog.limits import PARTITIONS_MAX
+from foldlog.server.config.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS
+from foldlog.server.config.kafka_properties import NAMES_WITHOUT_EFFECT, has_no_effect, refusal_of
+from foldlog.server.net.listeners import (
+    METRICS_EXPOSE,
+    Listener,
+    parse_advertised,
+    parse_listener,
+    parse_listeners,
+    parse_protocol_map,
+    refuse_exposed,
+)
+
+Value = TypeVar("Value")
+
+_NEAREST_CUTOFF: Final = 0.6
+
+_ORDERED: Final = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms", "no member could join a group"),
+    ("socket.request.max.bytes", "queued.max.request.bytes", "the largest request would never find room"),
+)
+"""Settings of which the first may not be above the second, and what would come of it."""
+
+
+class TopicToCreate(NamedTuple):
+    """A topic that has to be there once the broker serves; without a count it has num.partitions."""
+
+    name: str
+    partitions: int | None
+
+    def __str__(self) -> str:
+        return self.name if self.partitions is None else f"{self.name}:{self.partitions}"
+
+
+class PropertyReader:
+    """One reading of properties. `origins` says where each came from, for the errors; one without an origin has none.
+
+    `without_effect` are, after reading, Kafka's properties that mean nothing here.
+    """
+
+    def __init__(self, properties: Mapping[str, object], origins: Mapping[str, str]) -> None:
+        if not isinstance(properties, Mapping):
+            raise InvalidConfig(
+                f"broker settings are a dict such as {{'num.partitions': 3}}, not {brief_repr(properties)};"
+                " names and values are Kafka's"
+            )
+        self._properties = properties
+        self._origins = origins
+        self._given_names: dict[str, str] = {}
+        self.without_effect: list[str] = []
+
+    def read(self) -> dict[str, Any]:
+        """The values of what is set, by name. InvalidConfig says which property cannot be, why, and where it stands."""
+        values: dict[str, Any] = {}
+        for given_name, given_value in self._properties.items():
+            name = setting_name(given_name)
+            if name is None:
+                self._sort_out(given_name, given_value)
+                continue
+            value = self._value(name, given_name, given_value)
+            self._given_names[name] = given_name
+            if values.setdefault(name, value) != value:
+                raise self._error(name, f"{name} and {given_name} are the same setting, and differ; set one of them")
+        self._read_addresses(values)
+        if "foldlog.create.topics" in values:
+            texts = values["foldlog.create.topics"]
+            values["foldlog.create.topics"] = self._located("foldlog.create.topics", lambda: _topics(texts))
+        self._check_order(values)
+        return values
+
+    def topic_defaults(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """What topics have that do not set it themselves, by the name of the topic setting."""
+        defaults: dict[str, str] = {}
+        for topic_setting, names in SYNONYMS.items():
+            name = next((name for name in names if name in values), None)
+            if name is not None:
+                defaults[topic_setting] = BROKER_SETTINGS[name].topic_text(values[name])
+        return defaults
+
+    def _value(self, name: str, given_name: str, given_value: object) -> Any:
+        row = BROKER_SETTINGS[name]
+        try:
+            return row.parse(given_value)
+        except ValueNotAllowedError:
+            sentence = f"{given_name}={brief_repr(given_value)} is not allowed; {given_name} is {row.allowed}"
+            raise self._error(given_name, sentence) from None
+
+    def _sort_out(self, name: object, value: object) -> None:
+        if not isinstance(name, str) or not has_no_effect(name):
+            raise self._error(name, unknown_setting_text(name))
+        reason = refusal_of(name, value)
+        if reason is not None:
+            raise self._error(name, reason)
+        self.without_effect.append(name)
+
+    def _read_addresses(self, values: dict[str, Any]) -> None:
+        """They can only be read together: a map says what their names are, and a controller's are left out."""
+        pairs = values.get("listener.security.protocol.map", ())
+        protocols = self._located("listener.security.protocol.map", lambda: parse_protocol_map(pairs))
+        is_insecure = values.get("foldlog.insecure", False)
+        texts = self._served(values.get("listeners", BROKER_SETTINGS["listeners"].default))
+        listeners = self._located("listeners", lambda: _listeners(texts, protocols, is_insecure))
+        advertised = self._served(values.get("advertised.listeners", ()))
+        told = self._located("advertised.listeners", lambda: parse_advertised(advertised, listeners))
+        self._located("listeners", lambda: _check_reachable(listeners, {listener.name for listener in told}))
+        if "listeners" in values:
+            values["listeners"] = listeners
+        if "advertised.listeners" in values:
+            values["advertised.listeners"] = told
+        metrics = values.get("foldlog.metrics")
+        if metrics is not None:
+            values["foldlog.metrics"] = self._located("foldlog.metrics", lambda: _metrics(metrics, is_insecure))
+        console = values.get("foldlog.console")
+        if console is not None:
+            # It has a token where others reach it, and so needs nobody to call it insecure.
+            values["foldlog.console"] = self._located(
+                "foldlog.console", lambda: parse_listener(console, "foldlog.console")
+            )
+
+    def _served(self, texts: Sequence[str]) -> list[str]:
+        """Without the listeners of a Kafka controller: a file of Kafka's may have one, and there is none here."""
+        controllers = str(self._properties.get("controller.listener.names", "")).upper().split(",")
+        names = {f"{name.strip()}://" for name in controllers if name.strip()}
+        return [text for text in texts if not text.upper().startswith(tuple(names))]
+
+    def _check_order(self, values: Mapping[str, Any]) -> None:
+        for lower, upper, why in _ORDERED:
+            low, high = (values.get(name, BROKER_SETTINGS[name].default) for name in (lower, upper))
+            if low > high:
+                name = lower if lower in values else upper
+                raise self._error(name, f"{lower}={low} is above {upper}={high}, and {why}; change one of them")
+
+    def _located(self, name: str, read: Callable[[], Value]) -> Value:
+        """What `read` gives; an error of it says where the property came from."""
+        try:
+            return read()
+        except CallerError as error:
+            raise self._error(name, str(error)) from None
+
+    def _error(self, name: object, sentence: str) -> InvalidConfig:
+        given_name = self._given_names.get(name, name) if isinstance(name, str) else name
+        origin = self._origins.get(given_name) if isinstance(given_name, str) else None
+        return InvalidConfig(f"{sentence} (set by {origin})" if origin else sentence)
+
+
+def setting_name(given_name: object) -> str | None:
+    """The name of the setting that a property sets; None if it is none of ours.
+
+    >>> setting_name("broker.id"), setting_name("zookeeper.connect")
+    ('node.id', None)
+    """
+    if not isinstance(given_name, str):
+        return None
+    name = ALIASES.get(given_name, given_name)
+    return name if name in BROKER_SETTINGS else None
+
+
+def unknown_setting_text(name: object) -> str:
+    """That there is no such setting, and the one that may have been meant."""
+    near = difflib.get_close_matches(
+        str(name), [*BROKER_SETTINGS, *ALIASES, *NAMES_WITHOUT_EFFECT], n=1, cutoff=_NEAREST_CUTOFF
+    )
+    hint = f"did you mean {near[0]!r}?" if near else "the page about the broker in foldlog's documentation lists them"
+    return f"there is no broker setting {brief_repr(name)}; {hint}"
+
+
+def _listeners(texts: Sequence[str], protocols: Mapping[str, str], is_insecure: bool) -> tuple[Listener, ...]:
+    listeners = parse_listeners(texts, protocols)
+    if not is_insecure:
+        for listener in listeners:
+            refuse_exposed(listener, "a listener")
+    return listeners
+
+
+def _check_reachable(listeners: Sequence[Listener], told: set[str]) -> None:
+    for listener in listeners:
+        if listener.is_wildcard and listener.name not in told:
+            raise InvalidConfig(
+                f"a listener on {listener.address} is on every interface, which is no address to tell clients; add"
+                " --advertise HOST:PORT (advertised.listeners) with the name or address they reach this machine at"
+            )
+
+
+def _metrics(text: str, is_insecure: bool) -> Listener:
+    listener = parse_listener(text, "foldlog.metrics")
+    if not is_insecure:
+        refuse_exposed(listener, "foldlog.metrics", METRICS_EXPOSE)
+    return listener
+
+
+def _topics(texts: Sequence[str]) -> tuple[TopicToCreate, ...]:
+    topics: dict[str, TopicToCreate] = {}
+    for text in texts:
+        name, colon, count = text.partition(":")
+        topic = TopicToCreate(check_user_topic_name(name), _partitions(text, count) if colon else None)
+        if topics.setdefault(name, topic) != topic:
+            raise InvalidConfig(f"topic {name!r} is to be created twice, as {topics[name]} and as {topic}")
+    return tuple(topics.values())
+
+
+def _partitions(text: str, count: str) -> int:
+    try:
+        number = integer_of(count)
+    except ValueNotAllowedError:
+        number = 0
+    if not 1 <= number <= PARTITIONS_MAX:
+        raise InvalidConfig(f"{brief_repr(text)} is not TOPIC:PARTITIONS with 1 to {PARTITIONS_MAX} partitions")
+    return number

@@ -1,0 +1,205 @@
+"""Settings as Kafka's config requests see them: a topic's, the broker's, the loggers', with where each value is from.
+
+A topic's value is its own, else the broker's default for topics (log.retention.ms and the like), else built in. What
+stands behind a value is its synonyms, in that order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from foldlog.broker.topics.catalog import GROWTHS_SETTING, Topic
+from foldlog.broker.topics.config import TOPIC_SETTINGS, Setting, TopicConfig
+from foldlog.server.config.broker_settings import BROKER_SETTINGS, SYNONYMS, text_of
+
+if TYPE_CHECKING:
+    from foldlog.server.config.settings import ServerSettings
+
+
+class ConfigResource(IntEnum):
+    """What settings can belong to: Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a value is from: Kafka's numbers."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+
+
+class ConfigType(IntEnum):
+    """Kafka's numbers."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    PASSWORD = 9
+
+
+class Synonym(NamedTuple):
+    """A value that is, or would be, in force, as it was set: hours where that is the unit of its name."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigRow(NamedTuple):
+    """One setting of a resource. The first of its synonyms is where its value is from; without one it is built in."""
+
+    name: str
+    value: str | None
+    synonyms: list[Synonym]
+    config_type: ConfigType
+    doc: str
+    is_read_only: bool
+    is_sensitive: bool = False
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT_CONFIG
+
+
+# --- topics -----------------------------------------------------------------------------------------------------------
+
+
+def topic_rows(settings: ServerSettings, config: TopicConfig) -> list[ConfigRow]:
+    """Every setting of a topic."""
+    in_force = config.effective()
+    return [
+        ConfigRow(
+            name,
+            in_force[name],
+            list(_topic_synonyms(settings, config, name, setting)),
+            ConfigType[setting.kafka_type],
+            setting.doc,
+            is_read_only=False,
+        )
+        for name, setting in TOPIC_SETTINGS.items()
+    ]
+
+
+def growths_row(topic: Topic) -> ConfigRow:
+    """When the topic grew, among its settings: Kafka's protocol has no other place where a client could learn it."""
+    told = topic.growths_text()
+    return ConfigRow(
+        GROWTHS_SETTING,
+        told,
+        [Synonym(GROWTHS_SETTING, told, ConfigSource.DEFAULT_CONFIG)],
+        ConfigType.STRING,
+        "Each time partitions were added: how many there were from then on, and where the older ones ended.",
+        is_read_only=True,
+    )
+
+
+_NO_BUILT_IN_SYNONYM: Final = frozenset({"flush.ms", "retention.ms", "segment.jitter.ms", "segment.ms"})
+"""Their broker settings (log.retention.ms and so on) have no value in Kafka unless they are set, so none is shown."""
+
+
+_MIN_INSYNC: Final = "min.insync.replicas"
+
+
+def _min_insync(setting: Setting) -> list[Synonym]:
+    """Kafka 4 sets it for all brokers when a cluster is made, as a value that could be changed."""
+    return [
+        Synonym(_MIN_INSYNC, setting.default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        Synonym(_MIN_INSYNC, setting.default, ConfigSource.DEFAULT_CONFIG),
+    ]
+
+
+def _topic_synonyms(settings: ServerSettings, config: TopicConfig, name: str, setting: Setting) -> Iterator[Synonym]:
+    own = config.settings.get(name)
+    if own is not None:
+        yield Synonym(name, own, ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    behind = SYNONYMS.get(name, ())
+    broker_default = config.defaults.get(name)
+    if broker_default is not None:
+        given = next((synonym for synonym in behind if synonym in settings.given), name)
+        yield Synonym(given, settings.given.get(given, broker_default), ConfigSource.STATIC_BROKER_CONFIG)
+    if name in _NO_BUILT_IN_SYNONYM:
+        return
+    if name == _MIN_INSYNC:
+        yield from _min_insync(setting)
+        return
+    # Kafka shows the built-in value under the name of the broker setting that has one.
+    for synonym in behind:
+        default = text_of(BROKER_SETTINGS[synonym].default)
+        if default is not None:
+            yield Synonym(synonym, default, ConfigSource.DEFAULT_CONFIG)
+            return
+    yield Synonym(name, setting.default, ConfigSource.DEFAULT_CONFIG)
+
+
+# --- the broker -------------------------------------------------------------------------------------------------------
+
+
+def broker_rows(settings: ServerSettings) -> list[ConfigRow]:
+    """Every setting of the broker. They are read when it starts, so none can be changed while it runs."""
+    rows: list[ConfigRow] = []
+    for name, value, _, source, kafka_type, doc, is_sensitive in settings.broker_configs():
+        synonyms = [Synonym(name, value, ConfigSource[source])]
+        if synonyms[0].source is ConfigSource.STATIC_BROKER_CONFIG:
+            default = text_of(BROKER_SETTINGS[name].default)
+            if default is not None:
+                synonyms.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
+        rows.append(ConfigRow(name, value, synonyms, ConfigType[kafka_type], doc, True, is_sensitive))
+    shared = all_brokers_row()
+    return [*rows, shared._replace(synonyms=_min_insync(TOPIC_SETTINGS[shared.name]))]
+
+
+def all_brokers_row() -> ConfigRow:
+    """The one setting that Kafka 4 keeps for all brokers together."""
+    setting = TOPIC_SETTINGS[_MIN_INSYNC]
+    kind = ConfigType[setting.kafka_type]
+    return ConfigRow(_MIN_INSYNC, setting.default, _min_insync(setting)[:1], kind, setting.doc, is_read_only=True)
+
+
+# --- loggers ----------------------------------------------------------------------------------------------------------
+
+_ROOT_LOGGER: Final = "foldlog"
+
+_LEVEL_NAMES: Final = (
+    (logging.CRITICAL, "FATAL"),
+    (logging.ERROR, "ERROR"),
+    (logging.WARNING, "WARN"),
+    (logging.INFO, "INFO"),
+    (logging.DEBUG, "DEBUG"),
+)
+"""Kafka's names of levels; what is below the last is its TRACE."""
+
+
+def logger_rows() -> list[ConfigRow]:
+    """The broker's loggers and what they let through. The process sets them (foldlog.log.level), not clients."""
+    known = [name for name in list(logging.root.manager.loggerDict) if name.startswith(f"{_ROOT_LOGGER}.")]
+    return [
+        ConfigRow(
+            name,
+            _level_name(name),
+            [Synonym(name, _level_name(name), ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG)],
+            ConfigType.STRING,
+            "The least urgent level that is logged.",
+            is_read_only=True,
+        )
+        for name in sorted({_ROOT_LOGGER, *known})
+    ]
+
+
+def _level_name(logger: str) -> str:
+    level = logging.getLogger(logger).getEffectiveLevel()
+    return next((name for least, name in _LEVEL_NAMES if level >= least), "TRACE")

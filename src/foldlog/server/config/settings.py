@@ -1,0 +1,139 @@
+"""The settings of a broker as one value: checked, immutable, with Kafka's names.
+
+An attribute is Kafka's property with dots as underscores (`num.partitions` is `num_partitions`); our own lose their
+`foldlog.`. What each is for stands in `broker_settings`, where a setting can come from in `configuration`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from foldlog.broker.groups.messages import GroupSettings
+from foldlog.server.config.broker_settings import ATTRIBUTES, BROKER_SETTINGS, BrokerSetting, text_of
+from foldlog.server.config.property_reading import PropertyReader, TopicToCreate
+from foldlog.server.net.listeners import Listener, parse_listeners
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_DEFAULT_LISTENERS: Final = parse_listeners(BROKER_SETTINGS["listeners"].default, _NOTHING)
+_MINUTE_MS: Final = 60 * 1000
+
+
+class BrokerConfigRow(NamedTuple):
+    """A setting as DescribeConfigs shows it. `source` and `kafka_type` are Kafka's names for them."""
+
+    name: str
+    value: str | None
+    is_default: bool
+    source: str
+    kafka_type: str
+    doc: str
+    is_sensitive: bool
+
+
+def _default(name: str) -> Any:
+    return BROKER_SETTINGS[name].default
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Everything that can be set of a broker. Immutable; made by `parse`, or by keyword where a program knows better.
+
+    `topic_defaults` are the topic settings that log.* sets, by the topic setting's name. `given` is what was set, as
+    Kafka prints it, and `without_effect` the names of Kafka's properties that were set and mean nothing here.
+
+    >>> ServerSettings.parse({"num.partitions": 3, "log.retention.hours": 1}).topic_defaults["retention.ms"]
+    '3600000'
+    """
+
+    node_id: int = _default("node.id")
+    listeners: tuple[Listener, ...] = _DEFAULT_LISTENERS
+    advertised_listeners: tuple[Listener, ...] = ()
+    listener_security_protocol_map: tuple[str, ...] = _default("listener.security.protocol.map")
+    insecure: bool = _default("foldlog.insecure")
+    metrics: Listener | None = None
+    console: Listener | None = None
+    console_token: str | None = field(default=None, repr=False)
+    console_read_only: bool = _default("foldlog.console.read.only")
+    console_views: tuple[str, ...] = _default("foldlog.console.views")
+    folds_accept_unproven: bool = _default("foldlog.folds.accept.unproven")
+    log_format: str = _default("foldlog.log.format")
+    log_level: str = _default("foldlog.log.level")
+    create_topics: tuple[TopicToCreate, ...] = _default("foldlog.create.topics")
+    auto_create_topics_enable: bool = _default("auto.create.topics.enable")
+    delete_topic_enable: bool = _default("delete.topic.enable")
+    num_partitions: int = _default("num.partitions")
+    default_replication_factor: int = _default("default.replication.factor")
+    group_initial_rebalance_delay_ms: int = _default("group.initial.rebalance.delay.ms")
+    group_min_session_timeout_ms: int = _default("group.min.session.timeout.ms")
+    group_max_session_timeout_ms: int = _default("group.max.session.timeout.ms")
+    group_max_size: int = _default("group.max.size")
+    offsets_retention_minutes: int = _default("offsets.retention.minutes")
+    offset_metadata_max_bytes: int = _default("offset.metadata.max.bytes")
+    socket_request_max_bytes: int = _default("socket.request.max.bytes")
+    queued_max_request_bytes: int = _default("queued.max.request.bytes")
+    connections_max_idle_ms: int = _default("connections.max.idle.ms")
+    max_connections: int = _default("max.connections")
+    max_connections_per_ip: int = _default("max.connections.per.ip")
+    fetch_max_bytes: int = _default("fetch.max.bytes")
+    max_incremental_fetch_session_cache_slots: int = _default("max.incremental.fetch.session.cache.slots")
+    max_request_partition_size_limit: int = _default("max.request.partition.size.limit")
+    message_max_bytes: int = _default("message.max.bytes")
+    topic_defaults: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    given: Mapping[str, str | None] = field(default_factory=lambda: _NOTHING, compare=False)
+    without_effect: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, object], origins: Mapping[str, str] | None = None) -> ServerSettings:
+        """Check every property. InvalidConfig names it, its value, what is allowed and, from `origins`, its source."""
+        reader = PropertyReader(properties, origins or {})
+        values = reader.read()
+        attributes = {ATTRIBUTES[name]: value for name, value in values.items() if name in ATTRIBUTES}
+        return cls(
+            **attributes,
+            topic_defaults=MappingProxyType(reader.topic_defaults(values)),
+            given=MappingProxyType(
+                {name: None if BROKER_SETTINGS[name].is_sensitive else text_of(value) for name, value in values.items()}
+            ),
+            without_effect=tuple(sorted(reader.without_effect)),
+        )
+
+    def advertised(self, listener: Listener, bound_port: int) -> Listener:
+        """What the clients of a listener are told to connect to, once its port is known."""
+        for advertised in self.advertised_listeners:
+            if advertised.name == listener.name:
+                return advertised if advertised.port else advertised._replace(port=bound_port)
+        return listener._replace(port=bound_port)
+
+    def group_settings(self) -> GroupSettings:
+        """What of these is the group coordinator's."""
+        return GroupSettings(
+            initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
+            session_timeout_min_ms=self.group_min_session_timeout_ms,
+            session_timeout_max_ms=self.group_max_session_timeout_ms,
+            members_max=self.group_max_size,
+        )
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        return self.offsets_retention_minutes * _MINUTE_MS
+
+    def broker_configs(self) -> list[BrokerConfigRow]:
+        """Every setting, by name, as DescribeConfigs shows it for a broker."""
+        return [self._config_row(name, BROKER_SETTINGS[name]) for name in sorted(BROKER_SETTINGS)]
+
+    def _config_row(self, name: str, row: BrokerSetting) -> BrokerConfigRow:
+        attribute = ATTRIBUTES.get(name)
+        if attribute is None:
+            value = self.given.get(name, text_of(row.default))
+            is_default = name not in self.given
+        else:
+            value = None if row.is_sensitive else text_of(getattr(self, attribute))
+            is_default = name not in self.given and getattr(self, attribute) == _DEFAULTS[attribute]
+        source = "DEFAULT_CONFIG" if is_default else "STATIC_BROKER_CONFIG"
+        return BrokerConfigRow(name, value, is_default, source, row.kafka_type, row.doc, row.is_sensitive)
+
+
+_DEFAULTS: Final = {each.name: each.default for each in fields(ServerSettings)}

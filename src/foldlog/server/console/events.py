@@ -1,0 +1,348 @@
+"""The stream of changes behind `/api/events`: gathered once for all who listen, and only while somebody does.
+
+A contributor is asked for its changes at most ten times a second. What one listener has not been sent yet is merged,
+so one that reads slowly gets fewer and larger events, and costs no more memory than the newest state of what it missed.
+
+`LogChanges` contributes what is said of the log: ends that moved, groups that moved, rates, and that topics changed.
+Ends are in memory, so looking at them needs no thread; groups are behind a lock that is held over syncs, so looking at
+them does. Folds contribute too (`folds`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from http import HTTPStatus
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from foldlog.broker.topics.names import OFFSETS_TOPIC
+from foldlog.errors import StorageError
+from foldlog.limits import CONSOLE_LISTENERS_MAX
+from foldlog.server.console.api_errors import ApiError
+from foldlog.server.console.groups import bounds_in, group_overviews
+from foldlog.server.console.rates import SAMPLE_MS, Rates
+
+if TYPE_CHECKING:
+    from foldlog.broker.broker import Broker
+    from foldlog.clock import Clock
+
+logger = logging.getLogger("foldlog.console")
+
+GATHER_S: Final = 0.1
+"""Time between two looks at the log: ten events a second are as smooth as a page gets."""
+
+_IDLE_SHARE: Final = 3
+"""A look that takes long is followed by a pause this many times as long, however many partitions there are."""
+
+COMMENT_S: Final = 10.0
+"""A line that says nothing, when there is nothing to say: only a write finds out that nobody reads any more."""
+
+_COMMENT: Final = b": nothing new\n\n"
+
+
+class ConsoleEvent(NamedTuple):
+    """An event's name, and its data: anything that JSON can say."""
+
+    event: str
+    data: Any
+
+
+MaybeChange = ConsoleEvent | tuple[str, Any] | None
+Changes = Callable[[], MaybeChange | Awaitable[MaybeChange]]
+"""What has changed since the last call; None if nothing has. Plain or async; it runs on the event loop and must not
+block it."""
+
+Merge = Callable[[Any, Any], Any]
+"""What somebody is told who has missed the first of two pieces of data."""
+
+
+def newest(_: Any, new: Any) -> Any:
+    """Of data that are whole each time."""
+    return new
+
+
+def merged_dicts(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Of dicts of dicts, by both keys.
+
+    >>> merged_dicts({"a": {"0": 1, "1": 1}}, {"a": {"1": 2}, "b": {"0": 3}})
+    {'a': {'0': 1, '1': 2}, 'b': {'0': 3}}
+    """
+    return {**old, **{key: {**old.get(key, {}), **inner} for key, inner in new.items()}}
+
+
+def merged_by(key: str) -> Merge:
+    """Of lists of objects that one of their members tells apart.
+
+    >>> merged_by("fold")([{"fold": "a", "lag": 2}], [{"fold": "b", "lag": 1}, {"fold": "a", "lag": 0}])
+    [{'fold': 'a', 'lag': 0}, {'fold': 'b', 'lag': 1}]
+    """
+
+    def merge(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return list({each[key]: each for each in (*old, *new)}.values())
+
+    return merge
+
+
+@dataclass(frozen=True, slots=True)
+class _Contributor:
+    """Who is asked, and how two of its answers become one."""
+
+    changes: Changes
+    whole: Changes | None
+    merge: Merge
+
+
+@dataclass(frozen=True)
+class _Outgoing:
+    """One event on its way, made into bytes once for all who get it."""
+
+    event: str
+    data: Any
+    merge: Merge
+
+    @cached_property
+    def text(self) -> bytes:
+        # JSON has no line ends of its own, so the data are one line.
+        return f"event: {self.event}\ndata: {json.dumps(self.data, ensure_ascii=False)}\n\n".encode()
+
+
+class _Listener:
+    """What one client has not been sent yet."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Outgoing] = {}
+        self._arrived = asyncio.Event()
+
+    def add(self, outgoing: _Outgoing) -> None:
+        before = self._waiting.pop(outgoing.event, None)
+        if before is not None:
+            merged = outgoing.merge(before.data, outgoing.data)
+            outgoing = _Outgoing(outgoing.event, merged, outgoing.merge)
+        self._waiting[outgoing.event] = outgoing
+        self._arrived.set()
+
+    async def take(self, timeout_s: float) -> bytes:
+        """All that waits, or a comment if nothing came for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._arrived.wait()
+        self._arrived.clear()
+        waiting, self._waiting = self._waiting, {}
+        return b"".join(outgoing.text for outgoing in waiting.values()) or _COMMENT
+
+
+class EventFeed:
+    """All listeners and all contributors. The event loop's."""
+
+    def __init__(self, *, gather_s: float = GATHER_S, comment_s: float = COMMENT_S) -> None:
+        self._gather_s = gather_s
+        self._comment_s = comment_s
+        self._contributors: list[_Contributor] = []
+        self._listeners: set[_Listener] = set()
+        self._gathering: asyncio.Task[None] | None = None
+        self._failed: set[int] = set()
+
+    @property
+    def listener_count(self) -> int:
+        return len(self._listeners)
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether contributors are asked: while somebody listens, and a moment longer."""
+        return self._gathering is not None
+
+    def contribute(self, changes: Changes, *, whole: Changes | None = None, merge: Merge = newest) -> None:
+        """Ask `changes` from now on; `whole` is what a new listener gets first, for events that name changes only."""
+        self._contributors.append(_Contributor(changes, whole, merge))
+
+    def refuse_many(self) -> None:
+        """ApiError if no more can listen."""
+        if len(self._listeners) >= CONSOLE_LISTENERS_MAX:
+            raise ApiError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{CONSOLE_LISTENERS_MAX} pages listen already; close one, and this one connects by itself",
+            )
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """The events for one client, for ever: server-sent events."""
+        listener = _Listener()
+        self._listeners.add(listener)
+        try:
+            yield b"retry: 1000\n\n"
+            if self._gathering is None:
+                # What changed while nobody listened is in what this one is told first.
+                for contributor in self._contributors:
+                    await self._ask(contributor, contributor.changes)
+            for contributor in self._contributors:
+                if contributor.whole is not None:
+                    self._deliver(contributor, await self._ask(contributor, contributor.whole), [listener])
+            if self._gathering is None:
+                self._gathering = asyncio.get_running_loop().create_task(self._gather())
+            while True:
+                yield await listener.take(self._comment_s)
+        finally:
+            self._listeners.discard(listener)
+
+    async def close(self) -> None:
+        """Gather no more. The streams end with their connections."""
+        gathering, self._gathering = self._gathering, None
+        if gathering is not None:
+            gathering.cancel()
+            await asyncio.gather(gathering, return_exceptions=True)
+
+    async def _gather(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._listeners:
+                began = loop.time()
+                for contributor in self._contributors:
+                    self._deliver(contributor, await self._ask(contributor, contributor.changes), self._listeners)
+                took_s = loop.time() - began
+                await asyncio.sleep(max(self._gather_s - took_s, _IDLE_SHARE * took_s))
+        finally:
+            self._gathering = None
+
+    async def _ask(self, contributor: _Contributor, question: Changes) -> MaybeChange:
+        try:
+            answer = question()
+            found = await answer if isawaitable(answer) else answer
+        except Exception:
+            # The others have nothing to do with it. Once is enough: it will be asked again in a moment.
+            if id(contributor) not in self._failed:
+                self._failed.add(id(contributor))
+                logger.exception("a part of the console's events failed")
+            return None
+        self._failed.discard(id(contributor))
+        return found
+
+    @staticmethod
+    def _deliver(
+        contributor: _Contributor, change: tuple[str, Any] | None, listeners: set[_Listener] | list[_Listener]
+    ) -> None:
+        if change is not None:
+            outgoing = _Outgoing(*change, contributor.merge)
+            for listener in listeners:
+                listener.add(outgoing)
+
+
+# --- what is said of the log ------------------------------------------------------------------------------------------
+
+Run = Callable[..., Awaitable[Any]]
+"""Calls a function on a thread."""
+
+_LAG_MS: Final = 1000
+"""How often a group is told again of which only the lag has changed: ends tell the same, and ten times as often."""
+
+Ends = dict[tuple[str, int], tuple[int, int]]
+
+
+class LogChanges:
+    """Remembers what was told last. One for all listeners."""
+
+    def __init__(self, broker: Broker, rates: Rates, clock: Clock, run: Run) -> None:
+        self._broker = broker
+        self._rates = rates
+        self._clock = clock
+        self._run = run
+        self._ends: Ends = {}
+        self._catalog: object = broker.catalog
+        self._groups: dict[str, dict[str, Any]] = {}
+        self._group_is_gone = False
+        self._groups_seen: object = None
+        self._groups_told_ms = self._sampled_ms = float("-inf")
+
+    def contribute_to(self, feed: EventFeed) -> None:
+        feed.contribute(self.ends, whole=self.all_ends, merge=merged_dicts)
+        feed.contribute(self.groups, whole=self.all_groups, merge=merged_by("group"))
+        feed.contribute(self.topics)
+        feed.contribute(self.rates, whole=self.all_rates, merge=merged_dicts)
+
+    def topics(self) -> ConsoleEvent | None:
+        """That a list is not what it was: topics came, went or changed, or a group went."""
+        catalog = self._broker.catalog
+        if catalog is self._catalog and not self._group_is_gone:
+            return None
+        self._catalog, self._group_is_gone = catalog, False
+        return ConsoleEvent("topics", {})
+
+    def ends(self) -> ConsoleEvent | None:
+        """Those that moved since the last time. One that is not open does not move."""
+        now: Ends = {}
+        for partition in self._broker.opened_partitions():
+            end = partition.high_watermark
+            now[partition.label] = (min(partition.log_start_offset, end), end)
+        moved = {label: bounds for label, bounds in now.items() if self._ends.get(label) != bounds}
+        self._ends = now
+        return ConsoleEvent("ends", _by_topic(moved)) if moved else None
+
+    async def all_ends(self) -> ConsoleEvent:
+        found = await self._run(self._broker.overview)
+        ends: Ends = {}
+        for seen in found:
+            ends[seen.topic, seen.number] = (min(seen.log_start_offset, seen.high_watermark), seen.high_watermark)
+        return ConsoleEvent("ends", _by_topic(ends))
+
+    async def groups(self) -> ConsoleEvent | None:
+        """Those that have changed since the last time."""
+        now_ms = self._clock.monotonic_ms()
+        is_lag_due = now_ms - self._groups_told_ms >= _LAG_MS
+        found = await self._run(self._look_at_groups, is_lag_due)
+        if is_lag_due:
+            self._groups_told_ms = now_ms
+        if found is None:
+            return None
+        now = {group["group"]: group for group in found}
+        changed = [group for name, group in now.items() if self._groups.get(name) != group]
+        self._group_is_gone = self._group_is_gone or not self._groups.keys() <= now.keys()
+        self._groups = now
+        return ConsoleEvent("groups", changed) if changed else None
+
+    def _look_at_groups(self, is_lag_due: bool) -> list[dict[str, Any]] | None:
+        """On a thread. None if nothing can have changed but lags, and those are not due: a commit and a generation are
+        appended to their topic, and the states are few."""
+        try:
+            seen = (self._offsets_ends(), self._broker.list_groups(), self._catalog)
+            if seen == self._groups_seen and not is_lag_due:
+                return None
+            self._groups_seen = seen
+            return group_overviews(self._broker, bounds_in(self._broker))
+        except StorageError:
+            return None  # the topic of committed offsets is refused, which the overview tells
+
+    def _offsets_ends(self) -> list[int]:
+        topic = self._broker.find_topic(OFFSETS_TOPIC)
+        count = 0 if topic is None else topic.partition_count
+        opened = [self._broker.opened_partition(OFFSETS_TOPIC, number) for number in range(count)]
+        return [-1 if partition is None else partition.high_watermark for partition in opened]
+
+    async def all_groups(self) -> ConsoleEvent | None:
+        try:
+            return ConsoleEvent("groups", await self._run(group_overviews, self._broker, bounds_in(self._broker)))
+        except StorageError:
+            return None
+
+    async def rates(self) -> ConsoleEvent | None:
+        """Once a second: the topics that grow at another rate now."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._sampled_ms < SAMPLE_MS:
+            return None
+        self._sampled_ms = now_ms
+        changed = await self._run(self._rates.sample, self._broker, now_ms)
+        return ConsoleEvent("rates", changed) if changed else None
+
+    def all_rates(self) -> ConsoleEvent | None:
+        rates = self._rates.all()
+        return ConsoleEvent("rates", rates) if rates else None
+
+
+def _by_topic(ends: Ends) -> dict[str, dict[str, list[int]]]:
+    found: dict[str, dict[str, list[int]]] = {}
+    for (topic, number), bounds in sorted(ends.items()):
+        found.setdefault(topic, {})[str(number)] = list(bounds)
+    return found

@@ -1,0 +1,70 @@
+"""A log that a program has open, served from a thread of that program: `foldlog.open(..., listen=...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from foldlog.broker.broker import Broker
+from foldlog.broker.data_directory import writer_of
+from foldlog.client.backends.local import LocalBackend
+from foldlog.client.log import Log, backend_of
+from foldlog.errors import DirectoryLocked, InvalidArgument, ReadOnly, brief_repr
+from foldlog.files.posix import PosixFiles
+from foldlog.server.config.settings import ServerSettings
+from foldlog.server.server import Server
+
+ANY_PORT: Final = ("127.0.0.1:0",)
+"""What listen=True means: only this machine reaches it, and two logs never want the same port."""
+
+
+class EmbeddedServer:
+    """A server, and the address of it that stands in the directory's lock file. See `backend.LogListener`."""
+
+    def __init__(self, broker: Broker, settings: ServerSettings) -> None:
+        self._broker = broker
+        self._server = Server.start(broker, settings)
+        self.bootstrap = self._server.bootstrap
+        broker.publish_address(*self._server.addresses[0])
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Answer what is under way, and listen no more. Idempotent."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            # First: whoever looks for the writer now shall wait for the next one, not connect to this.
+            self._broker.withdraw_address()
+            self._server.stop()
+
+
+def listen_on(log: Log, where: bool | str | Sequence[str], *, insecure: bool = False) -> None:
+    """Serve the log. If that is refused, the log is closed: who asked for both has neither."""
+    try:
+        settings = _settings(where, insecure)
+        backend = backend_of(log)
+        if isinstance(backend, LocalBackend):
+            if backend.reader.read_only:
+                raise ReadOnly("a log opened with mode='r' cannot listen: only the directory's writer can be reached")
+            backend.listen_through(EmbeddedServer(backend.reader, settings))
+        elif where is not True:
+            holder = writer_of(PosixFiles(), log.path)
+            raise DirectoryLocked(log.path, holder.pid if holder else None, log.bootstrap)
+    except BaseException:
+        log.close()
+        raise
+
+
+def _settings(where: object, insecure: object) -> ServerSettings:
+    if type(insecure) is not bool:
+        raise InvalidArgument(f"insecure={brief_repr(insecure)} is neither True nor False")
+    addresses = ANY_PORT if where is True else [where] if isinstance(where, str) else where
+    if (
+        isinstance(addresses, bytes)
+        or not isinstance(addresses, Sequence)
+        or not all(isinstance(one, str) for one in addresses)
+    ):
+        raise InvalidArgument(
+            f"listen={brief_repr(where)} is not allowed; it is True for a free port, or addresses such as"
+            " '127.0.0.1:9092'"
+        )
+    return ServerSettings.parse({"listeners": ",".join(addresses), "foldlog.insecure": insecure})

@@ -1,0 +1,24 @@
+"""ConsumerGroupHeartbeat, versions 0 and 1: the consumer protocol of KIP-848 is not there, and whoever asks is told.
+
+It is served for that: a client which does not find it looks for another coordinator, librdkafka without end and without
+a word. The code ends the consumers of librdkafka and Java at once, with the sentence where they show one.
+"""
+
+from __future__ import annotations
+
+from foldlog.server.authorizer import AclOperation
+from foldlog.server.call import Call
+from foldlog.server.groups import refusal
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+
+def handle(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+    error, sentence = refusal(call, AclOperation.READ, request.group_id), None
+    if error is ErrorCode.NONE:
+        error = ErrorCode.UNSUPPORTED_VERSION
+        sentence = "this broker has no consumer protocol (KIP-848); set group.protocol=classic"
+    return ConsumerGroupHeartbeatResponse(error_code=error, error_message=sentence, member_id=None)

@@ -1,0 +1,44 @@
+"""ElectLeaders: every partition has the one leader that it can have, so no election is needed. Versions 0 to 2.
+
+1 says which kind of election, preferred (0) or unclean (1). Who asks for all partitions is told only of those for which
+something was done or went wrong, as in Kafka: of none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from foldlog.server.authorizer import AclOperation, ResourceType
+from foldlog.server.call import Call
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+_ELECTION_TYPES: Final = (0, 1)
+
+
+def handle(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    if not call.allows(AclOperation.ALTER, ResourceType.CLUSTER):
+        return ElectLeadersResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if request.election_type not in _ELECTION_TYPES:
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic, partition_result=[_result(call, topic.topic, number) for number in topic.partitions]
+            )
+            for topic in request.topic_partitions or ()
+        ]
+    )
+
+
+def _result(call: Call, topic: str, number: int) -> PartitionResult:
+    if call.node.has_partition(topic, number):
+        code, message = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+    else:
+        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {number} of that topic"
+    return PartitionResult(partition_id=number, error_code=code, error_message=message)

@@ -1,0 +1,1 @@
+"""The HTTP that the console, `/metrics` and `/healthz` share."""

@@ -1,0 +1,104 @@
+"""`/metrics`, `/healthz` and the page that names them; and whether the broker can do its work, in one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from foldlog import __version__
+from foldlog.errors import LogClosed
+from foldlog.log.partition import Partition
+from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
+from foldlog.server.metrics.collectors import build_family, log_families, process_families
+from foldlog.server.metrics.exposition import CONTENT_TYPE, Family, Sample, render
+
+if TYPE_CHECKING:
+    from foldlog.broker.broker import Broker
+    from foldlog.server.node import BrokerNode
+
+
+def problem_of(broker: Broker) -> str | None:
+    """What is wrong that a restart would mend; None if nothing is.
+
+    A poisoned partition takes no records until the log is opened again. A refused one is not told here: its damage is
+    on the disk, a restart does not help, and the other partitions are served. It is in the metrics and the warnings.
+    """
+    try:
+        broker.check_open()
+    except LogClosed as error:
+        return str(error)
+    poisoned = sorted(
+        partition.label
+        for partition in broker.opened_partitions()
+        if isinstance(partition, Partition) and partition.is_poisoned
+    )
+    if not poisoned:
+        return None
+    topic, number = poisoned[0]
+    others = f" and {len(poisoned) - 1} more" if len(poisoned) > 1 else ""
+    return f"{topic}-{number}{others} cannot be written since a sync failed; restart the broker to recover"
+
+
+_INDEX: Final = f"""foldlog {__version__}
+
+/metrics   numbers for Prometheus; /metrics?per_partition=false leaves out those of single partitions
+/healthz   200 while the broker serves, 503 and one sentence when a restart is needed"""
+
+_FALSE: Final = frozenset({"false", "0", "no"})
+
+
+class StatusPages:
+    """What a person or a scraper asks a broker for. The event loop's."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self._node = node
+        self._began_ms = node.clock.monotonic_ms()
+        # One scrape at a time: handlers need the worker threads, too.
+        self._scraping = asyncio.Lock()
+
+    def routes(self) -> list[HttpRoute]:
+        return [
+            HttpRoute("GET", "/", lambda _: HttpResponse.text(_INDEX)),
+            HttpRoute("GET", "/healthz", self.health),
+            HttpRoute("GET", "/metrics", self.metrics),
+        ]
+
+    def health(self, _: HttpRequest) -> HttpResponse:
+        """From memory, without a thread: it answers also when the disk does not."""
+        problem = "the broker is leaving" if self._node.is_leaving else problem_of(self._node.broker)
+        if problem is None:
+            return HttpResponse.text("ok")
+        return HttpResponse.text(problem, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def metrics(self, request: HttpRequest) -> HttpResponse:
+        per_partition = request.query.get("per_partition", "").lower() not in _FALSE
+        counted = [*self._node.metrics.families(), *self._own_families()]
+        async with self._scraping:
+            page = await self._node.run(_page, counted, self._node.broker, per_partition)
+        return HttpResponse(body=page, content_type=CONTENT_TYPE)
+
+    def _own_families(self) -> list[Family]:
+        memory = self._node.memory
+        uptime_s = (self._node.clock.monotonic_ms() - self._began_ms) / 1000
+        return [
+            build_family(),
+            Family("foldlog_uptime_seconds", "gauge", "Time since the broker began to serve.", [Sample(uptime_s)]),
+            Family(
+                "foldlog_request_memory_bytes",
+                "gauge",
+                "Memory held by requests and answers under way.",
+                [Sample(memory.used_bytes)],
+            ),
+            Family(
+                "foldlog_request_memory_limit_bytes",
+                "gauge",
+                "Above this, connections wait: queued.max.request.bytes.",
+                [Sample(memory.limit_bytes)],
+            ),
+        ]
+
+
+def _page(counted: list[Family], broker: Broker, per_partition: bool) -> bytes:
+    """On a worker thread: it may wait for the groups' lock, and with many partitions it is long."""
+    return render([*counted, *process_families(), *log_families(broker, per_partition=per_partition)])

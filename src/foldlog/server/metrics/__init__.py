@@ -1,0 +1,1 @@
+"""What is counted, and how it is told to Prometheus."""

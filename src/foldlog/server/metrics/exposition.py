@@ -1,0 +1,82 @@
+"""Prometheus' text exposition format, version 0.0.4: families of samples in, text out. Pure functions.
+
+    # HELP foldlog_connections Open connections.
+    # TYPE foldlog_connections gauge
+    foldlog_connections 12
+
+Not promised: OpenMetrics, timestamps and exemplars; every Prometheus reads this version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = tuple[tuple[str, str], ...]
+"""Names and values; the names are ours, a value may be any text."""
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+class Sample(NamedTuple):
+    """One line. `suffix` is what a histogram appends to the name of its family."""
+
+    value: float
+    labels: Labels = ()
+    suffix: str = ""
+
+
+class Family(NamedTuple):
+    """One metric with all its samples."""
+
+    name: str
+    kind: Kind
+    help: str
+    samples: Sequence[Sample]
+
+
+def render(families: Iterable[Family]) -> bytes:
+    """The families as text. One without samples is left out: a name without a value says nothing."""
+    lines: list[str] = []
+    for name, kind, text, samples in families:
+        if not samples:
+            continue
+        lines.append(f"# HELP {name} {_escape_help(text)}")
+        lines.append(f"# TYPE {name} {kind}")
+        for value, labels, suffix in samples:
+            lines.append(f"{name}{suffix}{_format_labels(labels)} {format_value(value)}")
+    lines.append("")
+    # A name that is not text (half a surrogate pair) must not cost the whole page.
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
+def format_value(value: float) -> str:
+    """
+    >>> [format_value(value) for value in (12, 0.25, 10.0, float("inf"), float("-inf"), float("nan"))]
+    ['12', '0.25', '10.0', '+Inf', '-Inf', 'NaN']
+    """
+    if isinstance(value, int):
+        return str(value)
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)
+
+
+def _format_labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escape_label(value)}"' for name, value in labels) + "}"
+
+
+def _escape_label(value: str) -> str:
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return value
+
+
+def _escape_help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")

@@ -1,0 +1,1 @@
+"""Sockets: listeners, connections, their memory, and the syncs that they share."""

@@ -1,0 +1,225 @@
+"""Appends that the event loop does not wait for: what it would be busy with for too long, and what waits for the disk.
+
+A connection has a lane, and one job of a lane runs at a time, so its batches stay in order. Lanes take turns, a job
+each: who has many jobs waiting keeps nobody from a turn. And as nobody sees from outside what a batch expands to, jobs
+that open batches never have the last thread: one that only waits for the disk does not queue behind them. Lanes with
+batches that expand steeply are a queue of their own, and the two take turns: however many connections send such, one
+with usual batches waits for one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from mmap import mmap
+from typing import Final, NamedTuple
+
+from foldlog.server.net.memory import FrameBuffer, Memory, fresh_memory
+from foldlog.wire.schema import Records
+
+_OPENING_THREADS_MAX: Final = 4
+_LANE_JOBS_MAX: Final = 16
+_LANE_BYTES_MAX: Final = 4 << 20
+"""What one connection may have waiting: enough that the thread never waits for the loop."""
+
+_LANE_KEPT_BYTES_MAX: Final = _LANE_BYTES_MAX + (2 << 20)
+"""What is kept for the next batches, with what is on its way: fresh memory costs more than filling it."""
+
+Job = Callable[[], None]
+Holding = Callable[[int], None]
+"""Told from any thread how many bytes more, or less, are held."""
+
+
+class _Job(NamedTuple):
+    """What is run, and the memory that what it opens may take; 0: it opens nothing."""
+
+    run: Job
+    expanded_bytes: int
+
+
+class Appenders:
+    """The threads. They start with the first job, and end with `close`. All but `lane` is any thread's."""
+
+    def __init__(self, holding: Holding = lambda _: None) -> None:
+        self._opening_max = max(1, min(_OPENING_THREADS_MAX, (os.cpu_count() or 1) - 1))  # one core is the loop's
+        self._holding = holding
+        self._changed = threading.Condition()
+        self._plain: deque[AppendLane] = deque()
+        self._opening: deque[AppendLane] = deque()
+        self._steep: deque[AppendLane] = deque()
+        self._opening_now = 0
+        self._was_steep = False
+        self._is_closed = False
+        self._threads: list[threading.Thread] = []
+
+    def lane(self, frame: FrameBuffer) -> AppendLane:
+        """For a new connection, whose large frames are received in `frame`."""
+        return AppendLane(self, frame)
+
+    def start(self) -> None:
+        """Idempotent. The event loop's."""
+        if not self._threads:
+            for number in range(self._opening_max + 1):
+                thread = threading.Thread(target=self._run, name=f"foldlog-append-{number}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def add(self, lane: AppendLane, job: _Job) -> None:
+        """It runs after those before it in its lane."""
+        with self._changed:
+            lane.waiting.append(job)
+            if len(lane.waiting) == 1:
+                self._line_up(lane)
+
+    def close(self) -> None:
+        """Finish what is queued."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _line_up(self, lane: AppendLane) -> None:
+        if not lane.waiting[0].expanded_bytes:
+            self._plain.append(lane)
+        else:
+            (self._steep if lane.is_steep else self._opening).append(lane)
+        self._changed.notify()
+
+    def _run(self) -> None:
+        while (lane := self._next()) is not None:
+            self._run_first(lane)
+            del lane  # whoever waits for the next one keeps nothing of the last
+
+    def _run_first(self, lane: AppendLane) -> None:
+        run, expanded_bytes = lane.waiting[0]
+        if expanded_bytes:
+            self._holding(expanded_bytes)
+        try:
+            run()
+        finally:
+            if expanded_bytes:
+                self._holding(-expanded_bytes)
+            self._done(lane, expanded_bytes)
+
+    def _next(self) -> AppendLane | None:
+        """The lane whose turn it is, waited for; None at the end."""
+        with self._changed:
+            while True:
+                if self._plain:
+                    return self._plain.popleft()
+                if (self._opening or self._steep) and self._opening_now < self._opening_max:
+                    self._opening_now += 1
+                    return self._next_opening()
+                if self._is_closed and not (self._opening or self._steep):
+                    return None
+                self._changed.wait()
+
+    def _next_opening(self) -> AppendLane:
+        turn, other = (self._opening, self._steep) if self._was_steep else (self._steep, self._opening)
+        lane = (turn or other).popleft()
+        self._was_steep = lane.is_steep
+        return lane
+
+    def _done(self, lane: AppendLane, expanded_bytes: int) -> None:
+        with self._changed:
+            self._opening_now -= bool(expanded_bytes)
+            lane.waiting.popleft()
+            if lane.waiting:
+                self._line_up(lane)
+            self._changed.notify_all()
+
+
+class AppendLane:
+    """The appends of one connection that are on their way, in order. The event loop's.
+
+    Every request of the connection looks at `is_busy`, `is_full` and `capacity_bytes`, and most connections never use
+    their lane: so they are attributes, set by `_recount` whenever something comes or goes.
+    """
+
+    def __init__(self, appenders: Appenders, frame: FrameBuffer) -> None:
+        self.waiting: deque[_Job] = deque()  # the appenders', with the one that runs
+        self.is_steep = False  # a batch that is on its way expands steeply; those behind it were not looked at
+        self._appenders = appenders
+        self._frame = frame
+        self._jobs = 0
+        self._bytes = 0
+        self._free: list[Memory] = []
+        self._is_closed = False
+        self._when_empty: Job | None = None
+        self.is_busy = False  # something is on its way that a later batch must not overtake
+        self.is_full = False
+        self.capacity_bytes = 0  # on its way, and kept for the next batches
+
+    def _recount(self) -> None:
+        self.is_busy = self._jobs > 0 or self._bytes > 0
+        self.is_full = self._jobs >= _LANE_JOBS_MAX or self._bytes >= _LANE_BYTES_MAX
+        self.capacity_bytes = self._bytes + sum(map(len, self._free))
+
+    def own(self, records: Sequence[Records]) -> list[memoryview]:
+        """The records of one request in memory of this lane: the connection's own receives the next frame meanwhile.
+
+        A frame that came in pieces stands alone in its memory, which is exchanged for another; others are copied. They
+        are held until they are `done`.
+        """
+        views = [memoryview(one) for one in records]
+        self._bytes += sum(map(len, views))
+        if any(view.obj is self._frame.data for view in views):
+            self._frame.exchange(self._kept(self._frame.capacity_bytes) or bytearray())
+        else:
+            views = [self._copy(view) for view in views]
+        self._recount()
+        return views
+
+    def _copy(self, records: memoryview) -> memoryview:
+        view = memoryview(self._kept(len(records)) or fresh_memory(len(records)))[: len(records)]
+        view[:] = records
+        return view
+
+    def _kept(self, size: int) -> Memory | None:
+        for number, buffer in enumerate(self._free):
+            if len(buffer) >= size:
+                del self._free[number]
+                return buffer
+        return None
+
+    def submit(self, job: Job, expanded_bytes: int = 0) -> None:
+        """Run it on a thread, after those before it. It ends by having `done` called on the loop. `expanded_bytes`:
+        what the batches may take that it opens."""
+        self._appenders.start()
+        self._jobs += 1
+        self._recount()
+        self._appenders.add(self, _Job(job, expanded_bytes))
+
+    def done(self, views: list[memoryview]) -> None:
+        """A job is over, and the memory of its records free again."""
+        self._jobs -= 1
+        self._bytes -= sum(map(len, views))
+        self._recount()
+        if not self.is_busy:
+            self.is_steep = False
+        if self._is_closed:
+            if self._when_empty is not None and not self._jobs:
+                self._when_empty()
+            return
+        for buffer in {id(view.obj): view.obj for view in views}.values():
+            if isinstance(buffer, (bytearray, mmap)) and self.capacity_bytes + len(buffer) <= _LANE_KEPT_BYTES_MAX:
+                self._free.append(buffer)
+                self._recount()
+
+    def release(self) -> None:
+        """Give back what is kept for the next batches."""
+        if self._free:
+            self._free = []
+            self._recount()
+
+    def close(self, when_empty: Job) -> None:
+        """The connection is gone: what is on its way is still written, and its memory given back with it."""
+        self._is_closed = True
+        self.release()
+        if self._jobs:
+            self._when_empty = when_empty
+        else:
+            when_empty()

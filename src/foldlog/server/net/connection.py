@@ -1,0 +1,553 @@
+"""One client's connection: bytes to requests, requests to handlers, answers back in order.
+
+To follow a request: `buffer_updated`, `_take_frames`, `_dispatch`, then its handler; back by `_settle` and `_send`.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import fcntl
+import logging
+import struct
+import sys
+import termios
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from foldlog.errors import MalformedBytes
+from foldlog.limits import REQUESTS_IN_FLIGHT_MAX
+from foldlog.server.authorizer import ANONYMOUS
+from foldlog.server.call import Call, Caller, Disconnect, Endpoint, Later, Reply, describe, has_error, served_api
+from foldlog.server.handlers.api_versions import unserved_answer
+from foldlog.server.net.memory import FrameBuffer, HeldMemory, ReadBuffers
+from foldlog.server.net.produce_throttle import ThrottledProducer, is_at_fault
+from foldlog.server.quick_produce import QuickAcknowledgement, QuickAppend
+from foldlog.wire.codec import Chunk
+from foldlog.wire.frames import RequestHeader, encode_response, parse_request_header
+from foldlog.wire.messages.produce import ProduceResponse
+from foldlog.wire.schema import Message, Response
+
+if TYPE_CHECKING:
+    from foldlog.server.node import BrokerNode
+
+logger = logging.getLogger("foldlog.server")
+
+_LENGTH: Final = struct.Struct(">i")
+_INT16: Final = struct.Struct(">h")
+_LENGTH_BYTES: Final = 4
+_PRODUCE_KEY: Final = 0
+_FETCH_KEY: Final = 1
+_PARKED_KEYS: Final = frozenset({11, 14})
+"""JoinGroup and SyncGroup wait for other members; a broker that leaves does not."""
+
+_WRITE_HIGH_BYTES: Final = 256 << 10
+"""Answers that the client has not taken, or that wait for one before them; above, none of its requests are begun."""
+
+_NO_HEADER: Final = RequestHeader(-1, -1, -1, None)
+
+HEADER_BYTES_MIN: Final = 8
+
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+_HTTP_STARTS: Final = frozenset(
+    {b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI "}
+)
+
+
+class Exchange:
+    """A request under way. `chunks` is its answer, encoded; None while it is not known."""
+
+    __slots__ = ("began", "chunks", "has_error", "header", "later")
+
+    def __init__(self, header: RequestHeader, began: float) -> None:
+        self.header = header
+        self.began = began
+        self.chunks: list[Chunk] | None = None
+        self.has_error = False
+        self.later: Later | None = None
+
+
+class CoalescedCall:
+    """Something to do in the event loop's next turn, once for all who ask for it in this one. The event loop's."""
+
+    __slots__ = ("_acts", "_is_due", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *acts: Callable[[], None]) -> None:
+        self._loop = loop
+        self._acts = acts
+        self._is_due = False
+
+    def __call__(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_due = False
+        for act in self._acts:
+            act()
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """A client's connection. The event loop's alone.
+
+    Requests start in the order they come and are answered in that order; some work while later ones start (see
+    `call.Reply`). Memory is bounded: frames by socket.request.max.bytes, requests under way by their number, fetched
+    records by one Fetch at a time, answers by not looking at further requests while the client does not read.
+    An idle connection holds no buffers: what comes is received in memory that all connections share.
+    """
+
+    def __init__(self, node: BrokerNode, endpoint: Endpoint) -> None:
+        self._node = node
+        self._endpoint = endpoint
+        self._frame = FrameBuffer()
+        self._exchanges: deque[Exchange] = deque()
+        self._unread: memoryview | None = None  # received, and not looked at while something holds
+        self._working: asyncio.Task[Any] | None = None
+        self._fetching = False
+        self._is_write_paused = False
+        self._is_reading = True
+        self._is_closing = False
+        self._is_at_end = False
+        self._is_taking = False
+        # One write for what is acknowledged together: then the client's next requests come together and share a sync.
+        self._send_soon = CoalescedCall(node.loop, self._send, self._go_on)
+        self._memory = HeldMemory(node.memory, self._has_memory, self._give_up_memory)
+        self._throttled = ThrottledProducer(node.produce_throttle, self._go_on)
+        self._answered_bytes = 0  # of answers that are known and wait for those before them
+        self._last_active = node.loop.time()
+
+    # --- the transport's side ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "a client"
+        host = peer[0] if peer else ""
+        lane = self._node.appenders.lane(self._frame)
+        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), lane)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        self._node.connections.opened(self, host, transport.get_extra_info("socket").fileno())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frame.room() if self._frame.need_bytes else self._node.receive_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._last_active = self._node.loop.time()
+        self._node.metrics.bytes_in += nbytes
+        frame = self._frame
+        if not frame.need_bytes:
+            self._take_frames(self._node.receive_buffer[:nbytes], is_owned=False)
+            if frame.capacity_bytes or self._unread is not None:
+                self._account()
+        else:
+            frame.have_bytes += nbytes
+            if not frame.is_complete:
+                if not frame.must_grow:
+                    pass
+                elif self._memory.must_wait(frame.growth_bytes):
+                    self._stop_reading()
+                else:
+                    frame.grow()
+            elif frame.need_bytes == _LENGTH_BYTES:
+                frame.need_bytes += self._checked_length(frame.view(), 0) or 0
+            else:
+                view = frame.view()
+                frame.finish()
+                self._memory.received()
+                self._take_frames(view, is_owned=True)
+            self._account()
+        if self._unread is not None:
+            self._go_on()
+
+    def eof_received(self) -> bool:
+        # Half closed: what was asked is still answered.
+        self._is_at_end = True
+        return self._has_work
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_closing = True
+        for exchange in self._exchanges:
+            if exchange.later is not None:
+                exchange.later.cancel()
+        if self._working is not None:
+            self._working.cancel()
+        self._exchanges.clear()
+        self._unread = None
+        self._frame.finish()
+        self._frame.release()
+        self._caller.buffers.release()
+        self._memory.leave(self._caller.lane.capacity_bytes)
+        self._caller.lane.close(self._memory.close)
+        self._node.connections.closed(self, self._caller.host)
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._last_active = self._node.loop.time()
+        self._account()
+        self._go_on()
+
+    # --- frames -----------------------------------------------------------------------------------------------------
+
+    def _checked_length(self, view: memoryview, position: int) -> int | None:
+        size: int = _LENGTH.unpack_from(view, position)[0]
+        limit = self._node.settings.socket_request_max_bytes
+        if HEADER_BYTES_MIN <= size <= limit:
+            return size
+        self.refuse("size", size_refusal(bytes(view[position : position + _LENGTH_BYTES]), limit))
+        return None
+
+    def _take_frames(self, view: memoryview, *, is_owned: bool) -> None:
+        """Every whole frame in `view` is a request; the rest of it is the beginning of one."""
+        position, end = 0, len(view)
+        self._is_taking = True
+        while not self._is_closing:
+            body = position + _LENGTH_BYTES
+            if end < body:
+                break
+            size = self._checked_length(view, position)
+            if size is None or end < body + size:
+                break
+            if self._holds(view, body):
+                self._unread = view[position:] if is_owned else memoryview(bytearray(view[position:]))
+                self._stop_reading()
+                position = end
+                break
+            self._dispatch(view, body, body + size)
+            position = body + size
+        self._is_taking = False
+        if position < end and not self._is_closing:
+            known = end - position >= _LENGTH_BYTES
+            size = _LENGTH.unpack_from(view, position)[0] if known else 0
+            self._frame.begin(view[position:], _LENGTH_BYTES + size)
+            if self._memory.must_wait():
+                self._stop_reading()
+        self._send()
+
+    def _holds(self, view: memoryview, body: int) -> bool:
+        """Whether the request there has to wait before it may start."""
+        return (
+            self._working is not None
+            or self._is_write_paused
+            or self._answered_bytes >= _WRITE_HIGH_BYTES
+            or self._caller.lane.is_full
+            or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
+            # The records of a Fetch are read into buffers of the connection, which are free when it is answered.
+            or (self._fetching and _INT16.unpack_from(view, body)[0] == _FETCH_KEY)
+            or (
+                self._throttled.is_needed
+                and _INT16.unpack_from(view, body)[0] == _PRODUCE_KEY
+                and self._throttled.must_wait()
+            )
+        )
+
+    def _go_on(self) -> None:
+        """Something that held may be gone: look at what was put aside, then at what comes."""
+        while self._unread is not None and not self._is_taking and not self._holds(self._unread, _LENGTH_BYTES):
+            unread, self._unread = self._unread, None
+            self._take_frames(unread, is_owned=True)
+        if self._unread is None and not self._memory.is_waiting and not self._is_closing:
+            self._read_on()
+
+    def _stop_reading(self) -> None:
+        if self._is_reading and not self._is_closing:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if not self._is_reading and not self._node.is_leaving:
+            self._is_reading = True
+            self._transport.resume_reading()
+
+    # --- requests and answers ---------------------------------------------------------------------------------------
+
+    def _dispatch(self, view: memoryview, start: int, end: int) -> None:
+        began = self._node.loop.time()
+        header = _NO_HEADER
+        found = None
+        try:
+            if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
+                self._throttled.is_granted = False  # the turn, if it had to wait for one, is spent
+                quick = self._node.quick_produce.append(self._caller, view, start, end)
+                if isinstance(quick, QuickAppend):
+                    self._begin_quick(quick, began)
+                    return
+                found = quick
+            header, position = parse_request_header(view, start, end)
+            served = served_api(header.api_key, header.api_version)
+            if served is None:
+                self._answer_unserved(header, view[position:end], began)
+                return
+            request = served.decode(view, position, end)
+            call = Call(self._node, self._caller, header.api_version, header.client_id, found)
+            reply = served.handle(call, request)
+        except MalformedBytes as error:
+            self.refuse("unreadable", f"a request that cannot be read: {error}")
+            return
+        except Disconnect as error:
+            self.refuse("disconnect", str(error))
+            return
+        except Exception as error:  # noqa: BLE001  a fault of one request must not end the others'
+            self._fail(describe(*header[:2]), error)
+            return
+        self._begin(Exchange(header, began), reply)
+
+    def _begin_quick(self, quick: QuickAppend, began: float) -> None:
+        asked = quick.asked
+        self._throttled.is_needed = False
+        exchange = Exchange(RequestHeader(_PRODUCE_KEY, asked.version, asked.correlation_id, None), began)
+        self._exchanges.append(exchange)
+        if not quick.waits_for_sync:
+            self._node.syncs.written(quick.partition, quick.next_offset)
+            self._know(exchange, [quick.answer])
+            return
+        QuickAcknowledgement(self._node, quick, partial(self._acknowledged, exchange))
+
+    def _acknowledged(self, exchange: Exchange, chunks: list[Chunk], is_refusal: bool) -> None:
+        self._know(exchange, chunks)
+        exchange.has_error = is_refusal
+        self._send_soon()
+
+    def _answer_unserved(self, header: RequestHeader, body: memoryview, began: float) -> None:
+        answer = unserved_answer(header, body)
+        if answer is None:
+            self.refuse("not served", f"{describe(header.api_key, header.api_version)}, which is not served")
+            return
+        exchange = Exchange(header, began)
+        self._know(exchange, answer)
+        self._exchanges.append(exchange)
+
+    def _begin(self, exchange: Exchange, reply: Reply) -> None:
+        self._exchanges.append(exchange)
+        if isinstance(reply, Message):
+            self._fetching |= exchange.header.api_key == _FETCH_KEY
+            self._settle(exchange, reply)
+        elif reply is None:
+            exchange.chunks = []
+        elif isinstance(reply, asyncio.Future):
+            self._await(exchange, reply)
+        else:
+            self._working = self._node.loop.create_task(self._work(exchange, reply))
+            # A task that is cancelled before its first step has not begun to await what it was given.
+            self._working.add_done_callback(lambda _: reply.close())
+
+    async def _work(self, exchange: Exchange, work: Coroutine[Any, Any, Message | Later | None]) -> None:
+        reply: Reply
+        try:
+            reply = await work
+        except Disconnect as error:
+            self.refuse("disconnect", str(error))
+            return
+        except Exception as error:  # noqa: BLE001  as above
+            self._fail(describe(*exchange.header[:2]), error)
+            return
+        finally:
+            self._working = None
+        if self._is_closing:
+            return
+        if isinstance(reply, asyncio.Future):
+            self._await(exchange, reply)
+        else:
+            self._settle(exchange, reply)
+            self._send()
+        self._go_on()
+
+    def _await(self, exchange: Exchange, later: Later) -> None:
+        exchange.later = later
+        if exchange.header.api_key == _FETCH_KEY:
+            self._fetching = True
+        later.add_done_callback(lambda done: self._arrived(exchange, done))
+
+    def _arrived(self, exchange: Exchange, later: Later) -> None:
+        exchange.later = None
+        if later.cancelled():
+            return
+        error = later.exception()
+        if isinstance(error, Disconnect):
+            self.refuse("disconnect", str(error))
+            return
+        if error is not None:
+            self._fail(describe(*exchange.header[:2]), error)
+            return
+        self._settle(exchange, later.result())
+        self._send_soon()
+
+    def _settle(self, exchange: Exchange, message: Message | None) -> None:
+        """The answer is known."""
+        header = exchange.header
+        if message is None:
+            exchange.chunks = []
+            return
+        try:
+            if not isinstance(message, Response):
+                raise TypeError(f"{type(message).__name__} is not a response")
+            exchange.has_error = has_error(message)
+            if isinstance(message, ProduceResponse):
+                self._throttled.is_needed = exchange.has_error and is_at_fault(message)
+            self._know(exchange, encode_response(message, header.api_version, header.correlation_id))
+        except Exception as error:  # noqa: BLE001  as above
+            self._fail(describe(*header[:2]), error)
+
+    def _know(self, exchange: Exchange, chunks: list[Chunk]) -> None:
+        """The frame of the answer, which is sent when it is its turn."""
+        exchange.chunks = chunks
+        self._answered_bytes += sum(map(len, chunks))
+
+    def _send(self) -> None:
+        """Every answer that is known and has none before it that is not."""
+        if self._is_taking or self._is_closing:
+            return  # the frames that came together are answered together; and who is gone, not at all
+        exchanges = self._exchanges
+        out: list[Chunk] = []
+        now = self._node.loop.time()
+        while exchanges and exchanges[0].chunks is not None:
+            exchange = exchanges.popleft()
+            out += exchange.chunks or ()
+            if exchange.header.api_key == _FETCH_KEY:
+                self._fetching = False
+            self._node.metrics.request_done(exchange.header.api_key, now - exchange.began, exchange.has_error)
+        sent_bytes = sum(map(len, out))
+        self._answered_bytes -= sent_bytes
+        if out and not self._transport.is_closing():
+            self._node.metrics.bytes_out += sent_bytes
+            self._last_active = now
+            self._transport.writelines(out)
+            self._account()
+        elif self._answered_bytes or self._node.memory.is_short:
+            self._account()
+        if self._is_at_end and not self._has_work:
+            self._transport.close()
+
+    def _is_sent(self) -> bool:
+        return self._transport.get_write_buffer_size() == 0
+
+    # --- bounds -----------------------------------------------------------------------------------------------------
+
+    def _account(self) -> None:
+        """Tell the budget what this connection holds now; while memory is short, it keeps nothing for later."""
+        if self._node.memory.is_short:
+            self._release()
+        unread = len(self._unread) if self._unread is not None else 0
+        unsent = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
+        kept = self._frame.capacity_bytes + self._caller.buffers.capacity_bytes + self._caller.lane.capacity_bytes
+        held = kept + unread + unsent + self._answered_bytes
+        self._memory.account(held, is_idle=not self._caller.lane.is_busy)
+
+    def _release(self) -> None:
+        """Give back what is kept for the next requests and answers."""
+        self._frame.release()
+        self._caller.lane.release()
+        if self._is_sent():
+            self._caller.buffers.release()
+
+    def _has_memory(self) -> None:
+        self._last_active = self._node.loop.time()
+        if not self._is_closing:
+            if self._frame.need_bytes:
+                self._frame.grow()
+                self._account()
+            self._go_on()
+
+    def sweep(self, now: float) -> None:
+        """About once a second: give back what an idle connection keeps, and close it when it is idle for too long."""
+        idle_ms = (now - self._last_active) * 1000
+        if idle_ms >= 1000 and self._memory.held_bytes:
+            self._release()
+            self._account()
+        if not self._has_work and idle_ms > self._node.settings.connections_max_idle_ms:
+            self.abort()
+        elif self._memory.is_in_the_way(idle_ms, is_sent=self._is_sent()):
+            self.refuse("memory", f"{self._memory.held_bytes} bytes held without moving while memory is short")
+
+    def _give_up_memory(self) -> None:
+        self.refuse(
+            "memory", f"{self._memory.held_bytes} bytes held of a request that comes slowly while memory is short"
+        )
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._exchanges) or self._working is not None or self._unread is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way that will be answered by itself."""
+        if self._working is not None or self._unread is not None:
+            return True
+        return any(exchange.header.api_key not in _PARKED_KEYS for exchange in self._exchanges)
+
+    # --- ending -----------------------------------------------------------------------------------------------------
+
+    def refuse(self, kind: str, why: str) -> None:
+        """Close it for what the client did, with one line in the log; one in a while for all of that kind."""
+        if not self._is_closing:
+            self._node.lines.warn((self._caller.host, kind), f"{self.peer}: connection closed: {why}")
+            self._node.metrics.connection_refused("bad request")
+        self.abort()
+
+    def _fail(self, what: str, error: BaseException) -> None:
+        logger.error("%s: connection closed: %s failed", self.peer, what, exc_info=error)
+        self.abort()
+
+    def abort(self) -> None:
+        self._is_closing = True
+        self._unread = None
+        self._frame.finish()
+        self._frame.release()  # not only when the transport is gone: others wait for it
+        if not self._transport.is_closing():
+            self._transport.abort()
+
+    def stop_taking(self) -> None:
+        """The broker is leaving: what is under way is still answered, nothing more is begun."""
+        self._stop_reading()
+        self._unread = None
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether all answers are with the client's system; those that are not can be lost by closing."""
+        return self._is_sent() and not unacknowledged_bytes(self._transport.get_extra_info("socket"))
+
+    def leave(self) -> None:
+        """Send what is known and close."""
+        self._is_closing = True
+        self._transport.close()
+
+
+def size_refusal(start: bytes, limit_bytes: int) -> str:
+    """One sentence; `start` is the four bytes where the size stands.
+
+    >>> size_refusal(b"GET ", 1000)
+    'a request of 1195725856 bytes (is it speaking TLS or HTTP?); it has 8 to socket.request.max.bytes=1000'
+    >>> size_refusal(b"\\x00\\x01\\x00\\x00", 1000)
+    'a request of 65536 bytes; it has 8 to socket.request.max.bytes=1000'
+    """
+    size = int.from_bytes(start, "big", signed=True)
+    is_another_protocol = start[:2] == _TLS_HANDSHAKE or start in _HTTP_STARTS
+    hint = " (is it speaking TLS or HTTP?)" if is_another_protocol else ""
+    return f"a request of {size} bytes{hint}; it has {HEADER_BYTES_MIN} to socket.request.max.bytes={limit_bytes}"
+
+
+class HasFileno(Protocol):
+    """A socket, or what an event loop shows of one."""
+
+    def fileno(self) -> int: ...
+
+
+def unacknowledged_bytes(connected: HasFileno | None) -> int:
+    """Sent, and not acknowledged yet; 0 where the system does not tell, and of a socket that is closed.
+
+    A socket that is closed while something has come that nobody read is reset, and the system throws away what it has
+    not sent. So answers that the loop has written can be lost, unless this is 0.
+    """
+    if connected is None or sys.platform != "linux":
+        return 0
+    count = array.array("i", [0])
+    try:
+        fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, count)
+    except (OSError, ValueError):  # it was closed meanwhile
+        return 0
+    return count[0]

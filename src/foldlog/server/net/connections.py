@@ -1,0 +1,79 @@
+"""All open connections: how many there may be, and the round that keeps them within their bounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from foldlog.files.posix import descriptor_advice, leaves_descriptors
+from foldlog.limits import DESCRIPTORS_LEFT_BY_CONNECTIONS
+
+if TYPE_CHECKING:
+    from foldlog.server.config.settings import ServerSettings
+    from foldlog.server.metrics.metrics import Metrics
+    from foldlog.server.net.connection import ClientConnection
+
+SWEEP_S: Final = 1.0
+
+
+class Connections:
+    """The event loop's."""
+
+    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._open: set[ClientConnection] = set()
+        self._by_host: Counter[str] = Counter()
+        self._takes_more = True
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, connection: ClientConnection, host: str, descriptor: int) -> None:
+        self._open.add(connection)
+        self._by_host[host] += 1
+        self._metrics.connection_opened()
+        settings = self._settings
+        if not self._takes_more:
+            connection.abort()  # it was accepted while the listeners closed
+        elif len(self._open) > settings.max_connections:
+            connection.refuse("connections", f"there are max.connections={settings.max_connections} already")
+        elif self._by_host[host] > settings.max_connections_per_ip:
+            limit = settings.max_connections_per_ip
+            connection.refuse("connections", f"there are max.connections.per.ip={limit} from {host} already")
+        elif not leaves_descriptors(descriptor, DESCRIPTORS_LEFT_BY_CONNECTIONS):
+            connection.refuse("descriptors", f"there are too many: {descriptor_advice()}")
+
+    def closed(self, connection: ClientConnection, host: str) -> None:
+        self._open.discard(connection)
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+        self._metrics.connection_closed()
+
+    def sweep(self, now: float) -> None:
+        for connection in tuple(self._open):
+            connection.sweep(now)
+
+    def stop_taking(self) -> None:
+        """Nothing more is begun; what is under way goes on."""
+        self._takes_more = False
+        for connection in tuple(self._open):
+            connection.stop_taking()
+
+    @property
+    def are_busy(self) -> bool:
+        return any(connection.is_busy for connection in self._open)
+
+    @property
+    def are_heard(self) -> bool:
+        return all(connection.is_heard for connection in self._open)
+
+    def leave(self) -> None:
+        """Send what is known, and close."""
+        for connection in tuple(self._open):
+            connection.leave()
+
+    def abort(self) -> None:
+        for connection in tuple(self._open):
+            connection.abort()

@@ -1,0 +1,188 @@
+"""Requests that wait for a partition, as in Kafka's purgatory: a Produce for its sync, a Fetch for the next record.
+
+`Syncs` decides when what is written is synced: as soon as everything that came together is written, or later if nobody
+waits. A sync for the first batch of many would keep the others waiting for the next one. So those who wait are gathered
+until the loop has looked at every connection, and then one sync serves them all: group commit across connections. What
+was sent with acks=1 or acks=0 has to be synced too, since readers see only what is durable, but in no hurry unless
+somebody reads, or asks where the log ends: an answer never denies what was acknowledged, so whoever gives one waits for
+the sync (`catch_up`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from foldlog.errors import FoldlogError, WaitTimeout
+from foldlog.limits import SYNC_WAIT_MS
+
+if TYPE_CHECKING:
+    from foldlog.log.partition import Partition
+
+_UNHURRIED_S: Final = 0.01
+"""How long a record may wait for its sync while nobody waits for it; reading processes look every 20 ms at most."""
+
+
+class DelayedFetch(Protocol):
+    """A Fetch that waits for more to come. Woken on the event loop, perhaps for nothing; it waits no longer then."""
+
+    def moved(self) -> None: ...
+
+
+class _Watch:
+    """Of one partition. Called by whoever moves its high watermark, on any thread: it only tells the loop, once."""
+
+    def __init__(self, partition: Partition, soon: Callable[..., None], wake: Callable[[_Watch], None]) -> None:
+        self.partition = partition
+        self.waiters: set[DelayedFetch] = set()
+        self._soon = soon
+        self._wake = wake
+        self.is_told = False
+
+    def __call__(self) -> None:
+        if not self.is_told:
+            self.is_told = True
+            self._soon(self._wake, self)
+
+
+class FetchPurgatory:
+    """Who waits for which partition to move: the long polls. The event loop's, but for the watches."""
+
+    def __init__(self, soon: Callable[..., None]) -> None:
+        self._soon = soon
+        self._watches: dict[Any, _Watch] = {}
+
+    def wait(self, partition: Partition, waiter: DelayedFetch) -> None:
+        """Wake `waiter` at the next move of the partition's high watermark or start, or when it is closed."""
+        watch = self._watches.get(partition)
+        if watch is None:
+            watch = self._watches[partition] = _Watch(partition, self._soon, self._moved)
+            partition.watch(watch)
+        watch.waiters.add(waiter)
+
+    def are_awaited(self, partition: Partition) -> bool:
+        return partition in self._watches
+
+    def forget(self, partition: Partition, waiter: DelayedFetch) -> None:
+        watch = self._watches.get(partition)
+        if watch is not None:
+            watch.waiters.discard(waiter)
+            if not watch.waiters:
+                del self._watches[partition]
+                partition.unwatch(watch)
+
+    def _moved(self, watch: _Watch) -> None:
+        watch.is_told = False
+        for waiter in tuple(watch.waiters):
+            waiter.moved()
+
+    def wake_all(self) -> None:
+        """The broker is leaving: nobody waits any longer."""
+        for watch in tuple(self._watches.values()):
+            self._moved(watch)
+
+
+Waiter = Callable[[FoldlogError | None], None]
+
+
+class Syncs:
+    """Begins the syncs of all partitions. The event loop's; waiters are called there, once, with what failed or None.
+
+    Why there is no timer for those who wait: `call_soon` runs after the callbacks of every socket that was readable in
+    this turn of the loop, so whatever had arrived by then is written and shares the sync. What arrives during the sync
+    is gathered for the next one. It rests on the loop being the only one who appends small batches; a lane's append
+    tells the loop with `soon`, and so comes into the same gathering.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, soon: Callable[..., None], fetches: FetchPurgatory) -> None:
+        self._loop = loop
+        self._soon = soon
+        self._fetches = fetches
+        self._awaited: dict[Partition, tuple[int, list[Waiter]]] = {}
+        self._unhurried: dict[Partition, int] = {}
+        self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wait(self, partition: Partition, next_offset: int, waiter: Waiter) -> None:
+        """Call `waiter` once everything below `next_offset` is acknowledged by the partition."""
+        self._add(partition, next_offset, waiter)
+
+    def written(self, partition: Partition, next_offset: int) -> None:
+        """It is acknowledged as it is, and nobody waits for it: sync it in a while, or now if a fetch waits for the
+        partition. Whoever asks where the log ends waits for it from here on."""
+        partition.acknowledged_early(next_offset)
+        if self._fetches.are_awaited(partition):
+            self._add(partition, next_offset, None)
+            return
+        # Not simply the last: threads tell of their appends in any order, and a duplicate has the offset it had.
+        self._unhurried[partition] = max(next_offset, self._unhurried.get(partition, 0))
+        if self._timer is None:
+            self._timer = self._loop.call_later(_UNHURRIED_S, self._begin_unhurried)
+
+    def hurry(self, partition: Partition) -> None:
+        """Somebody wants to read it."""
+        next_offset = self._unhurried.pop(partition, None)
+        if next_offset is not None:
+            self._add(partition, next_offset, None)
+
+    async def catch_up(
+        self, partitions: Iterable[Partition], timeout_ms: int | None = None
+    ) -> dict[Partition, FoldlogError]:
+        """Returns once all that was acknowledged in these is durable: for who answers where they end. No sync where it
+        is already. Returns why some are not: what a sync failed of, or WaitTimeout if it takes too long."""
+        behind = {one: self._loop.create_future() for one in partitions if one.high_watermark < one.acknowledged_offset}
+        if not behind:
+            return {}
+        timeout_ms = SYNC_WAIT_MS if timeout_ms is None else timeout_ms
+        for partition, reached in behind.items():
+            self.wait(partition, partition.acknowledged_offset, partial(_resolve, reached))
+        await asyncio.wait(behind.values(), timeout=timeout_ms / 1000)
+        failed: dict[Partition, FoldlogError] = {}
+        for partition, reached in behind.items():
+            if not reached.done():
+                reached.cancel()
+                failed[partition] = WaitTimeout(f"{partition.path} was not synced within {timeout_ms} ms; ask again")
+            elif (error := reached.result()) is not None:
+                failed[partition] = error
+        return failed
+
+    def finish(self) -> None:
+        """The broker leaves, and nobody calls any more: begin every sync that is to come."""
+        self._begin_unhurried()
+        self._begin()
+
+    def _add(self, partition: Partition, next_offset: int, waiter: Waiter | None) -> None:
+        known_offset, waiters = self._awaited.get(partition) or (next_offset, [])
+        self._awaited[partition] = (max(known_offset, next_offset), waiters)
+        if waiter is not None:
+            waiters.append(waiter)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._begin)
+
+    def _begin_unhurried(self) -> None:
+        self._timer = None
+        for partition in tuple(self._unhurried):
+            self.hurry(partition)
+
+    def _begin(self) -> None:
+        self._is_scheduled = False
+        # Taken away whole before the first sync: a waiter that is called at once may add the next batch.
+        awaited, self._awaited = self._awaited, {}
+        for partition, (next_offset, waiters) in awaited.items():
+            # What is unhurried and not beyond the awaited is covered by this sync; what is beyond keeps its timer.
+            if self._unhurried.get(partition, next_offset) <= next_offset:
+                self._unhurried.pop(partition, None)
+            partition.on_acknowledged(next_offset, partial(self._soon, _tell, waiters), is_quick=True)
+
+
+def _resolve(reached: asyncio.Future[FoldlogError | None], error: FoldlogError | None) -> None:
+    if not reached.done():
+        reached.set_result(error)
+
+
+def _tell(waiters: list[Waiter], error: FoldlogError | None) -> None:
+    for waiter in waiters:
+        waiter(error)

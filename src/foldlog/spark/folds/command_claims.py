@@ -1,0 +1,118 @@
+"""Which commands of `__folds` a runner carries out: each once, however many runners there are. Pure, no I/O.
+
+A pause and a resume are for every runner of a fold. A rewind, a rebuild and a verification are one runner's: whoever
+wants to do it appends a claim, reads on, and begins once it has read its own claim, unless it met another's of the same
+command before, or a newer command. All runners read one partition in one order, so they agree on who was first. A
+runner keeps its claim under a key of its own until a newer command makes it worthless, so compaction takes none that
+still counts. A command is done at most once: if the runner that took it dies at that moment, it has to be asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from foldlog.client.fold_bulletin import ONE_RUNNER_VERBS, Claim, Command, Item, Status, key_of
+from foldlog.limits import FOLD_COMMANDS_REMEMBERED
+
+
+class CommandClaims:
+    """The commands to some folds, as one runner reads them. `hear` what the topic holds, in order; then ask."""
+
+    def __init__(self, runner: str, folds: Iterable[str]) -> None:
+        self._runner = runner
+        self._folds = frozenset(folds)
+        self._newest: dict[str, Command] = {}
+        self._heard: dict[str, None] = {}
+        self._taken: dict[str, Claim] = {}
+        self._claims: dict[bytes, Claim] = {}
+        self._sent: dict[str, str] = {}
+        self.handled: dict[str, str] = {}
+        """For each fold the id of the last command that was carried out, by this runner or another one."""
+        self.results: dict[str, str] = {}
+        """And what it came to."""
+
+    def hear(self, items: Iterable[Item]) -> None:
+        """What was written since the last time."""
+        for item in items:
+            if item.fold not in self._folds:
+                continue
+            if isinstance(item, Command):
+                self._hear_command(item)
+            elif isinstance(item, Claim):
+                self._hear_claim(item)
+            else:
+                self._hear_status(item)
+
+    def _hear_command(self, command: Command) -> None:
+        """Once: a request that somebody writes a second time, after a newer one, is not asked again."""
+        if command.id and command.id in self._heard:
+            return
+        self._heard[command.id] = None
+        while len(self._heard) > FOLD_COMMANDS_REMEMBERED:
+            del self._heard[next(iter(self._heard))]
+        self._newest[command.fold] = command
+        self._taken.pop(command.fold, None)
+
+    def _hear_claim(self, claim: Claim) -> None:
+        self._claims[key_of(claim)] = claim
+        command = self._newest.get(claim.fold)
+        if command is None or command.id != claim.command or claim.fold in self._taken:
+            return
+        self._taken[claim.fold] = claim
+        if claim.runner != self._runner:
+            self._done_by_another(claim.fold, claim.command)
+
+    def _hear_status(self, status: Status) -> None:
+        """Another runner, or one before this, may have done it, with or without a claim that is still there."""
+        command, taken = self._newest.get(status.fold), self._taken.get(status.fold)
+        if command is None or command.id != status.last_command or (taken and taken.runner == self._runner):
+            return
+        if command.verb in ONE_RUNNER_VERBS:
+            self._done_by_another(status.fold, command.id)
+        if status.result is not None and self.handled.get(status.fold) == command.id:
+            self.results[status.fold] = status.result
+
+    def _done_by_another(self, fold: str, command: str) -> None:
+        if self.handled.get(fold) != command:
+            self.handled[fold] = command
+            self.results.pop(fold, None)
+
+    def to_claim(self, now_ms: int) -> list[Claim]:
+        """Claims to append now, before anything of them is done."""
+        return [
+            Claim(command.fold, command.id, self._runner, now_ms)
+            for command in self._open()
+            if command.verb in ONE_RUNNER_VERBS
+            and command.fold not in self._taken
+            and self._sent.get(command.fold) != command.id
+        ]
+
+    def sent(self, claims: Iterable[Claim]) -> None:
+        """They are in the log; what they come to is heard."""
+        self._sent.update({claim.fold: claim.command for claim in claims})
+
+    def worthless(self, claims: Iterable[Claim]) -> list[bytes]:
+        """Keys of other runners' claims of older commands to the folds that these are for: they can be removed."""
+        wanted = {claim.fold: claim.command for claim in claims}
+        keys = [
+            key
+            for key, old in self._claims.items()
+            if old.runner != self._runner and old.fold in wanted and old.command != wanted[old.fold]
+        ]
+        for key in keys:
+            del self._claims[key]
+        return keys
+
+    def due(self) -> list[Command]:
+        """What this runner has to carry out now. It is marked as handled: the caller does it."""
+        found = [command for command in self._open() if command.verb not in ONE_RUNNER_VERBS or self._is_mine(command)]
+        for command in found:
+            self.handled[command.fold] = command.id
+        return found
+
+    def _open(self) -> list[Command]:
+        return [command for fold, command in self._newest.items() if self.handled.get(fold) != command.id]
+
+    def _is_mine(self, command: Command) -> bool:
+        taken = self._taken.get(command.fold)
+        return taken is not None and taken.runner == self._runner

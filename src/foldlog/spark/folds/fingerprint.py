@@ -1,0 +1,307 @@
+"""What a fold does, as a number: another number, and its view was made by another function.
+
+It is made of the analysed plan above the topic's rows, without Spark's own numbers and without columns that are just
+passed on (a view grows by those), of the session's settings that change what expressions give, and of the code of every
+Python function in it. Renaming a variable, moving the file or starting again does not change it. Another version of
+Spark or Python may, or another way of ours to make it, so it says which they were.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import dis
+import logging
+import pickle
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from hashlib import blake2b
+from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any, Final
+
+import pyspark
+from pyspark import cloudpickle
+from pyspark.cloudpickle import list_registry_pickle_by_value
+from pyspark.sql import DataFrame
+
+from foldlog.errors import FoldError, UnlawfulFold
+from foldlog.limits import FOLD_PLANS_MAX
+from foldlog.spark.folds.plans import Path, logic_text, python_commands, python_functions, settings_text
+from foldlog.views.bookmark import Bookmark, Logic
+
+_log = logging.getLogger("foldlog")
+
+_FORM: Final = 3
+"""Of the texts that plans and code are put into. With another one, a view is not said to be of another function."""
+
+_BITS: Final = 60
+"""Of a fingerprint: a table of Delta's keeps it as a number of 64."""
+
+_SETTINGS: Final = re.compile(
+    r"\b(?:spark\.sql\.legacy\.[\w.]+"
+    r"|spark\.sql\.(?:timestampType|mapKeyDedupPolicy|jsonGenerator\.ignoreNullFields|json\.enablePartialResults"
+    r"|decimalOperations\.allowPrecisionLoss))=[^,}]*"
+)
+"""That change what expressions give and do not stand in them, where they are set. The session's zone does, where it
+matters."""
+_ANSI: Final = "spark.sql.ansi.enabled"
+_UNSAID: Final = frozenset(
+    {"__module__", "__doc__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__", "__annotations__"}
+)
+"""Of a class: where it stands and what it says, not what it does."""
+_HAS_DOCSTRING: Final = 0x4000000
+"""The flag of a code object; from Python 3.13 on."""
+
+
+def unsteady(fold: str) -> UnlawfulFold:
+    return UnlawfulFold(
+        fold,
+        "it makes another plan each time it is called",
+        "leave the time, random numbers and counters out of it, and look at the record's columns",
+    )
+
+
+class PlanChanged(FoldError):
+    """A function gave another plan than before, while it was being run."""
+
+    def __init__(self, fold: str) -> None:
+        super().__init__(
+            f"the function of fold {fold!r} gave another plan for the same rows: something that it takes from outside,"
+            " such as a list or a setting of Spark, has changed while it ran; nothing of this range was stored. Run the"
+            " fold again, and leave alone what it uses"
+        )
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What a plan does. `text` is its own; `functions` says where its Python functions are, and `codes` what each is,
+    by a number that Java has of the bytes it was sent as.
+    """
+
+    text: str
+    functions: tuple[Path, ...] = ()
+    codes: dict[int, str] = field(default_factory=dict, repr=False)
+
+    def logic(self, result: DataFrame) -> Logic:
+        """Of a plan with this text."""
+        told = [self._code(command) for command in python_commands(result, self.functions)]
+        versions = f"spark {pyspark.__version__} python {sys.version_info.major}.{sys.version_info.minor} code {_FORM}"
+        return Logic(_number("\n".join([self.text, *told])), _number(versions))
+
+    def _code(self, command: Any) -> str:
+        number = int(command.hashCode())
+        if number not in self.codes:
+            if len(self.codes) >= FOLD_PLANS_MAX:
+                self.codes.clear()
+            self.codes[number] = _function_text(bytes(command.unsafeArray()))
+        return self.codes[number]
+
+
+def doing_of(result: DataFrame) -> Doing:
+    """Of what a fold's function returned."""
+    text = logic_text(result)
+    if text:
+        session = result.sparkSession
+        set_so = sorted(_SETTINGS.findall(settings_text(session)))
+        text = "\n".join([text, f"{_ANSI}={session.conf.get(_ANSI)}", *set_so])
+    return Doing(text, tuple(python_functions(result)))
+
+
+def logic_of(result: DataFrame) -> Logic:
+    """Of what a fold's function returned."""
+    return doing_of(result).logic(result)
+
+
+def logic_to_store(fold: str, stored: Bookmark, found: Logic, *, has_rows: bool, accept_change: bool) -> Logic:
+    """What the bookmark says from now on of the logic behind its view; FoldError if that has changed and nobody
+    accepted it. A view from before logics were kept, or without rows, takes what it is given.
+    """
+    before = stored.logic
+    if before is None or not has_rows or before.plan == found.plan:
+        return found if before is None or not has_rows else replace_logic(before, found)
+    if before.versions != found.versions:
+        _log.warning(
+            "fold %s: Spark, Python or foldlog is of another version than when its view was written, and reads the"
+            " function otherwise; whether it has changed cannot be told: foldlog fold verify %s",
+            fold,
+            fold,
+        )
+        return replace_logic(before, found)
+    if not accept_change:
+        raise FoldError(
+            f"the function of fold {fold!r} is another one than its view was made with, or what it takes from outside"
+            f" is, or a setting of Spark; build the view anew: foldlog fold rebuild {fold}; or go on, with rows of the"
+            " old and the new logic side by side: foldlog fold run ... --accept-change"
+        )
+    _log.warning("fold %s: its function has changed; old and new logic mix in its view until it is rebuilt", fold)
+    return Logic(found.plan, found.versions, before.mixes + 1)
+
+
+def replace_logic(before: Logic, found: Logic) -> Logic:
+    """The new one, with what is known of the view's history."""
+    return found._replace(mixes=before.mixes)
+
+
+def with_logic(bookmark: Bookmark, logic: Logic) -> Bookmark:
+    return bookmark if bookmark.logic == logic else replace(bookmark, logic=logic)
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> (64 - _BITS)
+
+
+def _function_text(command: bytes) -> str:
+    """The code of a function that was packed for the workers."""
+    try:
+        sent = cloudpickle.loads(command)
+    except Exception as error:  # noqa: BLE001 whatever a user's object does when it is unpacked
+        return f"not unpacked: {type(error).__name__}"  # the function's name, which the plan has, has to do
+    function = sent[0] if isinstance(sent, tuple) else sent
+    return "\n".join(_code_lines(function, {}))
+
+
+def _code_lines(value: object, seen: dict[int, tuple[int, object]]) -> Iterator[str]:
+    """What a function does, without where it stands: its bytecode, and what it takes from around it. `seen` numbers
+    what it has met, and keeps it, so that an id stands for one object only.
+    """
+    if id(value) in seen:
+        yield f"^{seen[id(value)][0]}"
+        return
+    if isinstance(value, CodeType):
+        yield f"{value.co_argcount} {value.co_kwonlyargcount} {value.co_flags & ~_HAS_DOCSTRING}"
+        parts: Iterable[object] = _steps(value)
+    elif value is None or (isinstance(value, str | bytes | int | float | complex) and _is_library(type(value))):
+        yield repr(value)
+        return
+    elif isinstance(value, set | frozenset):
+        yield f"{{{', '.join(sorted(' '.join(_code_lines(one, dict(seen))) for one in value))}}}"
+        return
+    else:
+        if not isinstance(value, tuple):  # Python shares equal ones, or does not
+            seen[id(value)] = (len(seen), value)
+        yield f"{type(value).__module__}.{type(value).__qualname__}"
+        parts = _inside(value)
+    for part in parts:
+        yield from _code_lines(part, seen)
+    yield "."  # where it ends: [[a], b] is not [[a, b]]
+
+
+def _steps(code: CodeType) -> Iterator[object]:
+    """The instructions, with the constants and names that they use, but not with the numbers that those have: what is
+    in no instruction, as a docstring is, changes nothing, nor does it push the others aside.
+    """
+    steps = list(dis.get_instructions(code))
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        if following is not None and following.opname == "STORE_NAME" and following.argval in _UNSAID:
+            continue  # of a class inside: what it says, and where
+        yield step.opname
+        if step.opcode in dis.hasconst:
+            yield step.argval
+        elif step.opcode in dis.hasname:
+            yield str(step.argval)
+        elif step.arg is not None:
+            yield step.arg
+
+
+def _inside(value: object) -> Iterable[object]:
+    """What an object is made of, as far as it is the user's. What is installed is named: it does not travel with the
+    function, and what it keeps for itself, such as the patterns that it has met, is another in each process.
+    """
+    if isinstance(value, FunctionType | BuiltinFunctionType | MethodType):
+        return _inside_function(value)
+    if isinstance(value, type):
+        own = {} if _is_library(value) and "<locals>" not in value.__qualname__ else vars(value)
+        said = [part for name, part in own.items() if name not in _UNSAID]
+        return ["" if own else value.__module__, value.__qualname__, *value.__bases__, *said]
+    if isinstance(value, ModuleType):
+        return [value.__name__]
+    if isinstance(value, tuple | list):
+        return value
+    if isinstance(value, dict | MappingProxyType):
+        return [part for item in value.items() for part in item]
+    return _inside_object(value)
+
+
+def _inside_function(value: FunctionType | BuiltinFunctionType | MethodType) -> Iterable[object]:
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    name = f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, BuiltinFunctionType):
+        bound = value.__self__
+        return [name] if bound is None or isinstance(bound, ModuleType) else [name, bound]
+    if not _is_library(value):
+        return [value.__code__, *_given(value), *_globals(value, value.__code__)]
+    # One that was made in a function cannot be imported, so it travels as well.
+    return [name, value.__code__, *_given(value)] if "<" in value.__qualname__ else [name]
+
+
+def _inside_object(value: Any) -> Iterable[object]:
+    if isinstance(value, re.Pattern):
+        return [value.pattern, value.flags]
+    if isinstance(value, Enum):
+        return [type(value), value.name, value.value]
+    if isinstance(value, property):
+        return [value.fget, value.fset]
+    if hasattr(value, "__wrapped__"):  # such as what lru_cache or staticmethod gives
+        return [value.__wrapped__]
+    return _state(value)
+
+
+def _state(value: object) -> Iterable[object]:
+    """What an object would be pickled as. Spark's own are no values: they have numbers that each start counts anew."""
+    if type(value).__module__.startswith("pyspark."):
+        return ()
+    try:
+        registered = copyreg.dispatch_table.get(type(value))  # such as that of a pattern
+        reduced = value.__reduce_ex__(2) if registered is None else registered(value)
+    except (TypeError, AttributeError, ValueError, RuntimeError, pickle.PickleError):
+        return ()  # it cannot be pickled: its type has to do
+    if isinstance(reduced, str):
+        return [reduced]
+    made, state = reduced[:3], [list(more) for more in reduced[3:5] if more is not None]
+    return [*made, *state]
+
+
+def _is_library(value: Any) -> bool:
+    """Whether a function or a class is Python's own or of an installed package, and not the user's."""
+    return _is_installed(getattr(value, "__module__", None) or "builtins")
+
+
+def _is_installed(module: str) -> bool:
+    if module == "__main__" or module not in sys.modules or module in list_registry_pickle_by_value():  # type: ignore[no-untyped-call]
+        return False  # sent to the workers with the function: the pipeline's, and what is beside it
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return True
+    file = getattr(sys.modules[module], "__file__", None)
+    return file is None or "site-packages" in file or "dist-packages" in file or top in ("foldlog", "pyspark")
+
+
+def _given(function: FunctionType) -> list[Any]:
+    """What a function got when it was made."""
+    return [function.__defaults__, function.__kwdefaults__, *_cells(function)]
+
+
+def _cells(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            yield None  # not filled yet
+
+
+def _globals(function: FunctionType, code: CodeType) -> Iterator[Any]:
+    """What a function and those inside it use of their module, and of modules beside it; what Python has by itself is
+    left out.
+    """
+    for name in code.co_names:
+        if name in function.__globals__:
+            found = function.__globals__[name]
+            yield found
+            if isinstance(found, ModuleType) and not _is_installed(found.__name__):
+                yield from (getattr(found, one) for one in code.co_names if one in vars(found))
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _globals(function, const)

@@ -1,0 +1,798 @@
+"""The law of folds, as far as a plan shows it: splitting the log differently must not change the view.
+
+Spark's analysed plan says what a fold does with its rows. What looks at several rows at once (aggregation, windows,
+limits), at the clock, at chance, or at rows that do not come from the topic would give another view for another split.
+It is refused before anything is stored. What happens inside a user's own function cannot be seen in a plan: `trial` and
+`verify` find that by running it.
+
+A plan also says which of the topic's columns a fold needs, and which it passes on unchanged. Both are answered only
+where every node on the way is one of a known few; whatever else is in a plan means that all columns are needed, and
+that none is known to be unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from py4j.java_collections import JavaArray
+from py4j.java_gateway import JavaObject, is_instance_of
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+from foldlog.errors import FoldError, UnlawfulFold
+
+ROWS_FUNCTION: Final = "foldlog_rows"
+"""The name of the function that reads the topic, by which its rows are known in a plan."""
+
+_AGGREGATE = "aggregate in the view instead: fl.counters(..., measures={...})"
+_PER_ROW = "a fold may look at one row at a time"
+
+_REFUSED: Final[dict[str, tuple[str, str]]] = {
+    "Aggregate": ("it aggregates", _AGGREGATE),
+    "Pivot": ("it pivots", _AGGREGATE),
+    "Distinct": ("it drops duplicates", "a table view keeps one row per key by itself"),
+    "Deduplicate": ("it drops duplicates", "a table view keeps one row per key by itself"),
+    "DeduplicateWithinWatermark": ("it drops duplicates", "a table view keeps one row per key by itself"),
+    "GlobalLimit": ("it takes a limited number of rows", "limit when you query the view"),
+    "LocalLimit": ("it takes a limited number of rows", "limit when you query the view"),
+    "Offset": ("it skips a number of rows", "skip when you query the view"),
+    "Tail": ("it takes the last rows", "order and limit when you query the view"),
+    "Window": ("it uses a window function over rows", _AGGREGATE),
+    "Sample": ("it samples", "filter by a hash of the key instead"),
+    "Except": ("it subtracts rows from each other", "filter, or join a static frame with 'leftanti'"),
+    "Intersect": ("it intersects rows", "join a static frame with 'leftsemi'"),
+    "UnionLoop": ("it runs the topic's rows through a recursion", _PER_ROW),
+    "AttachDistributedSequence": ("it numbers rows", "use the columns _partition and _offset instead"),
+}
+_PER_ROW_NODES: Final = frozenset(
+    {
+        "CTERelationRef",
+        "CollectMetrics",
+        "EventTimeWatermark",
+        "Expand",
+        "Filter",
+        "Generate",
+        "Join",
+        "LateralJoin",
+        "MapInArrow",
+        "MapInPandas",
+        "PipeOperator",
+        "Project",
+        "PythonMapInArrow",
+        "RebalancePartitions",
+        "Repartition",
+        "RepartitionByExpression",
+        "ResolvedHint",
+        "ScriptTransformation",
+        "Sort",
+        "SubqueryAlias",
+        "Union",
+        "View",
+        "WithCTE",
+    }
+)
+"""What looks at one row at a time, or hands partitions to a function of the user's, which a trial tries. Whatever else
+the topic's rows go through is refused: Spark gains operators, and one that nobody has looked at may count rows."""
+
+_REFUSED_SIGNS: Final = ("Groups", "CoGroup", "AggregateIn", "WindowIn", "TransformWithState")
+"""Parts of the names of Python's and Scala's grouped operators."""
+
+_CLOCKS: Final = frozenset(
+    {
+        "CurrentTimestamp",
+        "CurrentTimestampLike",
+        "Now",
+        "CurrentDate",
+        "CurrentTime",
+        "LocalTimestamp",
+        "CurDateExpressionBuilder",
+    }
+)
+
+_CLOCK_WORD: Final = re.compile(r"\s*(?:now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+"""Texts that Spark takes for a time or a date that depends on the clock, perhaps with a zone after them: where it casts
+what it can compute beforehand. In the rows themselves they mean nothing to it."""
+_CASTS: Final = frozenset({"Cast", "ParseToDate", "ParseToTimestamp", "ParseToTimestampNTZ", "ParseToTimestampLTZ"})
+_TIMES: Final = ("date", "time")
+"""How the names of their types begin."""
+_TYPED_TEXT: Final = re.compile(r"\s*\w+\s*r?['\"]\s*(?P<text>.*)", re.DOTALL | re.IGNORECASE)
+"""A literal with its type before it, as in TIMESTAMP 'now'."""
+_FIXED_TIME: Final = re.compile(r"T?[-+0-9:]|epoch\b", re.IGNORECASE)
+"""How the text of such a one begins that is always the same time."""
+
+_SURROUNDINGS: Final = frozenset(
+    {
+        "CurrentUser",
+        "SessionUser",
+        "CurrentDatabase",
+        "CurrentCatalog",
+        "CurrentPath",
+        "CurrentTimeZone",
+        "SparkVersion",
+        "VariableReference",
+    }
+)
+"""What is another for another user, session or version of Spark's."""
+
+_PASSING: Final = frozenset(
+    {"Filter", "Sort", "SubqueryAlias", "Repartition", "RepartitionByExpression", "ResolvedHint"}
+)
+"""Nodes whose output is their child's: rows may be missing or in another order, and no value is another."""
+
+_EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
+"""Spark's own expressions: what they read are their children."""
+_PLAN_EXPRESSION: Final = _EXPRESSIONS + "PlanExpression"
+_AGGREGATES: Final = _EXPRESSIONS + "aggregate."
+_LITERAL: Final = _EXPRESSIONS + "Literal"
+_PYTHON_UDTF: Final = _EXPRESSIONS + "PythonUDTF"
+
+_FIELDS_MAX: Final = 2**31 - 1
+_ROWS_LEAF: Final = re.compile(rf"MapInArrow {ROWS_FUNCTION}\([^)]*\)#(\d+)")
+_NUMBERED: Final = re.compile(r"#(\d+)")
+_NUMBERS_MAX: Final = 100_000
+"""More than a plan uses of Spark's numbers. They count up, so a range's lie between the first of its rows and this."""
+_COUNTED: Final = re.compile(r"(?:\blambda \w+?_|\bCTERelation(?:Def|Ref) )\d+\b")
+"""What Spark counts up through all of a session, beside its numbers: variables of higher-order functions, and CTEs."""
+_PASSING_NAMES: Final = re.compile(r"_pyspark_[0-9a-f]{32}")
+"""Spark's names of the views behind `spark.sql("... {rows}", rows=rows)`."""
+
+
+def check_law(fold: str, rows: DataFrame, result: object) -> None:
+    """UnlawfulFold if the plan of what a fold returned shows that it breaks the law."""
+    frame = checked_frame(fold, result)
+    if not hasattr(rows, "_jdf"):
+        raise FoldError("folds need a classic Spark session, and this is a Spark Connect one; unset SPARK_REMOTE")
+    check_source(fold, rows, plan_text(frame))
+    _check(fold, _tree(frame), checked=set())
+
+
+def checked_frame(fold: str, result: object) -> DataFrame:
+    """What a fold returned, if it is a DataFrame; FoldError if not."""
+    if not isinstance(result, DataFrame):
+        raise FoldError(
+            f"fold {fold!r} returned {type(result).__name__} and not a DataFrame; end it with 'return rows'"
+        )
+    return result
+
+
+def check_source(fold: str, rows: DataFrame, text: str) -> None:
+    """UnlawfulFold if a plan of this text has other rows of a topic than these, or none at all."""
+    if set(_ROWS_LEAF.findall(text)) != set(_ROWS_LEAF.findall(plan_text(rows))):
+        raise UnlawfulFold(fold, "what it returns does not come from the rows it is given", "return a change of rows")
+
+
+def used_columns(result: DataFrame) -> frozenset[str] | None:
+    """Which of the topic's columns a fold uses, or returns: the others need not be read. None if the plan has a part
+    that is not understood: then all of them may be.
+    """
+    root = _tree(result)
+    return _used(root, {_id(attribute) for attribute in _items(root.java.output())}, is_root=True)
+
+
+def kept_columns(result: DataFrame) -> frozenset[str]:
+    """The topic's columns that the result has under their own names and surely with their own values."""
+    root = _tree(result)
+    return frozenset(
+        attribute.name()
+        for attribute in _items(root.java.output())
+        if _origin(root, _id(attribute)) == attribute.name()
+    )
+
+
+def is_cached(rows: DataFrame, result: DataFrame) -> bool:
+    """Whether Spark has something of these rows in its cache that the result would be computed from."""
+    manager = cache_of(rows)
+    if manager.isEmpty():
+        return False
+    # Of another frame: once this one's plan has been through the cache, what is cached later would pass it by.
+    execution = result.select("*")._jdf.queryExecution()
+    # What is cached is a leaf there: the rows below it are gone from the plan.
+    return _rows_leaves(_Trees().of(execution.withCachedData())) != _rows_leaves(_Trees().of(execution.analyzed()))
+
+
+def cache_of(frame: DataFrame) -> Any:
+    """What Spark knows to be cached, of all sessions."""
+    return frame.sparkSession._jsparkSession.sharedState().cacheManager()
+
+
+def plan_text(frame: DataFrame) -> str:
+    """The analysed plan, to the last field, with Spark's numbers."""
+    with _all_fields(frame.sparkSession):
+        return _text(frame._jdf.queryExecution().analyzed())
+
+
+def plan_key(rows: DataFrame, text: str) -> tuple[str, int]:
+    """The same for plans that do the same with rows of several ranges, if no setting of the session has changed;
+    `text` is the plan's. What their Python functions do is not in it: see `python_commands`.
+    """
+    first = min(map(int, _NUMBERED.findall(plan_text(rows))), default=0)
+    return normal_text(text, first), int(_settings_of(rows.sparkSession).hashCode())
+
+
+def normal_text(text: str, first: int = 0) -> str:
+    """A plan's text with its numbers, from the first on, counted from 0 in the order of their first appearance: the
+    same for the same function each time it is called.
+
+    >>> normal_text("Project [upper(id#17) AS id#23]")
+    'Project [upper(id#0) AS id#1]'
+    >>> normal_text("Filter (id#500 = order#17)", first=500)
+    'Filter (id#0 = order#17)'
+    """
+    numbers: dict[str, str] = {}
+
+    def counted(found: re.Match[str]) -> str:
+        if not first <= int(found[1]) < first + _NUMBERS_MAX:
+            return found[0]  # such as a text that looks like one
+        return "#" + numbers.setdefault(found[1], str(len(numbers)))
+
+    text = _NUMBERED.sub(counted, text)
+    names: dict[str, str] = {}
+    text = _COUNTED.sub(lambda found: names.setdefault(found[0], f"{found[0].rstrip('0123456789')}{len(names)}"), text)
+    return _PASSING_NAMES.sub(lambda found: names.setdefault(found[0], f"_pyspark_{len(names)}"), text)
+
+
+def logic_text(result: DataFrame) -> str:
+    """What a plan does with the topic's rows: its nodes, each with all that it is made of, but without Spark's numbers
+    and without columns just passed on. Empty if it does nothing but pick some of the topic's columns.
+    """
+    return _Logic().text(_tree(result))
+
+
+Path = tuple[tuple[str, int | None], ...]
+"""A way through a plan: methods to call, and which one to take of the sequence that each gives."""
+
+
+def python_functions(result: DataFrame) -> list[Path]:
+    """Where the Python functions of a plan are, in the order of the plan. In plans of the same key they are there, too:
+    finding them again costs a few calls and not hundreds.
+    """
+    return [
+        node.path + place
+        for node in _all_nodes(_tree(result))
+        for part, place in zip(node.parts, node.places, strict=True)
+        if _name(part) in (_EXPRESSIONS + "PythonUDF", _PYTHON_UDTF)
+    ]
+
+
+def python_commands(result: DataFrame, paths: Iterable[Path]) -> list[JavaObject]:
+    """The Python functions there, as they are sent to workers."""
+    analysed = result._jdf.queryExecution().analyzed()
+    return [_at(analysed, path).func().command() for path in paths]
+
+
+def _at(java: Any, path: Path) -> Any:
+    for method, number in path:
+        java = getattr(java, method)()
+        if number is not None:
+            java = java.apply(number)
+    return java
+
+
+_wide: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
+"""Copies of sessions that leave no field out."""
+_settings: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
+
+
+@contextmanager
+def _all_fields(session: SparkSession) -> Iterator[None]:
+    """Meanwhile expressions say all they are made of; else they leave out what is behind the 25th
+    (`spark.sql.debug.maxToStringFields`). A copy of the session is the active one of this thread: the session itself
+    is the user's, and its settings are not touched.
+    """
+    if session not in _wide:
+        copied = session._jsparkSession.cloneSession()
+        for name in ("spark.sql.debug.maxToStringFields", "spark.sql.maxPlanStringLength"):
+            copied.sessionState().conf().setConfString(name, str(_FIELDS_MAX - 15))  # the longest text there can be
+        _wide[session] = copied
+    sessions = session.sparkContext._gateway.jvm.SparkSession  # type: ignore[union-attr]
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(_wide[session])
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def _settings_of(session: SparkSession) -> Any:
+    if session not in _settings:
+        _settings[session] = session._jsparkSession.sessionState().conf().settings()
+    return _settings[session]
+
+
+def settings_text(session: SparkSession) -> str:
+    """What is set in a session, as Java writes a map."""
+    return str(_settings_of(session).toString())
+
+
+def _text(plan: Any) -> str:
+    try:
+        return str(plan.treeString(True, True, _FIELDS_MAX, False, False))
+    except Py4JError:
+        return str(plan.treeString(True, True, _FIELDS_MAX, False))  # Spark 4.2 has one argument less
+
+
+# --- a plan as a tree of ours ---------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Node:
+    """A node of the analysed plan. Its children are those of the plan, but a reference to a common table expression
+    has the expression's own plan as its child, and the topic's rows have none. `inner` are the plans of subqueries.
+    """
+
+    java: Any
+    kind: str
+    children: list[_Node] = field(default_factory=list)
+    path: Path = ()
+    parts: list[Any] = field(default_factory=list)
+    places: list[Path] = field(default_factory=list)
+    """Where each of the parts is, from here."""
+    inner: list[_Node] = field(default_factory=list)
+    is_rows: bool = False
+    is_fed: bool = False
+    """The topic's rows come in here, through a child or a subquery."""
+
+
+_known: WeakKeyDictionary[DataFrame, _Node] = WeakKeyDictionary()
+"""A frame's plan never changes, several questions are asked of it, and each call into the JVM costs."""
+
+
+def _tree(frame: DataFrame) -> _Node:
+    tree = _known.get(frame)
+    if tree is None:
+        tree = _known[frame] = _Trees().of(frame._jdf.queryExecution().analyzed())
+    return tree
+
+
+class _Trees:
+    """Makes the tree of one plan. A common table expression is made once, however often it is referred to."""
+
+    def __init__(self) -> None:
+        self._definitions: dict[int, _Node] = {}
+
+    def of(self, plan: Any, path: Path = ()) -> _Node:
+        node = _Node(plan, _kind(plan), path=path)
+        if node.kind.startswith("MapInArrow") and f" {ROWS_FUNCTION}(" in str(plan.simpleString(1)):
+            node.is_rows = node.is_fed = True
+            return node
+        if node.kind == "WithCTE":
+            for number, definition in enumerate(_items(plan.cteDefs())):  # each may refer to those before it
+                at = (*path, ("cteDefs", number), ("child", None))
+                self._definitions[int(definition.id())] = self.of(definition.child(), at)
+            node.children = [self.of(plan.plan(), (*path, ("plan", None)))]
+        elif node.kind == "CTERelationRef":
+            known = self._definitions.get(int(plan.cteId()))
+            node.children = [] if known is None else [known]
+        else:
+            children = enumerate(_items(plan.children()))
+            node.children = [self.of(child, (*path, ("children", number))) for number, child in children]
+        for number, expression in enumerate(_items(plan.expressions())):
+            for part, place in _parts(expression, (("expressions", number),)):
+                node.parts.append(part)
+                node.places.append(place)
+        node.inner = [
+            self.of(part.plan(), (*path, *place, ("plan", None)))
+            for part, place in zip(node.parts, node.places, strict=True)
+            if _is_a(part, _PLAN_EXPRESSION)
+        ]
+        node.is_fed = any(one.is_fed for one in (*node.children, *node.inner))
+        return node
+
+
+def _rows_leaves(node: _Node) -> int:
+    return int(node.is_rows) + sum(map(_rows_leaves, node.children))
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    """A Scala sequence's items."""
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
+
+
+def _id(attribute: Any) -> int:
+    return int(attribute.exprId().id())
+
+
+def _ids(attributes: Any) -> set[int]:
+    return {_id(attribute) for attribute in _items(attributes)}
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName()).rstrip("$")
+
+
+def _is_a(java: Any, name: str) -> bool:
+    from pyspark import SparkContext
+
+    return bool(is_instance_of(SparkContext._gateway, java, name))
+
+
+def _parts(expression: Any, place: Path) -> Iterator[tuple[Any, Path]]:
+    yield expression, place
+    for number, child in enumerate(_items(expression.children())):
+        yield from _parts(child, (*place, ("children", number)))
+
+
+def _all_nodes(node: _Node) -> Iterator[_Node]:
+    yield node
+    for one in (*node.inner, *node.children):
+        yield from _all_nodes(one)
+
+
+# --- what a plan does -----------------------------------------------------------------------------------------------
+
+_TREE_NODE: Final = "org.apache.spark.sql.catalyst.trees.TreeNode"
+_SORTS: Final = {
+    "query": _PLAN_EXPRESSION,
+    "tree": _TREE_NODE,
+    "type": "org.apache.spark.sql.types.DataType",
+    "many": "scala.collection.Iterable",
+    "some": "scala.Product",
+}
+"""What an object of the JVM is, as far as it matters here."""
+_sorts: dict[str, str] = {}
+"""By the name of the class: asking the JVM costs."""
+
+_NO_VALUES: Final = (_EXPRESSIONS + "ExprId", "org.apache.spark.api.python.SimplePythonFunction")
+"""Numbers of Spark's, and functions, whose code is looked at by itself."""
+_PLACES: Final = re.compile(r"@[0-9a-f]+\b|\$\$Lambda\S*|#\d+L?|, splits=\w+(?:\(\d+\))?")
+"""What a text of Spark's has of this start: places in memory, numbers, and how many parts this machine has."""
+_DEPTH_MAX: Final = 8
+"""Of objects inside an argument of a node."""
+
+
+class _Logic:
+    """Puts a plan into lines, one for each node that does something. Nothing is left to Spark's own texts, which
+    shorten what is long and leave out what they find obvious: each expression is told with all its arguments.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._numbers: dict[int, int] = {}
+        """The line that gives the rows of a node."""
+        self._columns: dict[int, str] = {}
+        """By Spark's number, what a column is: one of the topic's, or one that a line has made."""
+        self._variables = 0
+        self._subqueries: Iterator[int] = iter(())
+
+    def text(self, root: _Node) -> str:
+        """All lines; the last says which columns come out, but for those of the topic that are passed on."""
+        self._number(root)
+        picked = [f"{one.name()!r} is {told}" for one, told in self._output(root) if told != _of_rows(one)]
+        return "" if self._lines == ["rows"] and not picked else "\n".join([*self._lines, *picked])
+
+    def _output(self, node: _Node) -> list[tuple[Any, str]]:
+        return [(one, self._column(one)) for one in _items(node.java.output())]
+
+    def _column(self, attribute: Any) -> str:
+        number = _id(attribute)
+        if number not in self._columns:  # a variable of a higher-order function
+            self._columns[number] = f"variable {self._variables}"
+            self._variables += 1
+        return self._columns[number]
+
+    def _number(self, node: _Node) -> int:
+        if id(node) not in self._numbers:
+            below = [self._number(one) for one in node.children]
+            self._subqueries = iter([self._number(one) for one in node.inner])
+            self._numbers[id(node)] = self._added(node, below)
+        return self._numbers[id(node)]
+
+    def _added(self, node: _Node, below: list[int]) -> int:
+        if node.is_rows:
+            self._columns.update((_id(one), _of_rows(one)) for one in _items(node.java.output()))
+            return self._line("rows")
+        line = self._told_node(node)
+        if line is None:
+            # The same columns, at the same places if they have other numbers.
+            new = [one for one in _items(node.java.output()) if _id(one) not in self._columns]
+            if new:
+                self._columns.update(
+                    (_id(one), told)
+                    for one, (_, told) in zip(_items(node.java.output()), self._output(node.children[0]), strict=False)
+                )
+            return below[0]
+        new = [one for one in _items(node.java.output()) if _id(one) not in self._columns]
+        if node.children and node.kind != "Project":
+            line += "".join(f", {one.name()!r} {one.dataType().catalogString()}" for one in new)
+        number = self._line(f"{line} of {below}")
+        for place, one in enumerate(new):
+            twice = sum(other.name() == one.name() for other in new[:place])
+            self._columns[_id(one)] = f"{number}.{one.name()!r}" + f"/{twice}" * bool(twice)
+        return number
+
+    def _line(self, text: str) -> int:
+        self._lines.append(text)
+        return len(self._lines) - 1
+
+    def _told_node(self, node: _Node) -> str | None:
+        """None of a node that only names things, or picks columns."""
+        if not node.children:
+            return _PLACES.sub("", str(node.java.simpleString(_FIELDS_MAX)))
+        if node.kind in ("SubqueryAlias", "View", "WithCTE", "CTERelationRef"):
+            return None
+        made = [one for one in _items(node.java.expressions()) if not self._is_column(node, one)]
+        if node.kind == "Project":
+            return f"Project [{', '.join(map(self._told, made))}]" if made else None
+        told = [*map(self._told, made), *_arguments(node.java, 0)]
+        if node.kind == "Union":
+            told += [self._picked(node, child) for child in node.children]
+        return f"{node.kind} [{', '.join(told)}]"
+
+    def _is_column(self, node: _Node, expression: Any) -> bool:
+        """Whether it is a column that is just passed on, or one that the node makes of another expression."""
+        if _kind(expression) != "AttributeReference":
+            return False
+        return node.kind == "Project" or _id(expression) not in self._columns
+
+    def _picked(self, union: _Node, child: _Node) -> str:
+        """What a branch gives under other names than its own."""
+        pairs = zip(_items(union.java.output()), self._output(child), strict=True)
+        return str([f"{one.name()} is {told}" for one, (_, told) in pairs if told != _of_rows(one)])
+
+    def _told(self, part: Any) -> str:
+        name = _name(part)
+        kind = name.rpartition(".")[2]
+        if name == _LITERAL:
+            return f"{part.dataType().catalogString()} {part.sql()}"
+        if kind in ("AttributeReference", "NamedLambdaVariable"):
+            return self._column(part)
+        if kind == "Alias":
+            return f"{self._told(part.child())} as {part.name()!r}"
+        own = [f"subquery {next(self._subqueries)}"] if _sort(part, name) == "query" else []
+        own += [self._told(child) for child in _items(part.children())]
+        if kind == "Cast" and not any("date" in one or "time" in one for one in _types(part)):
+            return f"Cast({', '.join([*own, *_types(part), str(part.evalMode().toString())])})"  # in whatever zone
+        return f"{kind}({', '.join([*own, *_arguments(part, 0)])})"
+
+
+def _of_rows(attribute: Any) -> str:
+    return f"rows.{attribute.name()!r}"
+
+
+def _types(cast: Any) -> tuple[str, str]:
+    return str(cast.child().dataType().catalogString()), str(cast.dataType().catalogString())
+
+
+def _arguments(java: Any, depth: int) -> list[str]:
+    """What an object was made with, without the nodes below it."""
+    try:
+        arguments = [java.productElement(number) for number in range(java.productArity())]
+    except Py4JError:
+        return [_PLACES.sub("", str(java.toString()))]  # no case class: its text has to do
+    return [told for one in arguments if (told := _argument(one, depth)) is not None]
+
+
+def _argument(value: Any, depth: int) -> str | None:
+    """None of what is told elsewhere."""
+    if not isinstance(value, JavaObject):
+        return repr(value)
+    if isinstance(value, JavaArray):
+        return str(list(value))
+    name = _name(value)
+    if name in _NO_VALUES:
+        return None
+    sort = _sort(value, name)
+    if sort in ("query", "tree"):
+        return None
+    if sort == "type":
+        return str(value.catalogString())
+    if sort == "other" or depth == _DEPTH_MAX:
+        return _PLACES.sub("", str(value.toString()))
+    if sort == "some":
+        return f"{name.rpartition('.')[2]}({', '.join(_arguments(value, depth + 1))})"
+    return _told_many(value, name, depth)
+
+
+def _told_many(value: Any, name: str, depth: int) -> str | None:
+    told = []
+    for one in _items(value.toSeq()):
+        text = _argument(one, depth + 1)
+        if text is None:
+            return None  # they are nodes, all of them
+        told.append(text)
+    return str(told if "Seq" in name or "List" in name or "Vector" in name or "$colon$colon" in name else sorted(told))
+
+
+def _sort(value: Any, name: str) -> str:
+    if name not in _sorts:
+        sort = next((sort for sort, kind in _SORTS.items() if _is_a(value, kind)), "other")
+        if "$$Lambda" in name:
+            return sort  # each has a class of its own
+        _sorts[name] = sort
+    return _sorts[name]
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+def _check(fold: str, node: _Node, checked: set[int]) -> None:
+    """One node, and those below it. What stands on static frames only is free, but for the clock and chance."""
+    if node.is_rows or id(node) in checked:
+        return
+    checked.add(id(node))
+    _check_expressions(fold, node)
+    for one in (*node.inner, *node.children):
+        _check(fold, one, checked)
+    if not node.is_fed:
+        return
+    what = _REFUSED.get(node.kind)
+    if what is None and any(sign in node.kind for sign in _REFUSED_SIGNS):
+        what = ("it groups rows", _AGGREGATE)
+    if what is not None:
+        raise UnlawfulFold(fold, *what)
+    if any(one.is_fed for one in node.inner):
+        raise UnlawfulFold(fold, "a subquery looks at the topic's other rows", _PER_ROW)
+    if node.kind not in _PER_ROW_NODES:
+        raise UnlawfulFold(
+            fold, f"its plan has a {node.kind}, of which it is not known that it looks at one row at a time", _PER_ROW
+        )
+    fed = [child.is_fed for child in node.children]
+    if node.kind == "Union" and not all(fed):
+        raise UnlawfulFold(
+            fold, "it adds rows that do not come from the topic, again with every range", "join a static frame instead"
+        )
+    if "Join" in node.kind and len(fed) == 2:
+        _check_join(fold, node.java, *fed)
+
+
+def _check_join(fold: str, node: Any, left: bool, right: bool) -> None:
+    if left and right:
+        raise UnlawfulFold(
+            fold,
+            "it joins the topic's rows with each other",
+            "join with a static frame, or look the other row up in a view",
+        )
+    how = str(node.joinType().sql())
+    keeps_left = how.startswith(("LEFT", "FULL"))
+    keeps_right = how.startswith(("RIGHT", "FULL"))
+    if (keeps_left and right) or (keeps_right and left):
+        raise UnlawfulFold(
+            fold,
+            f"its {how.lower()} join keeps rows of the static frame that have no partner in this range",
+            "put the topic's rows on the side that is kept",
+        )
+
+
+def _check_expressions(fold: str, node: _Node) -> None:
+    for part in node.parts:
+        if _kind(part) in _CLOCKS or _is_clock_word(part) or _is_clock_literal(part):
+            raise UnlawfulFold(fold, f"{_told(part)} looks at the clock", "use the column _timestamp instead")
+        if _kind(part) in _SURROUNDINGS:
+            raise UnlawfulFold(
+                fold, f"{_brief(part)} depends on who runs it, and where", "write the value that you mean as a literal"
+            )
+        if _kind(part) == "AesEncrypt" and _draws_lots(part):
+            raise UnlawfulFold(
+                fold,
+                f"{_brief(part)} begins with other random bytes each time",
+                "give it an iv that is made of the record, or hash instead: sha2(...)",
+            )
+        if part.deterministic() or not all(child.deterministic() for child in _items(part.children())):
+            continue  # only the innermost is to blame
+        if not node.is_fed and (_name(part).startswith(_AGGREGATES) or _is_a(part, _PLAN_EXPRESSION)):
+            continue  # such as first() in a static frame: whoever made it knows its order
+        if _is_a(part, _PLAN_EXPRESSION) or (node.kind in _REFUSED and _name(part).startswith(_AGGREGATES)):
+            continue  # its plan is looked at by itself; the node is refused with a better sentence
+        advice = f"{_PER_ROW}, and must find the same in it"
+        if _name(part) == _PYTHON_UDTF:
+            advice += "; Spark expects that of no table function unless you say so: udtf(...).asDeterministic()"
+        raise UnlawfulFold(fold, f"{_brief(part)} gives another result each time", advice)
+
+
+def _is_clock_word(part: Any) -> bool:
+    """Such as cast('now' as timestamp)."""
+    if _kind(part) not in _CASTS or (_kind(part) == "Cast" and not _is_time(part)):
+        return False
+    return any(_CLOCK_WORD.match(_constant(child)) for child in _items(part.children()))
+
+
+def _constant(part: Any) -> str:
+    """The text that an expression always is; empty if it is none, or depends on the rows."""
+    if str(part.dataType().typeName()) != "string" or not part.foldable():
+        return ""
+    try:
+        return str(part.eval(None))
+    except Py4JError:
+        return ""  # it cannot be computed at all
+
+
+def _is_clock_literal(part: Any) -> bool:
+    """Such as TIMESTAMP 'now', of which the plan has only what it came to: it is told by the text it was written in."""
+    if _name(part) != _LITERAL or not _is_time(part):
+        return False
+    typed = _TYPED_TEXT.match(_written(part))
+    return typed is not None and _FIXED_TIME.match(typed["text"]) is None
+
+
+def _is_time(part: Any) -> bool:
+    return str(part.dataType().typeName()).startswith(_TIMES)
+
+
+def _written(part: Any) -> str:
+    """What stands in the SQL for an expression; empty if it was not written in SQL."""
+    origin = part.origin()
+    if not (origin.sqlText().isDefined() and origin.startIndex().isDefined() and origin.stopIndex().isDefined()):
+        return ""
+    return str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
+
+
+def _draws_lots(encryption: Any) -> bool:
+    """Whether aes_encrypt begins with random bytes: in every mode but ECB, unless it is given some."""
+    _, _, mode, _, iv, _ = _items(encryption.children())
+    if _constant(mode).upper() == "ECB":
+        return False
+    return _kind(iv) == "Cast" and _name(iv.child()) == _LITERAL and str(iv.child().toString()) == ""
+
+
+def _name(java: Any) -> str:
+    return str(java.getClass().getName())
+
+
+def _told(part: Any) -> str:
+    return _written(part) if _name(part) == _LITERAL else _brief(part)
+
+
+def _brief(expression: Any) -> str:
+    text = str(expression.sql())
+    return text if len(text) <= 80 else text[:80] + "..."
+
+
+# --- what is needed, and what is kept -------------------------------------------------------------------------------
+
+
+def _used(node: _Node, wanted: set[int], *, is_root: bool = False) -> frozenset[str] | None:
+    """The topic's columns that the columns `wanted` of a node are made of; None if the way there is not understood."""
+    if node.is_rows:
+        return frozenset(one.name() for one in _items(node.java.output()) if _id(one) in wanted)
+    if node.inner or not all(_name(part).startswith(_EXPRESSIONS) for part in node.parts):
+        return None
+    fed = [child for child in node.children if child.is_fed]
+    if len(fed) != 1:
+        return None
+    if node.kind == "Project":
+        return _used(fed[0], _references(one for one in _items(node.java.projectList()) if _id(one) in wanted))
+    is_known = node.kind in _PASSING or node.kind in ("Join", "Generate")
+    # The one aggregation there can be is the view's own, on top of what the fold gives.
+    if is_known or (node.kind == "Aggregate" and is_root):
+        return _used(fed[0], wanted | _ids(node.java.references().toSeq()))
+    return None
+
+
+def _references(expressions: Iterable[Any]) -> set[int]:
+    return {number for one in expressions for number in _ids(one.references().toSeq())}
+
+
+def _origin(node: _Node, number: int) -> str | None:
+    """The topic's column that the column with this number is, unchanged; None if that is not sure."""
+    if node.is_rows:
+        return next((str(one.name()) for one in _items(node.java.output()) if _id(one) == number), None)
+    if node.kind == "Project":
+        return _projected_origin(node, number)
+    if node.kind in ("CTERelationRef", "Union"):
+        # Columns go by their places: each branch has numbers of its own.
+        place = [_id(one) for one in _items(node.java.output())].index(number)
+        origins = {_origin(child, _id(child.java.output().apply(place))) for child in node.children}
+        return origins.pop() if len(origins) == 1 else None
+    if node.kind in _PASSING or node.kind in ("Join", "Generate", "View", "WithCTE"):
+        for child in node.children:
+            if child.is_fed and number in _ids(child.java.output()):
+                return _origin(child, number)
+    return None
+
+
+def _projected_origin(node: _Node, number: int) -> str | None:
+    for one in _items(node.java.projectList()):
+        if _id(one) != number:
+            continue
+        inner = one.child() if _kind(one) == "Alias" else one
+        return _origin(node.children[0], _id(inner)) if _kind(inner) == "AttributeReference" else None
+    return None

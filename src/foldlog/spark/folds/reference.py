@@ -1,0 +1,391 @@
+"""The long way: what a range means for a view, computed without any shortcut; and the trial of a fold by it.
+
+Nothing here knows of plans, used columns, packed batches, shared reads or counted records. The driver reads each record
+of the range by itself, Spark runs the function over a frame with all columns, and what is missing, whose row is whose
+and what counters count is worked out anew. So a mistake of the short way (`deltas`, `runner`) is seen and not repeated.
+
+`verify` replays this way. And before a fold first stores anything, a sample is folded both ways, cut at random places
+for the long one: `try_fold`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
+
+from foldlog.client.places import places_text
+from foldlog.errors import FoldError, UnlawfulFold
+from foldlog.limits import FAULTY_RECORDS_MAX, FOLD_TRIAL_OFFSETS
+from foldlog.spark.folds.declaration import Fold
+from foldlog.spark.folds.reading import TopicFrames, named
+from foldlog.spark.folds.spark_errors import is_records_fault
+from foldlog.spark.origins.origin import OffsetRange
+from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Delta, Shape
+from foldlog.views.counters.measures import Aggregation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NAN: Final = float("nan")
+"""One for all: two of them are not equal, but each is the same object as itself."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_ROW: Final = "__row"
+"""A column that is there where counters look at no other."""
+
+_FAULTY_RANGES: Final = 10
+"""How many ranges of a run one here may be as long as, each with FAULTY_RECORDS_MAX records that the fold fails at."""
+
+Ranges = Sequence[OffsetRange]
+
+
+def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) -> Delta:
+    """The change of the view that these ranges mean. Reads them twice."""
+    import pyarrow as pa
+
+    parts, faulty = _parts(fold, frames, shape, ranges)
+    found = pa.concat_tables(parts or [_given_rows(fold, frames, [])])
+    aggregation = fold.view.aggregation
+    spans = {one.partition: (one.start, one.stop) for one in ranges}
+    if aggregation is not None:
+        return Delta(_counted(found, aggregation, shape), spans)
+    rows = _in_order(_typed(fold, shape, found))
+    if fold.view.is_keyed:
+        rows = _with_records(fold, shape, rows, _sound(frames.records(ranges), faulty))
+        if shape.record_key != RECORD:
+            # A key that the view cannot hold is not in it, and need not be deleted.
+            keys, deleted = rows[shape.record_key], rows[DELETED].to_pylist()
+            kept = [not gone or _is_held(fold, keys.slice(number, 1)) for number, gone in enumerate(deleted)]
+            rows = rows.filter(pa.array(kept, pa.bool_()))
+    return Delta(rows, spans)
+
+
+Places = set[tuple[int, int]]
+
+
+def _parts(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) -> tuple[list[pa.Table], Places]:
+    """All rows that the function gives, in parts, and where the records are that it fails at, or whose rows the view
+    cannot hold. Those are found by folding less and less at a time, until one of them is alone.
+    """
+    error: Exception | None = None
+    try:
+        rows = _given_rows(fold, frames, ranges)
+    except Exception as raised:
+        if not is_records_fault(raised):
+            raise
+        error = raised
+    else:
+        if _are_held(fold, shape, rows):
+            return [rows], set()
+        if fold.view.aggregation is None:
+            return _without_unheld(fold, shape, rows)
+    if _count(ranges) == 1:
+        return [], {(one.partition, one.start) for one in ranges if one.start < one.stop}
+    parts: list[pa.Table] = []
+    faulty: Places = set()
+    for some in _smaller(ranges):
+        more, where = _parts(fold, frames, shape, some)
+        parts += more
+        faulty |= where
+    if error is not None and not faulty:
+        raise error  # no record is at fault alone
+    if len(faulty) > FAULTY_RECORDS_MAX * _FAULTY_RANGES:
+        raise FoldError(f"fold {fold.name!r} fails at {len(faulty)} records of {_count(ranges)}; mend it") from error
+    return parts, faulty
+
+
+def _without_unheld(fold: Fold, shape: Shape, rows: pa.Table) -> tuple[list[pa.Table], Places]:
+    """The rows of records that the view can hold all rows of, and where the others are."""
+    import pyarrow as pa
+
+    places = list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True))
+    unheld: Places = set()
+    parts = [(0, len(places))]
+    while parts:
+        start, stop = parts.pop()
+        if _are_held(fold, shape, rows.slice(start, stop - start)):
+            continue
+        if stop - start == 1:
+            unheld.add(places[start])
+        else:
+            middle = (start + stop) // 2
+            parts += [(start, middle), (middle, stop)]
+    return [rows.filter(pa.array([place not in unheld for place in places], pa.bool_()))], unheld
+
+
+def _smaller(ranges: Ranges) -> Iterator[list[OffsetRange]]:
+    """Each partition by itself; of a single one its quarters."""
+    if len(ranges) > 1:
+        yield from ([one] for one in ranges)
+        return
+    (one,) = ranges
+    step = -(-(one.stop - one.start) // 4)
+    for start in range(one.start, one.stop, step):
+        yield [one._replace(start=start, stop=min(one.stop, start + step))]
+
+
+def _given_rows(fold: Fold, frames: TopicFrames, ranges: Ranges) -> pa.Table:
+    """What the function makes of the ranges. Of counters only what they count: other columns nobody looks at."""
+    given = frames.rows(ranges, None, needs_key=fold.view.is_keyed)
+    aggregation = fold.view.aggregation
+    try:
+        if aggregation is None:
+            return fold(given).toArrow()
+        window = () if aggregation.window is None else (aggregation.window.column,)
+        measured = (column for _, _, column in aggregation.partials() if column is not None)
+        names = dict.fromkeys((*aggregation.by, *window, *measured))
+        return fold(given.where(f"NOT {DELETED}")).select(F.lit(1).alias(_ROW), *map(named, names)).toArrow()
+    finally:
+        frames.forget(given)
+
+
+def _are_held(fold: Fold, shape: Shape, rows: pa.Table) -> bool:
+    """Whether the view can hold these rows of the function's."""
+    import pyarrow as pa
+
+    aggregation = fold.view.aggregation
+    if aggregation is None:
+        kept = [name for name in rows.column_names if name not in META]
+        keys = [name for name in fold.view.filled(shape) if name in kept]
+        rows = rows.filter(pa.array([not gone for gone in rows[DELETED].to_pylist()], pa.bool_()))
+    else:
+        keys = list(aggregation.by)
+        kept = [*keys, *(one for _, how, one in aggregation.partials() if one and how in ("min", "max"))]
+        if not all(map(_is_in_time, _window_starts(rows, aggregation))):
+            return False
+    if not all(_is_held(fold, rows[name]) for name in kept):
+        return False
+    if aggregation is None and any(value is None for name in keys for value in rows[name].to_pylist()):
+        return False
+    return not keys or fold.view.unheld_keys(rows.select(keys)) is None
+
+
+def _is_held(fold: Fold, column: pa.ChunkedArray) -> bool:
+    """Python's own text and times end where those of the views do."""
+    try:
+        values = column.to_pylist()
+    except (UnicodeDecodeError, ValueError, OverflowError):
+        return False
+    letters = {letter for value in values for text in _texts(value) for letter in text}
+    if "\0" in letters and not fold.view.holds_nul:
+        return False
+    return not fold.view.unheld_characters(frozenset(letter for letter in letters if not letter.isascii()))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one)
+
+
+def _is_in_time(micros: int | None) -> bool:
+    try:
+        return micros is None or bool(_EPOCH + timedelta(microseconds=micros))
+    except OverflowError:
+        return False
+
+
+def _window_starts(rows: pa.Table, aggregation: Aggregation) -> list[int | None]:
+    import pyarrow as pa
+
+    if aggregation.window is None:
+        return []
+    micros = rows[aggregation.window.column].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+    width_us = aggregation.window.width_ms * 1000
+    return [None if one is None else one // width_us * width_us for one in micros]
+
+
+def _sound(records: pa.Table, faulty: Places) -> pa.Table:
+    """The records that are not at fault; and tombstones, which delete whatever the function makes of them."""
+    import pyarrow as pa
+
+    columns = (records[name].to_pylist() for name in (PARTITION, OFFSET, DELETED))
+    sound = [gone or (partition, offset) not in faulty for partition, offset, gone in zip(*columns, strict=True)]
+    return records.filter(pa.array(sound, pa.bool_()))
+
+
+def _typed(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    meta = {PARTITION: pa.int32(), OFFSET: pa.int64(), TIMESTAMP: pa.timestamp("us", tz="UTC"), DELETED: pa.bool_()}
+    wanted = {one.name: one.type for one in shape.columns if one.name != RECORD} | meta
+    columns = {name: found[name].cast(kind) for name, kind in wanted.items()}
+    columns[TOPIC] = pa.array([fold.topic.name] * found.num_rows, pa.string())
+    return pa.table(columns)
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """By partition and offset; what one record gives stays in its order."""
+    import pyarrow as pa
+
+    places = list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True))
+    return rows.take(pa.array(sorted(range(len(places)), key=places.__getitem__), pa.int64()))
+
+
+def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -> pa.Table:
+    """Each row with its record's key where the view keeps that, and each record without a row as a deletion."""
+    import pyarrow as pa
+
+    from foldlog.spark.folds.deltas import record_digests
+
+    places = list(zip(records[PARTITION].to_pylist(), records[OFFSET].to_pylist(), strict=True))
+    numbers = {place: number for number, place in enumerate(places)}
+    owners = [numbers.get(place) for place in zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True)]
+    if None in owners:
+        raise FoldError(f"fold {fold.name!r} gave rows at places that it was not given; keep _partition and _offset")
+    if shape.record_key == RECORD:
+        digests = record_digests(records[fold.topic.key])
+        rows = rows.append_column(RECORD, digests.take(pa.array(owners, pa.int64())))
+        records = records.drop_columns([fold.topic.key]).append_column(RECORD, digests)
+    bare = sorted(set(numbers.values()).difference(owners))
+    deletions = records.take(pa.array(bare, pa.int64()))
+    columns = {
+        one.name: pa.array([True] * len(bare))
+        if one.name == DELETED
+        else deletions[one.name].cast(one.type)
+        if one.name in deletions.column_names
+        else pa.nulls(len(bare), one.type)
+        for one in rows.schema
+    }
+    return _in_order(pa.concat_tables([rows, pa.table(columns, schema=rows.schema)]))
+
+
+def _counted(rows: pa.Table, aggregation: Aggregation, shape: Shape) -> pa.Table:
+    """One row for each group, counted one by one."""
+    import pyarrow as pa
+
+    groups = [_same_nan(rows[name].to_pylist()) for name in aggregation.by]
+    if aggregation.window is not None:
+        groups.append(_window_starts(rows, aggregation))
+    partials = aggregation.partials()
+    values = [[1] * rows.num_rows if column is None else rows[column].to_pylist() for _, _, column in partials]
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for number, group in enumerate(zip(*groups, strict=True) if groups else [()] * rows.num_rows):
+        kept = found.setdefault(group, [0 if how == "count" else None for _, how, _ in partials])
+        for place, (_, how, _) in enumerate(partials):
+            kept[place] = _merged(how, kept[place], _one(how, values[place][number]))
+    lines = [(*group, *kept) for group, kept in found.items()]
+    columns = list(zip(*lines, strict=True)) if lines else [()] * len(shape.columns)
+    arrays = [pa.array(column, one.type) for column, one in zip(columns, shape.columns, strict=True)]
+    return pa.table(arrays, schema=shape.columns)
+
+
+def _same_nan(values: list[Any]) -> list[Any]:
+    return [_NAN if isinstance(one, float) and one != one else one for one in values]
+
+
+def _one(how: str, value: Any) -> Any:
+    return int(value is not None) if how == "count" else value
+
+
+def _merged(how: str, one: Any, other: Any) -> Any:
+    """Two partial results as one; null says nothing, and NaN is the largest number."""
+    if one is None or other is None:
+        return other if one is None else one
+    if how in ("count", "sum"):
+        return one + other
+    smaller, larger = (one, other) if (one != one, one) <= (other != other, other) else (other, one)
+    return smaller if how == "min" else larger
+
+
+# --- the trial ------------------------------------------------------------------------------------------------------
+
+
+def sampled(ranges: Ranges) -> list[OffsetRange]:
+    """The beginning of these ranges, FOLD_TRIAL_OFFSETS at most."""
+    share = max(1, FOLD_TRIAL_OFFSETS // max(1, len(ranges)))
+    return [one._replace(stop=min(one.stop, one.start + share)) for one in ranges]
+
+
+def try_fold(
+    fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, short: Delta, chance: random.Random | None = None
+) -> None:
+    """UnlawfulFold if other splits of these ranges give other rows; FoldError if the short way gave others than the
+    long one. `short` is what the short way made of all of them.
+    """
+    first, second = _cut(ranges, chance or random.Random())
+    pieces = [piece for piece in (first, second) if piece]
+    cut = _held(fold, shape, [long_delta(fold, frames, shape, piece) for piece in pieces])
+    found = _held(fold, shape, [short])
+    if found == cut:
+        return
+    whole = _held(fold, shape, [long_delta(fold, frames, shape, ranges)])
+    if whole == cut:
+        raise FoldError(
+            f"fold {fold.name!r} was tried on {_count(ranges)} records, and the quick way to read them gave other rows"
+            f" than the plain one, {_difference(found, whole)}; nothing was stored. The fold is lawful, and this is a"
+            " mistake of foldlog: please report it"
+        )
+    at = places_text({one.partition: one.start for one in second})
+    raise UnlawfulFold(
+        fold.name,
+        f"it was tried on {_count(ranges)} records, and gave other rows when they were cut at {at},"
+        f" {_difference(whole, cut)}",
+        "a fold may look at one row at a time, and must find the same in it",
+    )
+
+
+def _count(ranges: Ranges) -> int:
+    return sum(one.stop - one.start for one in ranges)
+
+
+def _cut(ranges: Ranges, chance: random.Random) -> tuple[list[OffsetRange], list[OffsetRange]]:
+    """Each partition's range in two, somewhere. A range of one offset is in the first part or in the second."""
+    first, second = [], []
+    for one in ranges:
+        at = chance.randint(one.start + 1, max(one.start + 1, one.stop - 1))
+        first += [one._replace(stop=min(at, one.stop))]
+        second += [one._replace(start=at)] if at < one.stop else []
+    return first, second
+
+
+def _held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> Counter[str]:
+    """What a view holds after these changes, in plain Python: each row as a text, with how often it is there."""
+    if fold.view.aggregation is not None:
+        return _held_counters(fold.view.aggregation, deltas)
+    rows = (row for delta in deltas for row in delta.rows.to_pylist())
+    if not fold.view.is_keyed:
+        return Counter(_text(row, ()) for row in rows)
+    held: dict[Any, tuple[tuple[int, int], list[str]]] = {}
+    for row in rows:
+        key, place = row[shape.record_key], (row[PARTITION], row[OFFSET])
+        if held.get(key, (None,))[0] != place:
+            held[key] = (place, [])
+        if not row[DELETED]:
+            held[key][1].append(_text(row, (*META, RECORD)))
+    return Counter(text for _, texts in held.values() for text in texts)
+
+
+def _held_counters(aggregation: Aggregation, deltas: Iterable[Delta]) -> Counter[str]:
+    groups, partials = aggregation.group_columns(), aggregation.partials()
+    held: dict[str, dict[str, Any]] = {}
+    for delta in deltas:
+        for row in delta.rows.to_pylist():
+            group = {name: row[name] for name in groups}
+            kept = held.setdefault(_text(group, ()), {**group, **{name: None for name, _, _ in partials}})
+            for name, how, _ in partials:
+                kept[name] = _merged(how, kept[name], row[name])
+    return Counter(_text(row, ()) for row in held.values())
+
+
+def _text(row: dict[str, Any], without: Sequence[str]) -> str:
+    kept = {name: row[name] for name in sorted(row) if name not in without}
+    return json.dumps(kept, default=repr, ensure_ascii=False)
+
+
+def _difference(one: Counter[str], other: Counter[str]) -> str:
+    for what, more in (("such as", one - other), ("without", other - one)):
+        if more:
+            return f"{what} {next(iter(more))[:300]}"
+    return "in another number"

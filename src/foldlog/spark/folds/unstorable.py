@@ -1,0 +1,163 @@
+"""What a view cannot hold of a fold's rows, and why, in the words of a dead letter.
+
+Rows that a view keeps as they are, are looked at in Arrow (`unheld_values`, `unheld_keys`). Counters keep groups and
+extremes of many rows, of which the larger hide the smaller; so Spark looks at every row before it aggregates
+(`signs_of_unheld`), and what it found is judged with the aggregated rows (`check_aggregated`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
+from pyspark.sql import types as T  # noqa: N812
+
+from foldlog.spark.folds.reading import named
+from foldlog.views.contract import View
+from foldlog.views.counters.measures import Aggregation
+from foldlog.views.storable import (
+    FIRST_DAY,
+    FIRST_US,
+    LAST_DAY,
+    LAST_US,
+    beyond_ascii,
+    columns_where,
+    has_one_of,
+    is_not_utf8,
+    is_nul,
+    is_out_of_years,
+    rows_where,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SIGNS: Final = "__unheld"
+"""Of an aggregated range: the kinds of values that it was made of and that cannot be held."""
+
+_CHARACTERS: Final = "__characters"
+"""The characters beyond ASCII of its texts, where the view does not hold all of them."""
+
+_NOT_UTF8: Final = "its text{where} is not UTF-8, and no view can hold it"
+_OUT_OF_YEARS: Final = "its date or time{where} is outside the years 1 to 9999, and no view can hold it"
+_NUL: Final = "its text{where} has a character NUL, which {place} cannot hold"
+_CHARACTER: Final = "its text{where} has the character {which}, which {place} cannot hold in its encoding"
+_LONG_KEY: Final = "its key ({names}) is too long for an index of {place}"
+
+_KINDS: Final = {"utf8": _NOT_UTF8, "years": _OUT_OF_YEARS, "nul": _NUL}
+
+
+class UnheldValue(Exception):
+    """The view cannot hold what a range comes to; `why` is of one record, if the range is."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def unheld_values(view: View, rows: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    """Why rows cannot be held for a value that they have, and which rows."""
+    tests = [(_NOT_UTF8, is_not_utf8), (_OUT_OF_YEARS, is_out_of_years)]
+    if not view.holds_nul:
+        tests.append((_NUL, is_nul))
+    for reason, test in tests:
+        for name, flags in columns_where(rows, test):
+            yield reason.format(where=f" in column {name!r}", place=view.place), flags
+    if view.holds_unicode():
+        return
+    for name in rows.column_names:
+        unheld = view.unheld_characters(beyond_ascii(rows[name]))
+        if unheld:
+            yield from _by_character(view, name, rows[name], unheld)
+
+
+def _by_character(
+    view: View, name: str, column: pa.ChunkedArray, unheld: frozenset[str]
+) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    """Each row with the first of the characters that it has: what it is told must not depend on the other rows."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    flags = rows_where(column, has_one_of(unheld))
+    if flags is None:
+        return
+    by_character: dict[str, list[int]] = {}
+    for at in pc.indices_nonzero(flags).to_pylist():
+        by_character.setdefault(min(beyond_ascii(column.slice(at, 1)) & unheld), []).append(at)
+    numbers = pa.array(range(len(column)), pa.int64())
+    for one, places in by_character.items():
+        reason = _CHARACTER.format(where=f" in column {name!r}", place=view.place, which=_shown(one))
+        yield reason, pa.chunked_array([pc.is_in(numbers, value_set=pa.array(places, pa.int64()))])
+
+
+def unheld_keys(view: View, keys: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
+    """Keys that are too long; `keys` has the columns that make a row unique."""
+    flags = view.unheld_keys(keys)
+    return [] if flags is None else [(_LONG_KEY.format(names=", ".join(keys.column_names), place=view.place), flags)]
+
+
+# --- what is aggregated -----------------------------------------------------------------------------------------------
+
+
+def signs_of_unheld(view: View, aggregation: Aggregation, rows: DataFrame, window_start: Column | None) -> list[Column]:
+    """Aggregates that say what cannot be held of the rows that a view of this aggregation keeps values of."""
+    kept = {*aggregation.by, *(column for _, how, column in aggregation.partials() if how in ("min", "max"))}
+    fields = [one for one in rows.schema if one.name in kept]
+    texts = [named(one.name) for one in fields if isinstance(one.dataType, T.StringType)]
+    signs = {
+        "utf8": [~F.is_valid_utf8(one) for one in texts],
+        "years": [sign for one in fields if (sign := _is_out_of_years(one)) is not None],
+        "nul": [] if view.holds_nul else [F.contains(one, F.lit("\0")) for one in texts],
+    }
+    if window_start is not None:
+        signs["years"].append(~F.unix_micros(window_start).between(FIRST_US, LAST_US))
+    found = [
+        F.when(F.max(reduce(or_, (F.coalesce(flag, F.lit(False)) for flag in flags))), F.lit(kind))
+        for kind, flags in signs.items()
+        if flags
+    ]
+    columns = [F.coalesce(*found).alias(_SIGNS)] if found else []
+    if texts and not view.holds_unicode():
+        letters = [F.split(F.regexp_replace(F.coalesce(one, F.lit("")), "[\\x00-\\x7f]", ""), "") for one in texts]
+        columns.append(F.array_distinct(F.flatten(F.collect_set(F.concat(*letters)))).alias(_CHARACTERS))
+    return columns
+
+
+def check_aggregated(view: View, aggregation: Aggregation, found: pa.Table) -> None:
+    """UnheldValue if the view cannot hold these rows, or what they were made of."""
+    if _SIGNS in found.column_names:
+        kinds = found[_SIGNS].drop_null()
+        if len(kinds):
+            raise UnheldValue(_KINDS[kinds[0].as_py()].format(where="", place=view.place))
+    if _CHARACTERS in found.column_names:
+        letters = {one for some in found[_CHARACTERS].to_pylist() for one in some if one and not one.isascii()}
+        unheld = view.unheld_characters(frozenset(letters))
+        if unheld:
+            raise UnheldValue(_CHARACTER.format(where="", place=view.place, which=_shown(min(unheld))))
+    if aggregation.by:
+        for reason, _ in unheld_keys(view, found.select(list(aggregation.by))):
+            raise UnheldValue(reason)
+
+
+def _is_out_of_years(one: T.StructField) -> Column | None:
+    if isinstance(one.dataType, T.DateType):
+        return ~F.unix_date(named(one.name)).between(FIRST_DAY, LAST_DAY)
+    if isinstance(one.dataType, T.TimestampType):
+        return ~F.unix_micros(named(one.name)).between(FIRST_US, LAST_US)
+    if isinstance(one.dataType, T.TimestampNTZType):
+        return ~F.year(named(one.name)).between(1, 9999)
+    return None
+
+
+def _shown(character: str) -> str:
+    """A sign that a terminal shows, and its number, by which it is found.
+
+    >>> _shown("\u2603")
+    '\u2603 (U+2603)'
+    """
+    number = f"U+{ord(character):04X}"
+    return f"{character} ({number})" if character.isprintable() else number

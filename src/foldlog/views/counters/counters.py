@@ -1,0 +1,75 @@
+"""`counters(place, by=[...], window=..., measures={...})`: live numbers by group and window of event time.
+
+A range is aggregated in Spark and merged into the view, so a late event counts in its own window and no state is kept
+anywhere else. The engine follows from the place: `postgresql://...`, a path that ends in .duckdb, else SQLite.
+
+In each engine `SELECT * FROM counters` (or whatever `name` says) shows the groups and the measures. That is a view of
+the engine's own, over the table with the partial results, `counters__1`; a rebuild makes `counters__2` and points the
+view at it. Index the table if you like; do not write to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.views.counters.measures import Aggregation, Measure, Window
+from foldlog.views.counters.settings import check_aggregation
+from foldlog.views.counters.view import CountersView
+from foldlog.views.counters.windows import parse_window
+from foldlog.views.sql.postgres import is_postgres_url
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["aggregation_of", "check_aggregation", "counters"]
+
+DUCKDB_ENDINGS = (".duckdb", ".ddb")
+DUCKDB_PREFIX = "duckdb:///"
+
+
+def counters(
+    url_or_path: str | os.PathLike[str],
+    by: Sequence[str] | str = (),
+    window: tuple[str, str] | Window | None = None,
+    measures: Mapping[str, Measure] | None = None,
+    name: str = "counters",
+) -> CountersView[Any]:
+    """Counters at a place, by the columns `by` and a window such as `("at", "1 minute")`. Nothing is made yet.
+
+    Without `by` and `window` there is one row for everything.
+    """
+    aggregation = aggregation_of(by, window, measures)
+    text: object = os.fspath(url_or_path) if isinstance(url_or_path, os.PathLike) else url_or_path
+    if isinstance(text, str) and is_postgres_url(text):
+        from foldlog.views.counters.postgres import PostgresCounters
+
+        return PostgresCounters(text, aggregation, name)
+    if isinstance(text, str) and (text.startswith(DUCKDB_PREFIX) or text.endswith(DUCKDB_ENDINGS)):
+        from foldlog.views.counters.duckdb import DuckdbCounters
+
+        return DuckdbCounters(text.removeprefix(DUCKDB_PREFIX), aggregation, name)
+    from foldlog.views.counters.sqlite import SqliteCounters
+
+    return SqliteCounters(text, aggregation, name)
+
+
+def aggregation_of(by: object, window: object, measures: object) -> Aggregation:
+    """From what a person writes; InvalidArgument, in one sentence, where that cannot be counted."""
+    names = (by,) if isinstance(by, str) else by
+    if not isinstance(names, Sequence) or not all(isinstance(one, str) and one for one in names):
+        raise InvalidArgument(f"by= names the columns to count by, such as ['merchant'], not {brief_repr(by)}")
+    if len(set(names)) != len(names):
+        raise InvalidArgument(f"by= names a column twice: {', '.join(names)}")
+    if not isinstance(measures, Mapping) or not measures:
+        raise InvalidArgument("measures= says what to count, such as {'payments': fl.count()}")
+    for title, measure in measures.items():
+        if not isinstance(title, str) or not title:
+            raise InvalidArgument(f"a measure has a name, such as 'payments', not {brief_repr(title)}")
+        if not isinstance(measure, Measure):
+            raise InvalidArgument(
+                f"measure {title!r} is one of fl.count, fl.sum, fl.min, fl.max and fl.avg, not {brief_repr(measure)}"
+            )
+    return Aggregation(tuple(names), parse_window(window), dict(measures))

@@ -1,0 +1,218 @@
+"""Counters in a DuckDB file.
+
+One process at a time can have the file open, so it is opened for each transaction and closed after it: between two
+ranges a person may open it and look. Whoever comes while it is open waits a while, and is then told who has it. A scan
+keeps the file open until it is read to its end or closed. Timestamps are stored without a zone, in UTC.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from foldlog.errors import InvalidArgument, MissingDependency, ViewUnavailable, brief_repr
+from foldlog.limits import VIEW_LOCK_WAIT_MS, VIEW_SCAN_ROWS
+from foldlog.views.counters.measures import Aggregation
+from foldlog.views.counters.settings import SUM_TOO_LARGE
+from foldlog.views.counters.view import CountersView, StoredCounters, Transaction
+from foldlog.views.local_paths import local_path
+from foldlog.views.sql.bookmarks import BookmarkTable, Run
+from foldlog.views.sql.names import BOOKMARKS, TableName, quoted, quoted_list, table_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_POLL_S: Final = 0.02
+_HOLDER: Final = re.compile(r"PID (\d+)")
+
+_writers: dict[str, threading.Lock] = {}
+"""For each file, whose turn it is among the threads of this process, which DuckDB lets in all at once."""
+
+
+class DuckdbCounters(CountersView[Any]):
+    """Holds nothing open between calls, except while a scan is being read."""
+
+    def __init__(
+        self,
+        path: str,
+        aggregation: Aggregation,
+        name: str,
+        label: str | None = None,
+        *,
+        wait_ms: int = VIEW_LOCK_WAIT_MS,
+    ) -> None:
+        super().__init__(table_name(name, with_schema=False), aggregation, label)
+        if not path or "://" in path or "\0" in path or path.startswith(":"):
+            raise InvalidArgument(
+                f"DuckDB counters are in a file, such as 'views/live.duckdb', not in {brief_repr(path)}"
+            )
+        self._path = local_path(path)
+        self._wait_ms = wait_ms
+
+    @property
+    def place(self) -> str:
+        return f"counters {self._name} in {self._path}"
+
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "duckdb", "path": self._path, "name": str(self._table)}
+
+    @property
+    def _bookmarks(self) -> BookmarkTable:
+        return BookmarkTable(TableName(BOOKMARKS))
+
+    def _exists(self) -> bool:
+        return os.path.exists(self._path)
+
+    @contextmanager
+    def _writing(self, *, create: bool = False) -> Iterator[Transaction[Any]]:
+        if not create and not self._exists():
+            raise self._missing()
+        with _writers.setdefault(self._path, threading.Lock()), self._transaction() as transaction:
+            yield transaction
+
+    @contextmanager
+    def _reading(self) -> Iterator[Transaction[Any]]:
+        with self._transaction() as transaction:
+            yield transaction
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction[Any]]:
+        duckdb = load_duckdb()
+        try:
+            connection = self._connected(duckdb)
+            try:
+                connection.execute("BEGIN TRANSACTION")
+                yield Transaction(connection, _runner(connection))
+                connection.execute("COMMIT")
+            finally:
+                # Closing ends a transaction that was not committed, and writes the log into the file after the last.
+                connection.close()
+        except (duckdb.OutOfRangeException, duckdb.ConversionException) as error:
+            raise ViewUnavailable(self.place, SUM_TOO_LARGE) from error
+        except duckdb.Error as error:
+            raise ViewUnavailable(self.place, f"DuckDB says: {_one_line(error)}") from error
+
+    def _connected(self, duckdb: Any) -> Any:
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        deadline = time.monotonic() + self._wait_ms / 1000
+        while True:
+            try:
+                return duckdb.connect(self._path)
+            except duckdb.IOException as error:
+                if "lock" not in str(error):
+                    raise
+                if time.monotonic() > deadline:
+                    raise ViewUnavailable(self.place, _who_holds_it(str(error))) from error
+                time.sleep(_POLL_S)
+
+    def _has_bookmarks(self, run: Run) -> bool:
+        return bool(run("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", self._bookmarks.table.name))
+
+    def _make_table(self, run: Run, stored: StoredCounters) -> None:
+        columns = [f"{quoted(field.name)} {_declared(field.type)}" for field in stored.settings.stored()]
+        run(f"CREATE TABLE {stored.table.sql} ({', '.join(columns)})")
+
+    def _merge(self, transaction: Transaction[Any], stored: StoredCounters, rows: pa.Table) -> None:
+        """Two joins over whole columns: no index, which would cost DuckDB more than it gives."""
+        groups = stored.settings.groups
+        same = " AND ".join(f"kept.{quoted(name)} IS NOT DISTINCT FROM new.{quoted(name)}" for name in groups) or "TRUE"
+        transaction.connection.register("foldlog_range", _without_zones(rows))
+        transaction.run(
+            f"UPDATE {stored.table.sql} AS kept SET {_merged(stored)} FROM foldlog_range AS new WHERE {same}"
+        )
+        transaction.run(
+            f"INSERT INTO {stored.table.sql} ({quoted_list(rows.column_names)}) SELECT {quoted_list(rows.column_names)}"
+            f" FROM foldlog_range AS new WHERE NOT EXISTS (SELECT 1 FROM {stored.table.sql} AS kept WHERE {same})"
+        )
+        transaction.connection.unregister("foldlog_range")
+
+    def _read(self, transaction: Transaction[Any], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
+        schema = stored.settings.stored()
+        found = transaction.connection.sql(f"SELECT {quoted_list(schema.names)} FROM {stored.table.sql}")
+        # DuckDB 1 has it under the other name.
+        reader = getattr(found, "to_arrow_reader", None) or found.fetch_record_batch
+        for batch in reader(VIEW_SCAN_ROWS):
+            yield batch.cast(schema)
+
+    def _mean(self, name: str, stored: StoredCounters) -> str:
+        return f"{quoted(f'{name}__sum')}::DOUBLE / nullif({quoted(f'{name}__count')}, 0)"
+
+    def _another(self, label: str) -> DuckdbCounters:
+        return DuckdbCounters(self._path, self.aggregation, self._table.name, label, wait_ms=self._wait_ms)
+
+
+def load_duckdb() -> Any:
+    """The engine, or MissingDependency."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingDependency("counters in DuckDB", "duckdb", "views") from error
+    return duckdb
+
+
+def _runner(connection: Any) -> Run:
+    def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = connection.execute(statement, list(values)).fetchall()
+        return rows
+
+    return run
+
+
+def _merged(stored: StoredCounters) -> str:
+    parts = []
+    for name, how, _ in stored.settings.aggregation.partials():
+        old, new = f"kept.{quoted(name)}", f"new.{quoted(name)}"
+        if how in ("count", "sum"):
+            both = f"coalesce({old} + {new}, {old}, {new})"
+        else:
+            both = f"{'least' if how == 'min' else 'greatest'}({old}, {new})"
+        parts.append(f"{quoted(name)} = {both}")
+    return ", ".join(parts)
+
+
+def _without_zones(rows: pa.Table) -> pa.Table:
+    """Instants in UTC. A type with a zone would need an extension to be shown."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    for number, field in enumerate(rows.schema):
+        if types.is_timestamp(field.type):
+            column = rows.column(number).cast(pa.timestamp("us", field.type.tz and "UTC")).cast(pa.timestamp("us"))
+            rows = rows.set_column(number, field.name, column)
+    return rows
+
+
+def _declared(kind: Any) -> str:
+    from pyarrow import types
+
+    if types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    names = (
+        (types.is_boolean, "BOOLEAN"),
+        (types.is_int64, "BIGINT"),
+        (types.is_int32, "INTEGER"),
+        (types.is_int16, "SMALLINT"),
+        (types.is_integer, "TINYINT"),
+        (types.is_float64, "DOUBLE"),
+        (types.is_floating, "FLOAT"),
+        (types.is_date, "DATE"),
+        (types.is_timestamp, "TIMESTAMP"),
+        (types.is_binary, "BLOB"),
+    )
+    return next((name for test, name in names if test(kind)), "VARCHAR")
+
+
+def _who_holds_it(sentence: str) -> str:
+    holder = _HOLDER.search(sentence)
+    who = f"process {holder[1]}" if holder is not None else "another process"
+    return f"{who} has the file open, and DuckDB lets one process at a time; close it there"
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,225 @@
+"""Counters in PostgreSQL 15 or later, which can take two nulls of a unique index for the same.
+
+Text is stored with the collation "C": Spark compares bytes, and a minimum must not depend on who compared first.
+Readers' rights and views that others built on `counters` live on through a rebuild, since their object stays the same
+while its columns do; where the columns change, rights are given again, and dependents are named and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from foldlog.errors import FoldError, ViewInUse, ViewUnavailable
+from foldlog.limits import VIEW_APPLY_LOCK_WAIT_MS, VIEW_SCAN_ROWS
+from foldlog.views.counters.measures import Aggregation
+from foldlog.views.counters.settings import SUM_TOO_LARGE, CounterSettings
+from foldlog.views.counters.view import CountersView, StoredCounters, Transaction
+from foldlog.views.sql.bookmarks import BookmarkTable, Run
+from foldlog.views.sql.names import BOOKMARKS, TableName, quoted, quoted_list, table_name
+from foldlog.views.sql.postgres import (
+    PostgresDatabase,
+    bookmark_table,
+    load_psycopg,
+    lock_schema,
+    public_url,
+    resolved,
+    runner,
+    table_exists,
+)
+from foldlog.views.sql.postgres_limits import PostgresLimits
+from foldlog.views.sql.types import postgres_type
+from foldlog.views.storable import columns_where, is_nul
+from foldlog.views.table.postgres_copy import COPY_OPTIONS, csv_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VERSION_MIN: Final = 150_000
+
+_DEPENDENTS: Final = """
+    SELECT DISTINCT rewrite.ev_class::regclass::text FROM pg_depend AS depend
+    JOIN pg_rewrite AS rewrite ON depend.classid = 'pg_rewrite'::regclass AND depend.objid = rewrite.oid
+    WHERE depend.refclassid = 'pg_class'::regclass AND depend.refobjid = to_regclass(%s)
+          AND rewrite.ev_class <> depend.refobjid AND rewrite.ev_class <> coalesce(to_regclass(%s), 0)
+    ORDER BY 1
+"""
+"""Views that select from the first relation, other than the second one."""
+
+_GRANTS: Final = """
+    SELECT privilege_type, is_grantable,
+           CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END
+    FROM pg_class, aclexplode(relacl) WHERE pg_class.oid = to_regclass(%s) AND grantee <> relowner
+"""
+
+
+class PostgresCounters(CountersView[Any]):
+    """One connection, one thread at a time. Runners of the same counters wait for each other at the bookmark's row."""
+
+    holds_nul: ClassVar[bool] = False
+
+    def __init__(self, url: str, aggregation: Aggregation, name: str, label: str | None = None) -> None:
+        super().__init__(table_name(name, with_schema=True), aggregation, label)
+        self._url = url
+        tables = (self._table.beside("__1"), TableName(BOOKMARKS, self._table.schema))
+        self._database = PostgresDatabase(url, self.place, tables)
+        self._limits = PostgresLimits(self._database)
+
+    @property
+    def place(self) -> str:
+        name = TableName(self._name, self._table.schema)
+        return f"counters {name} in {public_url(self._url)}"
+
+    def description(self) -> dict[str, object]:
+        return {
+            "kind": self.kind,
+            "engine": "postgresql",
+            "url": public_url(self._url),
+            "name": str(self._table),
+        }
+
+    def holds_unicode(self) -> bool:
+        return self._limits.holds_unicode()
+
+    def unheld_characters(self, characters: frozenset[str]) -> frozenset[str]:
+        return self._limits.unheld_characters(characters)
+
+    def unheld_keys(self, keys: pa.Table) -> pa.ChunkedArray | None:
+        return self._limits.unheld_keys(keys)
+
+    @property
+    def _bookmarks(self) -> BookmarkTable:
+        return bookmark_table(self._table.schema)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _exists(self) -> bool:
+        return True
+
+    @contextmanager
+    def _writing(self, *, create: bool = False) -> Iterator[Transaction[Any]]:
+        with self._database.transaction(wait_ms=None if create else VIEW_APPLY_LOCK_WAIT_MS) as connection:
+            if create and connection.info.server_version < VERSION_MIN:
+                raise ViewUnavailable(
+                    self.place,
+                    f"counters need PostgreSQL 15 or later, and this is {connection.info.server_version // 10_000}",
+                )
+            run = runner(connection)
+            if create:
+                lock_schema(run, resolved(run, self._table, self.place).schema)
+            yield Transaction(connection, run)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Transaction[Any]]:
+        database = self._database.another()
+        try:
+            with database.transaction(snapshot=True) as connection:
+                yield Transaction(connection, runner(connection))
+        finally:
+            database.close()
+
+    def _has_bookmarks(self, run: Run) -> bool:
+        return table_exists(run, self._bookmarks.table)
+
+    def _make_table(self, run: Run, stored: StoredCounters) -> None:
+        columns = [
+            f"{quoted(field.name)} {postgres_type(field.type, in_key=True)}" for field in stored.settings.stored()
+        ]
+        # Every range changes rows that are there: with room in their pages the index need not change along.
+        run(f"CREATE TABLE {stored.table.sql} ({', '.join(columns)}) WITH (fillfactor = 70)")
+        index = quoted(f"{stored.table.name}_groups")
+        run(f"CREATE UNIQUE INDEX {index} ON {stored.table.sql} ({_conflict(stored)}) NULLS NOT DISTINCT")
+
+    def _make_view(self, run: Run, stored: StoredCounters, shown_before: CounterSettings | None) -> None:
+        selection, view = self._selection(stored), self._table.sql
+        if shown_before is not None:
+            self._refuse_dependents_of_table(run)
+        if shown_before is None or shown_before.shown() == stored.settings.shown():
+            run(f"CREATE OR REPLACE VIEW {view} AS {selection}")
+            return
+        dependents = [name for (name,) in run(_DEPENDENTS, view, view)]
+        if dependents:
+            raise ViewInUse(self.place, dependents)
+        grants = run(_GRANTS, view)
+        run(f"DROP VIEW IF EXISTS {view}")
+        run(f"CREATE VIEW {view} AS {selection}")
+        for privilege, is_grantable, grantee in grants:
+            run(f"GRANT {privilege} ON {view} TO {grantee}{' WITH GRANT OPTION' if is_grantable else ''}")
+
+    def check_swap(self) -> None:
+        with self._reading() as transaction:
+            self._refuse_dependents_of_table(transaction.run)
+
+    def _refuse_dependents_of_table(self, run: Run) -> None:
+        """Who selects from the table of partial results itself would be left with the old one."""
+        old = self._find(run)
+        dependents = [] if old is None else [name for (name,) in run(_DEPENDENTS, old.table.sql, self._table.sql)]
+        if dependents:
+            raise ViewInUse(self.place, dependents)
+
+    def _merge(self, transaction: Transaction[Any], stored: StoredCounters, rows: pa.Table) -> None:
+        psycopg = load_psycopg()
+        _refuse_nul(rows, self.place)
+        columns = quoted_list(rows.column_names)
+        transaction.run(f"CREATE TEMP TABLE foldlog_range (LIKE {stored.table.sql}) ON COMMIT DROP")
+        statement = f"COPY foldlog_range ({columns}) FROM STDIN {COPY_OPTIONS}"
+        with transaction.connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+            for piece in csv_of(rows):
+                copy.write(piece)
+        try:
+            transaction.run(
+                f"INSERT INTO {stored.table.sql} AS kept ({columns}) SELECT {columns} FROM foldlog_range"
+                f" ON CONFLICT ({_conflict(stored)}) DO UPDATE SET {_merged(stored)}"
+            )
+        except psycopg.errors.NumericValueOutOfRange as error:
+            raise ViewUnavailable(self.place, SUM_TOO_LARGE) from error
+
+    def _read(self, transaction: Transaction[Any], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        schema = stored.settings.stored()
+        with transaction.connection.cursor("foldlog_scan") as cursor:
+            cursor.execute(f"SELECT {quoted_list(schema.names)} FROM {stored.table.sql}".encode())
+            while found := cursor.fetchmany(VIEW_SCAN_ROWS):
+                columns = zip(*found, strict=True)
+                arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _mean(self, name: str, stored: StoredCounters) -> str:
+        from pyarrow import types
+
+        total, count = quoted(f"{name}__sum"), f"nullif({quoted(f'{name}__count')}, 0)"
+        kind = stored.settings.shown().field(name).type
+        if types.is_floating(kind):
+            return f"{total}::double precision / {count}"
+        return f"round({total} / {count}, {kind.scale})"
+
+    def _another(self, label: str) -> PostgresCounters:
+        return PostgresCounters(self._url, self.aggregation, str(self._table), label)
+
+
+def _refuse_nul(rows: pa.Table, place: str) -> None:
+    for name, _ in columns_where(rows, is_nul):
+        raise FoldError(
+            f"{place} cannot hold a text of column {name!r}: it has a character NUL, which PostgreSQL cannot store;"
+            " replace it in the fold, or fold into another engine"
+        )
+
+
+def _conflict(stored: StoredCounters) -> str:
+    """What is unique; without groups it is that there is one row."""
+    return quoted_list(stored.settings.groups) or "(TRUE)"
+
+
+def _merged(stored: StoredCounters) -> str:
+    parts = []
+    for name, how, _ in stored.settings.aggregation.partials():
+        old, new = f"kept.{quoted(name)}", f"excluded.{quoted(name)}"
+        if how in ("count", "sum"):
+            both = f"coalesce({old} + {new}, {old}, {new})"
+        else:
+            both = f"{'least' if how == 'min' else 'greatest'}({old}, {new})"
+        parts.append(f"{quoted(name)} = {both}")
+    return ", ".join(parts)

@@ -1,0 +1,247 @@
+"""What counters count and how it is stored: checked against the fold's columns, kept in the view, shown to a reader.
+
+A range arrives aggregated: its groups and, for each measure, partial columns (see measures). The view keeps partials
+of all ranges merged, in types that have room: integers of 64 bits, DECIMAL of 38 digits. A reader sees each measure
+under its name; a mean is divided when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from foldlog.errors import InvalidArgument, MalformedBytes, SchemaChanged
+from foldlog.views.counters.measures import WINDOW_START, Aggregation, Measure, Window
+from foldlog.views.sql.names import check_columns
+from foldlog.views.sql.types import kept_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DECIMAL_DIGITS_MAX: Final = 38
+"""Of Arrow's and Spark's DECIMAL, and so of every sum."""
+
+SUM_DIGITS_MORE: Final = 10
+"""Spark's sum of a DECIMAL(p, s) is a DECIMAL(p + 10, s)."""
+
+MEAN_DIGITS_MORE: Final = 4
+"""Digits after the point that a mean of DECIMAL has more than its column, as in Spark."""
+
+SUM_TOO_LARGE: Final = (
+    "a sum has grown beyond its type; sum a larger unit, or cast the column to DECIMAL(38, s) and rebuild"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterSettings:
+    """`columns` are those of an aggregated range, groups first."""
+
+    aggregation: Aggregation
+    columns: pa.Schema
+
+    def to_json(self) -> str:
+        """As it is kept in the view."""
+        window = self.aggregation.window
+        fields = {
+            "by": self.aggregation.by,
+            "window": None if window is None else [window.column, window.width_ms],
+            "measures": {name: [measure.kind, measure.column] for name, measure in self.aggregation.measures.items()},
+            "columns": b64encode(self.columns.serialize().to_pybytes()).decode("ascii"),
+        }
+        return json.dumps(fields, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> CounterSettings:
+        """The inverse; MalformedBytes if it is not one."""
+        import pyarrow as pa
+
+        try:
+            fields = json.loads(text)
+            window = fields["window"]
+            measures = {name: Measure(kind, column) for name, (kind, column) in fields["measures"].items()}
+            aggregation = Aggregation(tuple(fields["by"]), None if window is None else Window(*window), measures)
+            return cls(aggregation, pa.ipc.read_schema(pa.py_buffer(b64decode(fields["columns"]))))
+        except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+            raise MalformedBytes("counters' settings", f"they cannot be understood ({error!r})", 0) from error
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What makes a row unique; null is a value of its own."""
+        return self.aggregation.group_columns()
+
+    def stored(self) -> pa.Schema:
+        """The columns of the view's table: sums of DECIMAL with all digits there are."""
+        import pyarrow as pa
+
+        sums = {name for name, how, _ in self.aggregation.partials() if how == "sum"}
+        return pa.schema([_widened(field) if field.name in sums else field for field in self.columns])
+
+    def fitted(self, rows: pa.Table, place: str) -> pa.Table:
+        """A range's rows in the types of the view's table."""
+        if rows.column_names != self.columns.names:
+            shown = ", ".join(rows.column_names)
+            raise SchemaChanged(place, f"a range has the columns {shown} and not {', '.join(self.columns.names)}")
+        return rows.cast(self.stored())
+
+    def refuse_change(self, wanted: CounterSettings, place: str) -> None:
+        """SchemaChanged if `wanted` is not this: what was counted before cannot be counted anew from here."""
+        mine, other = self.aggregation, wanted.aggregation
+        if mine.by != other.by:
+            raise SchemaChanged(place, f"it was counted by {_names(mine.by)} and is now by {_names(other.by)}")
+        if mine.window != other.window:
+            raise SchemaChanged(place, f"its window was {_window(mine.window)} and is now {_window(other.window)}")
+        if dict(mine.measures) != dict(other.measures) or list(mine.measures) != list(other.measures):
+            raise SchemaChanged(place, f"its measures were {_measures(mine)} and are now {_measures(other)}")
+        for was, now in zip(self.columns, wanted.columns, strict=True):
+            if was.type != now.type:
+                raise SchemaChanged(place, f"column {was.name!r} was {was.type} and is now {now.type}")
+
+    def shown(self) -> pa.Schema:
+        """What a reader sees: groups, then measures."""
+        import pyarrow as pa
+
+        stored = self.stored()
+        fields = [pa.field(name, stored.field(name).type) for name in self.groups]
+        for name, measure in self.aggregation.measures.items():
+            kind = self._mean_type(name) if measure.kind == "avg" else stored.field(name).type
+            fields.append(pa.field(name, kind))
+        return pa.schema(fields)
+
+    def show(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the view's table, as a reader sees them."""
+        import pyarrow as pa
+
+        arrays = []
+        for field in self.shown():
+            measure = self.aggregation.measures.get(field.name)
+            if measure is not None and measure.kind == "avg":
+                sums, counts = (batch.column(f"{field.name}__{part}").to_pylist() for part in ("sum", "count"))
+                arrays.append(pa.array(means(sums, counts, field.type), field.type))
+            else:
+                arrays.append(batch.column(field.name))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.shown())
+
+    def _mean_type(self, name: str) -> Any:
+        import pyarrow as pa
+        from pyarrow import types
+
+        kind = self.columns.field(f"{name}__sum").type
+        if types.is_integer(kind):
+            return pa.float64()
+        room = DECIMAL_DIGITS_MAX - (kind.precision - kind.scale)
+        return pa.decimal128(DECIMAL_DIGITS_MAX, min(kind.scale + MEAN_DIGITS_MORE, max(kind.scale, room)))
+
+
+def means(sums: Sequence[Any], counts: Sequence[int | None], kind: Any) -> list[float | Decimal | None]:
+    """Sums of integers as the nearest float; those of DECIMAL rounded half to even at the digits of `kind`."""
+    from pyarrow import types
+
+    if types.is_floating(kind):
+        return [total / count if count else None for total, count in zip(sums, counts, strict=True)]
+    step = Decimal(1).scaleb(-kind.scale)
+    with localcontext(Context(prec=4 * DECIMAL_DIGITS_MAX)):
+        return [(total / count).quantize(step) if count else None for total, count in zip(sums, counts, strict=True)]
+
+
+def check_aggregation(aggregation: Aggregation, input_schema: pa.Schema) -> pa.Schema:
+    """The columns of an aggregated range; InvalidArgument, in one sentence, if the fold's rows cannot be counted so."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    fields = []
+    for name in aggregation.by:
+        kind = _type_of(input_schema, name, f"by={name!r}")
+        if types.is_floating(kind) or not is_orderable(kind):
+            raise InvalidArgument(f"by={name!r} is {kind}, which rows cannot be counted by; cast it in the fold")
+        fields.append(pa.field(name, kind))
+    if aggregation.window is not None:
+        column = aggregation.window.column
+        kind = _type_of(input_schema, column, f"window={column!r}")
+        if not types.is_timestamp(kind) or kind.tz is None:
+            raise InvalidArgument(f"window={column!r} is {kind} and no TIMESTAMP; cast it in the fold")
+        fields.append(pa.field(WINDOW_START, pa.timestamp("us", "UTC")))
+    for name, measure in aggregation.measures.items():
+        fields += [
+            pa.field(partial, _partial_type(name, measure, how, column, input_schema))
+            for partial, how, column in measure.partials(name)
+        ]
+    names = [field.name for field in fields]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidArgument(f"counters would have two columns {twice[0]!r}; give the measure another name")
+    check_columns(names)
+    return kept_schema(pa.schema(fields))
+
+
+def is_orderable(kind: Any) -> bool:
+    """Whether every engine, and Spark, puts its values into the same order."""
+    from pyarrow import types
+
+    tests = (
+        types.is_boolean,
+        types.is_integer,
+        types.is_floating,
+        types.is_decimal128,
+        types.is_string,
+        types.is_large_string,
+        types.is_binary,
+        types.is_large_binary,
+        types.is_date32,
+        types.is_timestamp,
+    )
+    return any(test(kind) for test in tests)
+
+
+def _partial_type(name: str, measure: Measure, how: str, column: str | None, schema: pa.Schema) -> Any:
+    import pyarrow as pa
+    from pyarrow import types
+
+    said = f"measure {name!r}, {measure.kind}({column or ''}),"
+    kind: Any = pa.null() if column is None else _type_of(schema, column, f"the column of {said}")
+    if how == "count":
+        return pa.int64()
+    if how in ("min", "max"):
+        if not is_orderable(kind):
+            raise InvalidArgument(f"{said} is of {kind}, which has no order; take a part of it in the fold")
+        return kind
+    if types.is_integer(kind):
+        return pa.int64()
+    if types.is_decimal128(kind):
+        return pa.decimal128(min(kind.precision + SUM_DIGITS_MORE, DECIMAL_DIGITS_MAX), kind.scale)
+    if types.is_floating(kind):
+        raise InvalidArgument(
+            f"{said} is of floating-point numbers, whose sum depends on the order of additions;"
+            " use an integer of the smallest unit, or cast to DECIMAL in the fold"
+        )
+    raise InvalidArgument(f"{said} is of {kind}, which cannot be added up; cast it to BIGINT or DECIMAL in the fold")
+
+
+def _type_of(schema: pa.Schema, name: str, said: str) -> Any:
+    if schema.get_field_index(name) < 0:
+        raise InvalidArgument(f"{said} is no column of the fold, which has {', '.join(schema.names)}")
+    return schema.field(name).type
+
+
+def _widened(field: Any) -> Any:
+    import pyarrow as pa
+    from pyarrow import types
+
+    if not types.is_decimal128(field.type):
+        return field
+    return pa.field(field.name, pa.decimal128(DECIMAL_DIGITS_MAX, field.type.scale))
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _window(window: Window | None) -> str:
+    return "none" if window is None else f"{window.width_ms} ms of {window.column}"
+
+
+def _measures(aggregation: Aggregation) -> str:
+    return ", ".join(f"{name}={one.kind}({one.column or ''})" for name, one in aggregation.measures.items())

@@ -1,0 +1,1 @@
+"""Open table formats: Delta, Iceberg and Parquet files."""

@@ -1,0 +1,290 @@
+"""What a Delta table keeps of a fold's rows: all (`DeltaHistory`), or the newest of each key (`DeltaMirror`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable
+from foldlog.limits import LAKE_COMMIT_TRIES, LAKE_SORT_ROWS
+from foldlog.views.bookmark import Bookmark
+from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TIMESTAMP, TOPIC, Shape, View
+from foldlog.views.lake.delta import DeltaView, StoredDelta, append, commit_nothing, overwrite, schema_of
+from foldlog.views.lake.delta_bookmark import Layout
+from foldlog.views.lake.schema import LITTLE_AHEAD, fitted, lake_schema
+from foldlog.views.newest import newest
+from foldlog.views.table.rows import written_twice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable
+
+_REPLACES: Final = "_foldlog_replaces"
+"""In the rows of a merge: this one takes its key's rows away and is not one itself."""
+
+_ORDER: Final = "_foldlog_order"
+"""In the rows of a bulk load: which is newer. A table that has this column is being loaded."""
+
+_SAMPLES: Final = 1000
+"""Keys to look at for each part that a bulk load is cut into: enough for parts of about the same size."""
+
+
+class DeltaHistory(DeltaView):
+    """Every row that ever came, with the partition, offset and time of its record, tombstones included."""
+
+    mode = "append"
+    adds = True
+
+    def _schema(self, shape: Shape) -> pa.Schema:
+        return lake_schema(shape.columns, is_history=True)
+
+    def _write(self, rows: pa.Table, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
+        content = rows.drop_columns([TOPIC]) if TOPIC in rows.column_names else rows
+        append(table, fitted(content, schema_of(table), self.place), properties)
+
+
+class DeltaMirror(DeltaView):
+    """The newest row of every key: an update replaces, a tombstone deletes.
+
+    Merging rewrites every file that has a row to change: Delta's way. A table whose keys come in order (times,
+    counters) rewrites little; random keys over a large table are what `table` views are for.
+
+    A bulk load therefore merges nothing. It appends every row with its order, each range sorted by key, and at the
+    end replaces them all by the newest of each key, one range of keys after the other, in one commit.
+    """
+
+    mode = "merge"
+    is_keyed = True
+
+    def __init__(self, path: str, key: tuple[str, ...] = ()) -> None:
+        super().__init__(path)
+        self._key = key
+
+    def shadow(self, label: str) -> View:
+        return DeltaMirror(f"{self.path}.{label}", self._key)
+
+    def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
+        if not loading:
+            self.finish_loading()
+        chosen = replace(shape, key=self._key or shape.key)
+        return super().prepare(chosen, start, loading=loading)
+
+    def finish_loading(self) -> None:
+        with self._errors():
+            table = self._table()
+            if table is None or not _is_loading(table):
+                return
+            for _ in range(LAKE_COMMIT_TRIES):
+                if self._collapse():
+                    return
+        raise self._crowded()
+
+    def _schema(self, shape: Shape) -> pa.Schema:
+        if shape.record_key is None:
+            raise InvalidArgument(f"{self.place} merges by key, and the topic names none; give it one with key=")
+        lost = [name for name in (shape.record_key, *shape.key) if name not in shape.columns.names]
+        if lost:
+            raise SchemaChanged(self.place, f"the fold gives no column {lost[0]!r}, which is part of its key")
+        if shape.key and shape.record_key not in (RECORD, *shape.key):
+            raise InvalidArgument(
+                f"the key of {self.place} ({', '.join(shape.key)}) has to include {shape.record_key!r}, the record's"
+                " own key: a newer record or a tombstone could not find the rows it replaces"
+            )
+        quoted = [name for name in shape.columns.names if '"' in name or "`" in name]
+        if quoted:
+            raise InvalidArgument(f"{self.place} cannot merge by names with quotes; rename column {quoted[0]!r}")
+        return lake_schema(shape.columns, is_history=False)
+
+    def _loading_schema(self, schema: pa.Schema) -> pa.Schema:
+        import pyarrow as pa
+
+        if RECORD in schema.names:
+            return schema  # merged range by range: only so two records that write the same key are found
+        extra = [(PARTITION, pa.int32()), (OFFSET, pa.int64()), (DELETED, pa.bool_()), (_ORDER, pa.int64())]
+        return pa.schema([*schema, *extra])
+
+    def _write(self, rows: pa.Table, table: DeltaTable, stored: StoredDelta, properties: CommitProperties) -> None:
+        record_key = self._record_key(stored.layout)
+        if rows[record_key].null_count:
+            raise InvalidArgument(f"a row without {record_key!r} has no place in {self.place}; filter it out")
+        if _is_loading(table):
+            self._append_with_order(rows, table, stored, properties)
+            return
+        version = table.version()
+        if rows.num_rows:
+            self._merge(rows, table, stored.layout, properties)
+        if table.version() == version:
+            # A merge that finds nothing to change makes no commit, and the bookmark has to move all the same.
+            commit_nothing(table, properties)
+
+    def _merge(self, rows: pa.Table, table: DeltaTable, layout: Layout, properties: CommitProperties) -> None:
+        """Rows to delete and rows to put in their place, told apart by a column, in one merge."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        record_key = self._record_key(layout)
+        schema = schema_of(table)
+        is_single = _is_single(record_key, layout.key)
+        if is_single:
+            # A row that stays is updated; only what was deleted needs a row that says so.
+            last = _last_of_single_keys(_ordered(rows), record_key)
+            content, keys = last.filter(pc.invert(last[DELETED])), last.filter(last[DELETED])[record_key]
+        else:
+            kept = newest(rows, record_key, layout.key)
+            content, keys = kept.rows, pa.array(kept.keys, rows.schema.field(record_key).type)
+            if record_key == RECORD:
+                self._check_written_once(content, keys, table, layout.key)
+        content = content.drop_columns([name for name in (*META, _ORDER) if name in content.column_names])
+        removals = pa.table({record_key: keys})
+        source = pa.concat_tables(
+            [
+                _marked(fitted(removals, schema, self.place), replaces=True),
+                _marked(fitted(content, schema, self.place), replaces=False),
+            ]
+        )
+        name = f'"{record_key}"'
+        merger = table.merge(
+            source,
+            f"stored.{name} = given.{name}" + ("" if is_single else f" AND given.{_REPLACES}"),
+            source_alias="given",
+            target_alias="stored",
+            # The rows are in memory, so look at their keys first: files without any of them are not read.
+            streamed_exec=False,
+            commit_properties=properties,
+        ).when_matched_delete(f"given.{_REPLACES}")
+        if is_single:
+            merger = merger.when_matched_update_all(except_cols=[_REPLACES])
+        merger.when_not_matched_insert_all(f"NOT given.{_REPLACES}", except_cols=[_REPLACES]).execute()
+
+    def _check_written_once(
+        self, content: pa.Table, changed: pa.Array, table: DeltaTable, key: tuple[str, ...]
+    ) -> None:
+        """FoldError if two records have written the same key: no merge by records would notice."""
+        import pyarrow.compute as pc
+
+        if content[key[0]].null_count:
+            raise InvalidArgument(f"a row without {key[0]!r} has no place in {self.place}; filter it out")
+        written = set(_tuples(content.select(key)))
+        if len(written) < content.num_rows:
+            raise written_twice(self.place, "in one range")
+        kind, near = content.schema.field(key[0]).type, content[key[0]].unique()
+        for batch in self._dataset(table).to_batches(columns=[*key, RECORD], **LITTLE_AHEAD) if written else ():
+            is_near = pc.is_in(batch[key[0]].cast(kind), value_set=near)
+            stays = pc.invert(pc.is_in(batch[RECORD].cast(changed.type), value_set=changed))
+            twice = written.intersection(_tuples(batch.filter(pc.and_(is_near, stays)).select(key)))
+            if twice:
+                raise written_twice(self.place, ", ".join(map(repr, twice.pop())))
+
+    def _append_with_order(
+        self, rows: pa.Table, table: DeltaTable, stored: StoredDelta, properties: CommitProperties
+    ) -> None:
+        # Later commits are newer, and so are later rows of one.
+        content = _ordered(rows, first=stored.commits << 32)
+        content = content.drop_columns([name for name in (TOPIC, TIMESTAMP) if name in rows.column_names])
+        # Sorted, so that a reader of a range of keys skips most of the file.
+        content = fitted(content, schema_of(table), self.place).sort_by(self._record_key(stored.layout))
+        append(table, content, properties)
+
+    def _collapse(self) -> bool:
+        """Replace what was loaded by the newest rows of each key; False if somebody's commit came first."""
+        import pyarrow as pa
+        from deltalake.exceptions import CommitFailedError
+
+        table = self._existing()
+        stored = self._stored(table)
+        schema = schema_of(table)
+        content = pa.schema([field for field in schema if field.name not in (PARTITION, OFFSET, DELETED, _ORDER)])
+        reader = pa.RecordBatchReader.from_batches(
+            content, _newest_by_range(self._dataset(table), self._record_key(stored.layout), stored.layout.key, content)
+        )
+        version = table.version()
+        try:
+            overwrite(table, reader, self._moved(stored, stored.bookmark, stored.layout_number))
+        except CommitFailedError:
+            return False
+        self._sync(version + 1)
+        self._delete_files(version, keep=set(table.file_uris()))
+        return True
+
+    def _record_key(self, layout: Layout) -> str:
+        if layout.record_key is None:
+            raise ViewUnavailable(self.place, "its description does not say which column is the key; rebuild it")
+        return layout.record_key
+
+
+def _tuples(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in rows.columns), strict=True)
+
+
+def _is_loading(table: DeltaTable) -> bool:
+    return _ORDER in schema_of(table).names
+
+
+def _marked(rows: pa.Table, *, replaces: bool) -> pa.Table:
+    import pyarrow as pa
+
+    return rows.append_column(_REPLACES, pa.repeat(pa.scalar(replaces), rows.num_rows))
+
+
+def _newest_by_range(
+    dataset: Any, record_key: str, key: tuple[str, ...], content: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The newest rows of each key, of one range of keys after the other. Holds the rows of one range."""
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    bounds = _key_bounds(dataset, record_key)
+    for low, high in pairwise([None, *bounds, None]):
+        wanted: Any = None if low is None else ds.field(record_key) >= low
+        if high is not None:
+            below = ds.field(record_key) < high
+            wanted = below if wanted is None else wanted & below
+        rows = dataset.to_table(filter=wanted)
+        if _is_single(record_key, key):
+            last = _last_of_single_keys(rows, record_key)
+            kept = last.filter(pc.invert(last[DELETED]))
+        else:
+            kept = newest(rows.sort_by(_ORDER), record_key, key).rows
+        yield from kept.select(content.names).to_batches()
+
+
+def _is_single(record_key: str, key: tuple[str, ...]) -> bool:
+    """Whether a record gives one row. Then its newest one is found without a loop over the rows."""
+    return key in ((), (record_key,))
+
+
+def _ordered(rows: pa.Table, first: int = 0) -> pa.Table:
+    """With their order as a column."""
+    import pyarrow as pa
+
+    return rows.append_column(_ORDER, pa.array(range(first, first + rows.num_rows), pa.int64()))
+
+
+def _last_of_single_keys(rows: pa.Table, record_key: str) -> pa.Table:
+    """The last row of each key, be it a tombstone."""
+    import pyarrow.compute as pc
+
+    last = rows.select([record_key, _ORDER]).group_by(record_key).aggregate([(_ORDER, "max")])
+    return rows.filter(pc.is_in(rows[_ORDER], last[f"{_ORDER}_max"].combine_chunks()))
+
+
+def _key_bounds(dataset: Any, record_key: str) -> list[Any]:
+    """Keys that cut the rows into parts of about LAKE_SORT_ROWS."""
+    import pyarrow as pa
+
+    total = dataset.count_rows()
+    parts = -(-total // LAKE_SORT_ROWS)
+    if parts < 2:
+        return []
+    step = max(1, total // (parts * _SAMPLES))
+    samples, skip = [], 0
+    for batch in dataset.to_batches(columns=[record_key]):
+        # Every step-th key of the whole, wherever the batches are cut.
+        numbers = range(skip, batch.num_rows, step)
+        samples.append(batch[record_key].take(pa.array(numbers, pa.int64())))
+        skip = (skip - batch.num_rows) % step
+    ordered = pa.concat_arrays(samples).sort()
+    bounds = [ordered[len(ordered) * part // parts] for part in range(1, parts)]
+    return [bound for number, bound in enumerate(bounds) if not number or bound != bounds[number - 1]]

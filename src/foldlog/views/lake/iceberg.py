@@ -1,0 +1,345 @@
+"""Lake tables in the Iceberg format, through pyiceberg, with a catalog that is a SQLite file in the same directory.
+
+    views/payments/
+      catalog.db                    which tables there are, and where the newest metadata of each is
+      payments-5f0c.../             foldlog.payments: data and metadata
+
+A change and its bookmark are one commit of the catalog: a snapshot with the rows, and the table property
+`foldlog.bookmark`, which expiring snapshots does not touch. Every commit makes a snapshot, also one without rows, for
+that is what Iceberg compares: a commit is refused if the newest snapshot is another than the one that was read. Files
+are fsynced before the catalog is told of them, and SQLite syncs itself: a power cut leaves the old state or the new.
+
+Rows are only ever appended. A killed process may leave files that no snapshot names; they do no harm.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from foldlog.errors import InvalidArgument, MalformedBytes, MissingDependency, StaleBookmark, ViewUnavailable
+from foldlog.limits import LAKE_COMMIT_TRIES
+from foldlog.views.bookmark import Bookmark
+from foldlog.views.contract import TOPIC, Delta, Shape, Snapshot, View
+from foldlog.views.generations import sync_directory
+from foldlog.views.lake.schema import LakeFiles, fitted, lake_schema, missing_fields
+from foldlog.views.local_paths import local_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.table import Table
+
+NAMESPACE: Final = "foldlog"
+"""Of the catalog, and of the tables in it."""
+
+BOOKMARK: Final = "foldlog.bookmark"
+FILES: Final = "foldlog.views.lake.iceberg_files.SyncedFiles"
+INT_BITS_MIN: Final = 32
+"""Iceberg has integers of 32 and of 64 bits."""
+
+_CATALOG: Final = "catalog.db"
+_PROPERTIES: Final = {
+    # A commit that was refused must not be tried again before the bookmark was looked at.
+    "commit.retry.num-retries": "0",
+    # Every commit writes the metadata anew; a hundred old ones are enough to look back.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+
+
+class IcebergHistory(View):
+    """An Iceberg table: every row that ever came, with partition, offset and time, tombstones included.
+
+    Nothing is held open between calls.
+    """
+
+    kind = "lake"
+    adds = True
+
+    def __init__(self, path: str, label: str | None = None) -> None:
+        self.path = local_path(path)
+        self._main = re.sub(r"[^A-Za-z0-9_]", "_", os.path.basename(self.path))
+        self._name = self._main if label is None else f"{self._main}__{label}"
+
+    @property
+    def place(self) -> str:
+        return f"iceberg:{self.path}" if self._name == self._main else f"iceberg:{self.path}/{self._name}"
+
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "iceberg", "path": self.path}
+
+    def bookmark(self) -> Bookmark | None:
+        with self._opened() as catalog:
+            table = self._table(catalog)
+            return None if table is None else self._read_bookmark(table)
+
+    def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
+        wanted = lake_schema(shape.columns, is_history=True, int_bits_min=INT_BITS_MIN)
+        with self._opened(create=True) as catalog:
+            from pyiceberg.exceptions import CommitFailedException
+
+            for _ in range(LAKE_COMMIT_TRIES):
+                table = self._table(catalog)
+                if table is None:
+                    if self._create(catalog, wanted, start):
+                        return start
+                    continue
+                missing = missing_fields(_schema_of(table), wanted, self.place)
+                try:
+                    if missing:
+                        self._add_columns(table, missing)
+                except CommitFailedException:
+                    continue
+                return self._read_bookmark(table)
+        raise self._crowded()
+
+    def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
+        rows = delta.rows.drop_columns([TOPIC]) if TOPIC in delta.rows.column_names else delta.rows
+        self._commit(expected, new, lambda schema: fitted(rows, schema, self.place))
+
+    def move(self, expected: Bookmark, new: Bookmark) -> None:
+        self._commit(expected, new, lambda schema: schema.empty_table())
+
+    def shadow(self, label: str) -> View:
+        return IcebergHistory(self.path, label)
+
+    def swap(self, shadow: View) -> None:
+        """Rename both tables in one transaction of the catalog. Who holds the old table goes on reading it."""
+        if not isinstance(shadow, IcebergHistory) or shadow.path != self.path:
+            raise InvalidArgument(f"{shadow.place} is no shadow of {self.place}")
+        with self._opened() as catalog:
+            if self._table(catalog, shadow._name) is None:
+                raise ViewUnavailable(shadow.place, "there is nothing to put in the place of the old one")
+            older = self._table(catalog, self._old)
+            _rename(catalog, {self._old: None, self._name: self._old, shadow._name: self._name})
+            self._remove_files(older)
+
+    def drop_old(self) -> bool:
+        with self._opened() as catalog:
+            return self._drop(catalog, self._old)
+
+    def drop(self) -> None:
+        with self._opened() as catalog:
+            if catalog is None:
+                return
+            self._drop(catalog, self._name)
+            if self._name == self._main:
+                self._drop(catalog, self._old)
+            is_empty = not any(catalog.list_tables(namespace) for namespace in catalog.list_namespaces())
+        if is_empty:
+            with self._errors():
+                doomed = f"{self.path}.dropped"
+                shutil.rmtree(doomed, ignore_errors=True)
+                os.rename(self.path, doomed)
+                sync_directory(os.path.dirname(self.path))
+                shutil.rmtree(doomed)
+
+    def scan(self) -> Snapshot:
+        with self._opened() as catalog:
+            table = self._table(catalog)
+            if table is None:
+                raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
+            return Snapshot(self._read_bookmark(table), self._batches(table))
+
+    def newest_files(self, limit: int) -> LakeFiles:
+        """The files of the newest commits, and how many rows there are, for who wants to see the last of them."""
+        with self._opened() as catalog:
+            table = self._table(catalog)
+            if table is None:
+                raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
+            self._read_bookmark(table)
+            snapshot = table.current_snapshot()
+            if snapshot is None:
+                return LakeFiles(_schema_of(table), [], 0)
+            paths: list[str] = []
+            for manifest in sorted(snapshot.manifests(table.io), key=lambda one: -one.sequence_number):
+                if len(paths) >= limit:
+                    break
+                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+                paths += [entry.data_file.file_path.removeprefix("file://") for entry in entries]
+            total = None if snapshot.summary is None else snapshot.summary["total-records"]
+            return LakeFiles(_schema_of(table), paths[:limit], None if total is None else int(total))
+
+    def _batches(self, table: Table) -> Iterator[pa.RecordBatch]:
+        with self._errors():
+            yield from table.scan().to_arrow_batch_reader()
+
+    @property
+    def _old(self) -> str:
+        return f"{self._name}__old"
+
+    # One commit.
+
+    def _commit(self, expected: Bookmark, new: Bookmark, rows: Callable[[pa.Schema], pa.Table]) -> None:
+        with self._opened() as catalog:
+            from pyiceberg.exceptions import CommitFailedException
+
+            for _ in range(LAKE_COMMIT_TRIES):
+                table = self._table(catalog)
+                stored = None if table is None else self._read_bookmark(table)
+                if table is None or stored is None or stored.to_json() != expected.to_json():
+                    found = "nothing, since it does not exist" if stored is None else stored.to_json()
+                    raise StaleBookmark(self.place, found, expected.to_json())
+                try:
+                    with table.transaction() as transaction:
+                        said = {BOOKMARK: new.to_json()}
+                        transaction.append(rows(_schema_of(table)), snapshot_properties=said)
+                        transaction.set_properties(said)
+                    return
+                except CommitFailedException:
+                    # Somebody's commit came first. If it was another runner's, the bookmark says so now.
+                    continue
+        raise self._crowded()
+
+    def _create(self, catalog: SqlCatalog, schema: pa.Schema, start: Bookmark) -> bool:
+        """False if another process was quicker."""
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        try:
+            catalog.create_table(
+                (NAMESPACE, self._name),
+                schema,
+                # A name of its own: a shadow that is swapped in keeps its files where they are.
+                location=os.path.join(self.path, f"{self._name}-{uuid.uuid4().hex}"),
+                properties={**_PROPERTIES, BOOKMARK: start.to_json()},
+            )
+        except TableAlreadyExistsError:
+            return False
+        return True
+
+    def _add_columns(self, table: Table, missing: list[pa.Field]) -> None:
+        import pyarrow as pa
+
+        with table.update_schema() as update:
+            update.union_by_name(pa.schema(missing))
+
+    # What is there.
+
+    @contextmanager
+    def _opened(self, *, create: bool = False) -> Iterator[Any]:
+        """The catalog; None if there is none and it is not to be made.
+
+        Opened for each call: a connection to a catalog that somebody has dropped and made anew would write to the
+        deleted one.
+        """
+        with self._errors():
+            path = os.path.join(self.path, _CATALOG)
+            if create and not os.path.exists(path):
+                self._make_catalog(path)
+            if not os.path.exists(path):
+                yield None
+                return
+            with closing(self._catalog(path)) as catalog:
+                yield catalog
+
+    def _catalog(self, path: str) -> SqlCatalog:
+        from pyiceberg.catalog.sql import SqlCatalog
+        from sqlalchemy import URL
+
+        uri = URL.create("sqlite", database=path).render_as_string()
+        return SqlCatalog(NAMESPACE, uri=uri, warehouse=self.path, **{"py-io-impl": FILES})
+
+    def _make_catalog(self, path: str) -> None:
+        """An empty one; of several processes that make it at once, one is the first."""
+        os.makedirs(self.path, exist_ok=True)
+        sync_directory(os.path.dirname(self.path))
+        strange = [name for name in os.listdir(self.path) if not name.startswith(_CATALOG)]
+        if strange and not os.path.exists(path):
+            raise ViewUnavailable(self.place, "the directory holds other files; choose an empty one")
+        draft = f"{path}.{uuid.uuid4().hex}"
+        try:
+            with closing(self._catalog(draft)) as catalog:
+                catalog.create_namespace(NAMESPACE)
+            # Whole, or not there: pyiceberg would trip over a catalog that another process has half made.
+            os.link(draft, path)
+            sync_directory(self.path)
+        except FileExistsError:
+            return
+        finally:
+            os.unlink(draft)
+
+    def _table(self, catalog: Any, name: str | None = None) -> Table | None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        if catalog is None:
+            return None
+        try:
+            found: Table = catalog.load_table((NAMESPACE, name or self._name))
+        except NoSuchTableError:
+            return None
+        return found
+
+    def _read_bookmark(self, table: Table) -> Bookmark:
+        try:
+            return Bookmark.from_json(table.properties[BOOKMARK])
+        except (KeyError, MalformedBytes):
+            raise ViewUnavailable(self.place, "there is a table that no fold has made; choose another path") from None
+
+    def _drop(self, catalog: Any, name: str) -> bool:
+        table = self._table(catalog, name)
+        if table is None:
+            return False
+        self._read_bookmark(table)  # raises where the table is somebody else's
+        catalog.drop_table((NAMESPACE, name))
+        self._remove_files(table)
+        return True
+
+    def _remove_files(self, table: Table | None) -> None:
+        """Of a table that the catalog does not name any more."""
+        if table is not None:
+            shutil.rmtree(table.location(), ignore_errors=True)
+
+    def _crowded(self) -> ViewUnavailable:
+        return ViewUnavailable(
+            self.place, f"other commits came first {LAKE_COMMIT_TRIES} times in a row; try again when they are done"
+        )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """The errors of pyiceberg, its catalog and the disk as one sentence of ours."""
+        try:
+            import pyarrow as pa
+            from pyiceberg.exceptions import ValidationError
+            from sqlalchemy.exc import SQLAlchemyError
+        except ImportError:
+            raise MissingDependency("a lake view in the Iceberg format", "pyiceberg[sql-sqlite]", "iceberg") from None
+        try:
+            yield
+        except (SQLAlchemyError, OSError, pa.ArrowException, ValidationError) as error:
+            if isinstance(error, MissingDependency):
+                raise
+            raise ViewUnavailable(self.place, str(error).partition("\n")[0]) from error
+
+
+def _rename(catalog: SqlCatalog, names: dict[str, str | None]) -> None:
+    """In this order, in one transaction; None removes a table's name."""
+    from pyiceberg.catalog.sql import IcebergTables
+    from sqlalchemy import delete, update
+    from sqlalchemy.orm import Session
+
+    with Session(catalog.engine) as session:
+        for old, new in names.items():
+            which = (
+                IcebergTables.catalog_name == catalog.name,
+                IcebergTables.table_namespace == NAMESPACE,
+                IcebergTables.table_name == old,
+            )
+            if new is None:
+                session.execute(delete(IcebergTables).where(*which))
+            else:
+                session.execute(update(IcebergTables).where(*which).values(table_name=new))
+        session.commit()
+
+
+def _schema_of(table: Table) -> pa.Schema:
+    """The table's columns in the form in which lakes have them."""
+    import pyarrow as pa
+
+    schema = table.schema().as_arrow()
+    return lake_schema(pa.schema(schema), is_history=False, int_bits_min=INT_BITS_MIN)

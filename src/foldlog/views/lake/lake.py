@@ -1,0 +1,56 @@
+"""Lake views: a fold's rows as an open table that every engine reads. Delta, Iceberg, or plain Parquet files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.views.contract import View
+from foldlog.views.table.table import key_columns
+
+Format = Literal["delta", "iceberg", "parquet"]
+Mode = Literal["append", "merge"]
+
+
+def lake(
+    path: str | os.PathLike[str],
+    format: Format = "delta",  # noqa: A002 Spark's word
+    mode: Mode = "append",
+    key: str | Sequence[str] | None = None,
+) -> View:
+    """A view at `path`, a directory on a local or shared file system. Touches nothing yet.
+
+    `append` keeps every row that ever came, with `_partition`, `_offset`, `_timestamp` and `_deleted`: the topic as a
+    table. `merge` keeps the newest row of each key, and a tombstone deletes; only Delta can do that at speed.
+
+    `key` is for `merge`: the columns that make a row unique. Left out, it is the column of the record's key. With more
+    columns than that, one record may give several rows, and a newer record of the same key replaces them all.
+
+    >>> lake("views/payments").place.startswith("delta:/")
+    True
+    """
+    if format not in get_args(Format):
+        raise InvalidArgument(f"a lake's format is one of {', '.join(get_args(Format))}, not {brief_repr(format)}")
+    if mode not in get_args(Mode):
+        raise InvalidArgument(f"a lake's mode is one of {', '.join(get_args(Mode))}, not {brief_repr(mode)}")
+    place: object = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(place, str) or not place or "://" in place:
+        raise InvalidArgument(f"a lake is a directory, such as 'views/payments', not {brief_repr(place)}")
+    if key is not None and mode == "append":
+        raise InvalidArgument("a lake that appends has no key=: every row is kept; use mode='merge'")
+    if format == "delta":
+        from foldlog.views.lake.delta_modes import DeltaHistory, DeltaMirror
+
+        return DeltaHistory(place) if mode == "append" else DeltaMirror(place, key_columns(key))
+    if mode == "merge":
+        why = "upserts through pyiceberg are very slow" if format == "iceberg" else "Parquet files cannot be changed"
+        raise InvalidArgument(f"a lake of format {format!r} only appends ({why}); use format='delta' to merge")
+    if format == "iceberg":
+        from foldlog.views.lake.iceberg import IcebergHistory
+
+        return IcebergHistory(place)
+    from foldlog.views.lake.parquet import ParquetHistory
+
+    return ParquetHistory(place)

@@ -1,0 +1,284 @@
+"""Lake tables as plain Parquet files: one for each partition and range, whose name says which.
+
+    views/payments/
+      current -> g-000001                                  read this directory
+      g-000001/
+        p00000-00000000000000000000-00000000000000000040.parquet      partition 0, offsets 0 to 39
+        p00001-...
+        _foldlog.json                                      the bookmark: what the names cannot say is there too
+        _common_metadata                                   all columns there are, as Parquet's own convention has it
+        _p00000-00000000000000000040-...                   written, and not part of the table yet
+
+The names are a bookmark: nothing below the last one of a partition is missing, and what lies between two gave no rows.
+
+A range of several partitions is several files, and one commit all the same. The files are written and fsynced under
+names with an underscore, which readers of Parquet directories skip. Then `_foldlog.json` is replaced: that is the
+commit. Then they get their names. Whoever comes next after a crash finishes that, or removes files that no commit
+covers. So a reader never sees a row that is not committed. In the instant between two renames it may see the files of
+one partition and not yet those of another: who needs all partitions at one point compares with `_foldlog.json`.
+
+Writers take turns by a lock (`flock`), so on a network file system that has to work between its machines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from foldlog.errors import InvalidArgument, MalformedBytes, MissingDependency, StaleBookmark, ViewUnavailable
+from foldlog.views.bookmark import Bookmark
+from foldlog.views.contract import PARTITION, TOPIC, Delta, Shape, Snapshot, View
+from foldlog.views.generations import CURRENT, Generations, shadow_link, sync_directory
+from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, fitted, lake_schema, missing_fields
+from foldlog.views.local_paths import local_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BOOKMARK: Final = "_foldlog.json"
+_SCHEMA: Final = "_common_metadata"
+_DRAFT: Final = "_draft"
+_PENDING: Final = "_"
+_COUNTED_FILES_MAX: Final = 1000
+"""Files whose rows are counted for somebody who looks: each has to be opened."""
+
+_NAME: Final = re.compile(r"p(?P<partition>[0-9]{5,})-(?P<start>[0-9]{20})-(?P<stop>[0-9]{20})\.parquet")
+
+
+def file_name(partition: int, start: int, stop: int) -> str:
+    """
+    >>> file_name(3, 0, 40)
+    'p00003-00000000000000000000-00000000000000000040.parquet'
+    """
+    return f"p{partition:05d}-{start:020d}-{stop:020d}.parquet"
+
+
+class ParquetHistory(View):
+    """A directory of Parquet files: every row that ever came, with partition, offset and time, tombstones included.
+
+    Holds nothing open between calls.
+    """
+
+    kind = "lake"
+    adds = True
+
+    def __init__(self, path: str, link: str = CURRENT) -> None:
+        self.root = local_path(path)
+        self._link = link
+        self._generations = Generations(self.root, self.place)
+
+    @property
+    def place(self) -> str:
+        return f"parquet:{self.root}" if self._link == CURRENT else f"parquet:{self.root}/{self._link}"
+
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "parquet", "path": self.root}
+
+    def bookmark(self) -> Bookmark | None:
+        with self._errors():
+            directory = self._generations.find(self._link)
+            return None if directory is None else self._read_bookmark(directory)
+
+    def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
+        wanted = lake_schema(shape.columns, is_history=True)
+
+        def fill(directory: str) -> None:
+            _replace(directory, _SCHEMA, _schema_bytes(wanted))
+            _replace(directory, _BOOKMARK, _bookmark_bytes(start))
+
+        with self._errors():
+            if self._generations.find(self._link) is None and self._generations.create(self._link, fill):
+                return start
+            with self._writing() as directory:
+                if directory is None:
+                    raise ViewUnavailable(self.place, "somebody dropped it at the same moment; run the fold again")
+                stored = _read_schema(directory)
+                missing = missing_fields(stored, wanted, self.place)
+                if missing:
+                    import pyarrow as pa
+
+                    _replace(directory, _SCHEMA, _schema_bytes(pa.schema([*stored, *missing])))
+                return self._read_bookmark(directory)
+
+    def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
+        with self._errors(), self._writing() as directory:
+            directory = self._at(directory, expected)
+            for name, rows in self._files_of(delta, _read_schema(directory)):
+                _write_rows(os.path.join(directory, _PENDING + name), rows)
+            # The names first: a bookmark that survives a power cut must find its files.
+            sync_directory(directory)
+            _replace(directory, _BOOKMARK, _bookmark_bytes(new))
+            _settle(directory, new)
+
+    def move(self, expected: Bookmark, new: Bookmark) -> None:
+        with self._errors(), self._writing() as directory:
+            _replace(self._at(directory, expected), _BOOKMARK, _bookmark_bytes(new))
+
+    def shadow(self, label: str) -> View:
+        return ParquetHistory(self.root, shadow_link(label))
+
+    def swap(self, shadow: View) -> None:
+        """Replace the link `current`. A reader that has listed the old directory may have to list again."""
+        if not isinstance(shadow, ParquetHistory) or shadow.root != self.root:
+            raise InvalidArgument(f"{shadow.place} is no shadow of {self.place}")
+        with self._errors():
+            self._generations.promote(shadow._link)
+
+    def drop_old(self) -> bool:
+        with self._errors():
+            return self._generations.drop_old()
+
+    def drop(self) -> None:
+        with self._errors():
+            self._generations.drop(self._link)
+
+    def scan(self) -> Snapshot:
+        with self._errors(), self._writing() as directory:
+            if directory is None:
+                raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
+            names = sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
+            paths = [os.path.join(directory, name) for name in names]
+            return Snapshot(self._read_bookmark(directory), self._batches(paths, _read_schema(directory)))
+
+    def newest_files(self, limit: int) -> LakeFiles:
+        """The files of the newest commits, and how many rows there are, for who wants to see the last of them.
+
+        Nobody is waited for: a commit that is under way shows the files that have their names already.
+        """
+        import pyarrow.parquet as pq
+
+        with self._errors():
+            directory = self._generations.find(self._link)
+            if directory is None:
+                raise ViewUnavailable(self.place, "it does not exist yet; run the fold")
+            names = [name for name in os.listdir(directory) if _NAME.fullmatch(name)]
+            paths = [os.path.join(directory, name) for name in names]
+            paths.sort(key=lambda path: (os.stat(path).st_mtime_ns, path), reverse=True)
+            is_quick = len(paths) <= _COUNTED_FILES_MAX
+            total = sum(pq.read_metadata(path).num_rows for path in paths) if is_quick else None
+            return LakeFiles(_read_schema(directory), paths[:limit], total)
+
+    def _batches(self, paths: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        import pyarrow.dataset as ds
+
+        with self._errors():
+            if paths:
+                # With the schema of today: columns that older files lack are null.
+                yield from ds.dataset(paths, schema=schema, format="parquet").to_batches(**LITTLE_AHEAD)
+
+    def _files_of(self, delta: Delta, schema: pa.Schema) -> Iterator[tuple[str, pa.Table]]:
+        """The files a range becomes: none for a partition that gave no rows."""
+        import pyarrow.compute as pc
+
+        rows = delta.rows.drop_columns([TOPIC]) if TOPIC in delta.rows.column_names else delta.rows
+        rows = fitted(rows, schema, self.place)
+        found = 0
+        for partition, (start, stop) in sorted(delta.ranges.items()):
+            part = rows.filter(pc.equal(rows[PARTITION], partition))
+            found += part.num_rows
+            if part.num_rows:
+                yield file_name(partition, start, stop), part
+        if found != rows.num_rows:
+            raise InvalidArgument(f"{rows.num_rows - found} rows for {self.place} are of partitions that were not read")
+
+    @contextmanager
+    def _writing(self) -> Iterator[str | None]:
+        """Nobody else writes inside, and nothing of an earlier writer is left half done. None if there is no view."""
+        if self._generations.find(self._link) is None:
+            yield None
+            return
+        with self._generations.writing():
+            directory = self._generations.find(self._link)
+            if directory is not None:
+                _settle(directory, self._read_bookmark(directory))
+            yield directory
+
+    def _at(self, directory: str | None, expected: Bookmark) -> str:
+        """The directory, whose bookmark is the expected one."""
+        stored = None if directory is None else self._read_bookmark(directory)
+        if directory is None or stored is None or stored.to_json() != expected.to_json():
+            found = "nothing, since it does not exist" if stored is None else stored.to_json()
+            raise StaleBookmark(self.place, found, expected.to_json())
+        return directory
+
+    def _read_bookmark(self, directory: str) -> Bookmark:
+        try:
+            with open(os.path.join(directory, _BOOKMARK), encoding="utf-8") as file:
+                return Bookmark.from_json(file.read())
+        except MalformedBytes as error:
+            raise ViewUnavailable(self.place, f"{_BOOKMARK} cannot be read: {error}") from error
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Arrow's errors and the disk's as one sentence of ours."""
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet
+        except ImportError:
+            raise MissingDependency("a lake view in Parquet", "pyarrow", "views") from None
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise ViewUnavailable(self.place, str(error).partition("\n")[0]) from error
+
+
+def _settle(directory: str, bookmark: Bookmark) -> None:
+    """Give the files of the last commit their names, and remove those that no commit covers.
+
+    Nobody writes meanwhile. Whoever writes settles first, so what the bookmark covers is its own commit's.
+    """
+    for name in os.listdir(directory):
+        found = _NAME.fullmatch(name.removeprefix(_PENDING))
+        if not name.startswith(_PENDING) or found is None:
+            continue
+        path = os.path.join(directory, name)
+        stop = bookmark.offset(int(found["partition"]))
+        if stop is not None and int(found["stop"]) <= stop:
+            # Not synced: if a power cut takes the new name, the old one is back, and this is done again.
+            os.rename(path, os.path.join(directory, found[0]))
+        else:
+            os.unlink(path)
+
+
+def _write_rows(path: str, rows: pa.Table) -> None:
+    """Durable on return, up to the name."""
+    import pyarrow.parquet as pq
+
+    with open(path, "wb") as file:
+        pq.write_table(rows, file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _replace(directory: str, name: str, data: bytes) -> None:
+    """Put `data` at that name so that a power cut leaves the old bytes or the new. Durable on return."""
+    draft = os.path.join(directory, _DRAFT)
+    with open(draft, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(draft, os.path.join(directory, name))
+    sync_directory(directory)
+
+
+def _bookmark_bytes(bookmark: Bookmark) -> bytes:
+    return bookmark.to_json().encode()
+
+
+def _schema_bytes(schema: pa.Schema) -> bytes:
+    """A Parquet file with these columns and no rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, schema).close()
+    return bytes(sink.getvalue())
+
+
+def _read_schema(directory: str) -> pa.Schema:
+    import pyarrow.parquet as pq
+
+    return pq.read_schema(os.path.join(directory, _SCHEMA))

@@ -1,0 +1,32 @@
+"""Where a view's files are: a path that is relative in a pipeline's file is relative to that file, wherever the command
+is called from; elsewhere, as in a program of one's own, it is relative to the current directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+_base: Final[ContextVar[str]] = ContextVar("_base", default="")
+
+
+@contextmanager
+def relative_to(directory: str) -> Iterator[None]:
+    """Inside the block, relative paths of views begin there."""
+    token = _base.set(directory)
+    try:
+        yield
+    finally:
+        _base.reset(token)
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """The absolute path that a path of a view means.
+
+    >>> with relative_to("/srv/pipeline"):
+    ...     local_path("views/shop.db"), local_path("/tmp/shop.db")
+    ('/srv/pipeline/views/shop.db', '/tmp/shop.db')
+    """
+    return os.path.abspath(os.path.join(_base.get(), path))

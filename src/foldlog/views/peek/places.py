@@ -1,0 +1,70 @@
+"""The places of views that an operator has named: directories, and hosts of PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.views.sql.postgres import is_postgres_url
+
+_PORT: Final = "5432"
+_HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._%-]*)(?::[0-9]+)?"
+_ONE_HOST: Final = re.compile(r"(?P<name>\[.*\]|[^:]*)(?::(?P<port>[0-9]+))?")
+_URL: Final = re.compile(rf"postgres(?:ql)?://(?:[^@/?#,]*@)?(?P<hosts>{_HOST}(?:,{_HOST})*)(?:/[^?#]*)?(?:\?[^#]*)?")
+"""Only what has one meaning: libpq ends the user at the first @, others at the last, and a secret goes to a host."""
+
+
+class Host(NamedTuple):
+    """Where a PostgreSQL listens; a name with a slash is its socket's directory, "" is what libpq takes by itself."""
+
+    name: str
+    port: str
+
+
+class NamedPlaces:
+    """Where views are that may be opened whoever describes them. A database that is named may be sent a password."""
+
+    def __init__(self, places: Iterable[str]) -> None:
+        """InvalidArgument for what is neither a directory's path nor a URL of PostgreSQL."""
+        self._directories: list[str] = []
+        self._hosts: set[Host] = set()
+        for place in places:
+            if not is_postgres_url(place):
+                if "://" in place:
+                    raise InvalidArgument(f"{brief_repr(place)} is neither a directory nor postgresql://HOST[:PORT]")
+                self._directories.append(os.path.realpath(place))
+                continue
+            hosts = hosts_of(place)
+            if hosts is None:
+                raise InvalidArgument(f"{brief_repr(place)} is not a URL such as postgresql://HOST[:PORT]")
+            self._hosts.update(hosts)
+
+    def names(self, description: Mapping[str, object]) -> bool:
+        """Whether the view of this description is in one of the places."""
+        url, path = description.get("url"), description.get("path")
+        if description.get("engine") == "postgresql":
+            hosts = hosts_of(url) if isinstance(url, str) else None
+            return hosts is not None and self._hosts.issuperset(hosts)
+        if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+            return False
+        found = os.path.realpath(path)
+        return any(os.path.commonpath([found, directory]) == directory for directory in self._directories)
+
+
+def hosts_of(url: str) -> list[Host] | None:
+    """The hosts that a URL may connect to, all of them; None if that is not plain to see.
+
+    >>> hosts_of("postgresql://shop@db,[::1]:6432/shop?sslmode=require")
+    [Host(name='db', port='5432'), Host(name='::1', port='6432')]
+    >>> hosts_of("postgresql://a@evil,b@db/shop") is None
+    True
+    """
+    found = _URL.fullmatch(url)
+    if found is None:
+        return None
+    hosts = (_ONE_HOST.fullmatch(text) for text in found["hosts"].split(","))
+    return [Host(unquote(one["name"]).strip("[]").lower(), one["port"] or _PORT) for one in hosts if one is not None]

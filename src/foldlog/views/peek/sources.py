@@ -1,0 +1,331 @@
+"""SQL databases with views of folds, opened to be looked into: read-only, for one transaction, with a time limit."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import stat
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from foldlog.errors import InvalidArgument, ViewUnavailable, brief_repr
+from foldlog.limits import PEEK_MS
+from foldlog.views.sql.bookmarks import BookmarkTable, Run, StoredBookmark
+from foldlog.views.sql.names import BOOKMARKS, TableName, quoted, table_name
+from foldlog.views.sql.postgres import (
+    PostgresDatabase,
+    bookmark_table,
+    is_postgres_url,
+    public_url,
+    resolved,
+    runner,
+    table_exists,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_POLL_S: Final = 0.02
+_STEPS: Final = 10_000
+"""Instructions of SQLite's machine between two looks at the clock: about a millisecond."""
+
+_URL_OPTIONS: Final = frozenset({"sslmode", "sslrootcert", "application_name", "options", "target_session_attrs"})
+"""Of a PostgreSQL URL out of a description: what cannot make libpq read a file of secrets or go elsewhere."""
+
+_DUCKDB: Final[dict[str, str | bool | int | float | list[str]]] = {"enable_external_access": False, "threads": 1}
+"""Somebody else's file: nothing of it may load code, or reach other files. And a look is short."""
+
+_TOO_LONG: Final = f"the look took longer than {PEEK_MS} ms and was ended; ask for less"
+
+
+class Source(ABC):
+    """One view in one database. `mark` stands for a value in a statement, `like` compares text without case."""
+
+    engine: str
+    mark: str = "?"
+    like: str = "LIKE"
+
+    def __init__(self, place: str, table: TableName, kind: str) -> None:
+        self.place = place
+        self.table = table
+        self.kind = kind
+
+    @abstractmethod
+    def reading(self) -> Any:
+        """A context with a `Run`: one state of the database, read-only."""
+
+    @abstractmethod
+    def batch(self, rows: Sequence[tuple[Any, ...]], columns: pa.Schema) -> pa.RecordBatch:
+        """What a SELECT of these columns gave."""
+
+    @abstractmethod
+    def _has_table(self, run: Run, table: TableName) -> bool: ...
+
+    def name(self, column: str) -> str:
+        """A column's name in a statement that has values."""
+        return quoted(column)
+
+    def sql(self, table: TableName) -> str:
+        return table.sql
+
+    def text(self, column: str) -> str:
+        """A column as text."""
+        return f"CAST({self.name(column)} AS TEXT)"
+
+    def entry(self, run: Run) -> tuple[TableName, StoredBookmark]:
+        """The table that the view is called by, and what is stored of it; ViewUnavailable if there is no such view."""
+        table = self._resolved(run)
+        bookmarks = self._bookmarks(table)
+        entry = bookmarks.read(run, table.name) if self._has_table(run, bookmarks.table) else None
+        if entry is None or entry.kind != self.kind:
+            raise ViewUnavailable(self.place, f"there are no such {self.kind} of a fold; run the fold to make them")
+        return table, entry
+
+    def count(self, run: Run, table: TableName, rows_max: int) -> int | None:
+        """How many rows a table has, if they are not too many to count."""
+        ((found,),) = run(f"SELECT count(*) FROM (SELECT 1 FROM {table.sql} LIMIT {rows_max + 1}) AS counted")
+        return None if found > rows_max else int(found)
+
+    def moment(self, at: Any) -> Any:
+        """A time to compare a column with."""
+        return at
+
+    def _resolved(self, _run: Run) -> TableName:
+        return self.table
+
+    def _bookmarks(self, _table: TableName) -> BookmarkTable:
+        return BookmarkTable(TableName(BOOKMARKS))
+
+
+class SqliteSource(Source):
+    """A file, whose writers neither wait for a look nor keep it waiting."""
+
+    engine = "sqlite"
+
+    def __init__(self, path: str, table: TableName, kind: str) -> None:
+        super().__init__(f"{kind} {table} in {path}", table, kind)
+        self._path = path
+
+    @contextmanager
+    def reading(self) -> Iterator[Run]:
+        with sqlite_reading(self._path, self.place) as run:
+            yield run
+
+    def batch(self, rows: Sequence[tuple[Any, ...]], columns: pa.Schema) -> pa.RecordBatch:
+        from foldlog.views.table.sqlite_values import from_values
+
+        return from_values(rows, columns, self.place)
+
+    def moment(self, at: Any) -> Any:
+        import pyarrow as pa
+
+        from foldlog.views.table.sqlite_values import to_values
+
+        return to_values(pa.array([at], pa.timestamp("us", "UTC")))[0]
+
+    def _has_table(self, run: Run, table: TableName) -> bool:
+        return bool(run("SELECT 1 FROM sqlite_master WHERE name = ?", table.name))
+
+
+class PostgresSource(Source):
+    """A database, reached with what libpq finds by itself: no password is in a description."""
+
+    engine = "postgresql"
+    mark = "%s"
+    like = "ILIKE"
+
+    def __init__(self, url: str, table: TableName, kind: str) -> None:
+        if not is_postgres_url(url):
+            raise InvalidArgument(
+                f"{brief_repr(url.partition('@')[0])} is not a URL such as postgresql://host/database"
+            )
+        super().__init__(f"{kind} {table} in {public_url(url)}", table, kind)
+        bookmarks = TableName(BOOKMARKS, table.schema)
+        self._database = PostgresDatabase(_safe_url(url), self.place, (table, bookmarks), wait_ms=PEEK_MS)
+
+    @contextmanager
+    def reading(self) -> Iterator[Run]:
+        database = self._database.another()
+        try:
+            with database.transaction(snapshot=True) as connection:
+                run = runner(connection)
+                run("SELECT set_config('statement_timeout', %s, true)", str(PEEK_MS))
+                yield run
+        finally:
+            database.close()
+
+    def name(self, column: str) -> str:
+        return quoted(column).replace("%", "%%")  # the driver takes a lone one for a value's place
+
+    def sql(self, table: TableName) -> str:
+        return table.sql.replace("%", "%%")
+
+    def batch(self, rows: Sequence[tuple[Any, ...]], columns: pa.Schema) -> pa.RecordBatch:
+        return _plain_batch(rows, columns)
+
+    def _has_table(self, run: Run, table: TableName) -> bool:
+        return table_exists(run, table)
+
+    def _resolved(self, run: Run) -> TableName:
+        return resolved(run, self.table, self.place)
+
+    def _bookmarks(self, table: TableName) -> BookmarkTable:
+        return bookmark_table(table.schema)
+
+
+class DuckdbSource(Source):
+    """A file that one process at a time may write, and nobody may read meanwhile. A fold's runner has it open for the
+    moment of a range only, so a look waits for a gap, and holds the file for a moment itself: the runner waits, too.
+    """
+
+    engine = "duckdb"
+    like = "ILIKE"
+
+    def __init__(self, path: str, table: TableName, kind: str) -> None:
+        super().__init__(f"{kind} {table} in {path}", table, kind)
+        self._path = path
+
+    @contextmanager
+    def reading(self) -> Iterator[Run]:
+        from foldlog.views.counters.duckdb import load_duckdb
+
+        duckdb = load_duckdb()
+        try:
+            with closing(self._opened(duckdb)) as connection, _ended(connection.interrupt):
+
+                def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
+                    found: list[tuple[Any, ...]] = connection.execute(statement, list(values)).fetchall()
+                    return found
+
+                yield run
+        except duckdb.InterruptException as error:
+            raise ViewUnavailable(self.place, _TOO_LONG) from error
+        except duckdb.Error as error:
+            raise ViewUnavailable(self.place, f"DuckDB says: {_first_line(error)}") from error
+
+    def _opened(self, duckdb: Any) -> Any:
+        refuse_special(self._path, self.place)
+        deadline = time.monotonic() + PEEK_MS / 1000
+        while True:
+            try:
+                return duckdb.connect(self._path, read_only=True, config=_DUCKDB)
+            except duckdb.IOException as error:
+                if "does not exist" in str(error):
+                    raise ViewUnavailable(self.place, f"there is no file {self._path}; run the fold") from error
+                if "lock" not in str(error):
+                    raise
+                if time.monotonic() > deadline:
+                    holder = re.search(r"PID (\d+)", str(error))
+                    who = "another process" if holder is None else f"process {holder[1]}"
+                    raise ViewUnavailable(
+                        self.place, f"{who} has the file open, and DuckDB lets nobody read it meanwhile; look again"
+                    ) from error
+                time.sleep(_POLL_S)
+
+    def batch(self, rows: Sequence[tuple[Any, ...]], columns: pa.Schema) -> pa.RecordBatch:
+        return _plain_batch(rows, columns)
+
+    def moment(self, at: Any) -> Any:
+        return at.replace(tzinfo=None)  # stored without a zone, in UTC
+
+    def _has_table(self, run: Run, table: TableName) -> bool:
+        return bool(run("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", table.name))
+
+
+def source_of(engine: str, place: str, name: str, kind: str) -> Source:
+    """The database of a description."""
+    if engine == "postgresql":
+        return PostgresSource(place, table_name(name, with_schema=True), kind)
+    if engine == "duckdb" and kind != "counters":
+        raise InvalidArgument("DuckDB holds counters, and no other view of a fold")
+    made = DuckdbSource if engine == "duckdb" else SqliteSource
+    return made(place, table_name(name, with_schema=False), kind)
+
+
+@contextmanager
+def _ended(end: Callable[[], object]) -> Iterator[None]:
+    """Call `end` if the block takes too long, from another thread."""
+    timer = threading.Timer(PEEK_MS / 1000, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def refuse_special(path: str, place: str) -> None:
+    """ViewUnavailable for a pipe, a socket or a device: opening one may never end. What is not there is told later."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise ViewUnavailable(place, f"{path} is no file of a view, but a pipe, a socket or a device")
+
+
+@contextmanager
+def sqlite_reading(path: str, place: str) -> Iterator[Run]:
+    """A reading transaction on a SQLite file that nothing can change through it."""
+    refuse_special(path, place)
+    deadline = time.monotonic() + PEEK_MS / 1000
+    try:
+        uri = f"file:{quote(path)}?mode=ro"
+        with closing(sqlite3.connect(uri, timeout=PEEK_MS / 1000, isolation_level=None, uri=True)) as connection:
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+            connection.execute("PRAGMA query_only = 1")
+            # What a file's own views and triggers may call is what SQLite knows to be harmless.
+            connection.execute("PRAGMA trusted_schema = 0")
+            connection.execute("BEGIN")
+
+            def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
+                return connection.execute(statement, values).fetchall()
+
+            yield run
+    except sqlite3.Error as error:
+        raise ViewUnavailable(place, _sqlite_reason(error, path)) from error
+
+
+def _sqlite_reason(error: sqlite3.Error, path: str) -> str:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return _TOO_LONG
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return f"the file {path} is not there, or not for this process to read; run the fold to make it"
+    return f"SQLite says: {error}"
+
+
+def _safe_url(url: str) -> str:
+    """Without options that a description has no business with; connecting has its own limit."""
+    public = public_url(url)
+    base, _, query = public.partition("?")
+    options = [(name, value) for name, value in parse_qsl(query) if name in _URL_OPTIONS]
+    return f"{base}?{urlencode([*options, ('connect_timeout', str(max(2, PEEK_MS // 1000)))])}"
+
+
+def _plain_batch(rows: Sequence[tuple[Any, ...]], columns: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    by_column = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    arrays = [pa.array(values, field.type) for values, field in zip(by_column, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def pattern_of(text: str) -> str:
+    """For LIKE ... ESCAPE '!': whatever holds the text.
+
+    >>> pattern_of("50%!")
+    '%50!%!!%'
+    """
+    return "%" + re.sub(r"([%_!])", r"!\1", text) + "%"

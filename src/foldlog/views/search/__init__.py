@@ -1,0 +1,1 @@
+"""Full-text indexes: SQLite FTS5 and tantivy."""

@@ -1,0 +1,89 @@
+"""The bookmarks of SQL views: one row per view in a table beside them, changed in the views' own transactions.
+
+The same few statements for SQLite, PostgreSQL and DuckDB; what differs is how a value is marked in a statement and how
+a row is locked. Nothing here begins or ends a transaction: whoever calls is inside one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from foldlog.errors import StaleBookmark
+from foldlog.views.bookmark import Bookmark
+from foldlog.views.sql.names import TableName
+
+Run = Callable[..., list[tuple[Any, ...]]]
+"""Executes a statement with its values, and gives all its rows: `run("SELECT ?", 1)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBookmark:
+    """What is stored of one view. `settings` is text of the view's own, such as its columns."""
+
+    kind: str
+    bookmark: Bookmark
+    settings: str
+
+
+@dataclass(frozen=True, slots=True)
+class BookmarkTable:
+    """`table` names it. `mark` stands for a value in a statement, `lock` ends a SELECT whose row is to be changed."""
+
+    table: TableName
+    mark: str = "?"
+    lock: str = ""
+
+    def create(self, run: Run) -> None:
+        """Unless it is there."""
+        run(
+            f"CREATE TABLE IF NOT EXISTS {self.table.sql}"
+            " (view TEXT NOT NULL PRIMARY KEY, kind TEXT NOT NULL, bookmark TEXT NOT NULL, settings TEXT NOT NULL)"
+        )
+
+    def read(self, run: Run, view: str, *, for_change: bool = False) -> StoredBookmark | None:
+        """What is stored; with `for_change`, nobody else can change it before the transaction ends."""
+        lock = self.lock if for_change else ""
+        rows = run(f"SELECT kind, bookmark, settings FROM {self.table.sql} WHERE view = {self.mark}{lock}", view)
+        if not rows:
+            return None
+        kind, bookmark, settings = rows[0]
+        return StoredBookmark(kind, Bookmark.from_json(bookmark), settings)
+
+    def add(self, run: Run, view: str, entry: StoredBookmark) -> None:
+        """A view that had none."""
+        run(
+            f"INSERT INTO {self.table.sql} (view, kind, bookmark, settings)"
+            f" VALUES ({self.mark}, {self.mark}, {self.mark}, {self.mark})",
+            view,
+            entry.kind,
+            entry.bookmark.to_json(),
+            entry.settings,
+        )
+
+    def expect(self, run: Run, view: str, place: str, expected: Bookmark) -> StoredBookmark:
+        """The entry, locked until the transaction ends; StaleBookmark if its bookmark is not `expected`."""
+        entry = self.read(run, view, for_change=True)
+        if entry is None:
+            raise StaleBookmark(place, "no bookmark, as if it had been dropped,", expected.to_json())
+        if entry.bookmark != expected:
+            raise StaleBookmark(place, entry.bookmark.to_json(), expected.to_json())
+        return entry
+
+    def set_bookmark(self, run: Run, view: str, new: Bookmark) -> None:
+        """After `expect`, in the same transaction."""
+        run(f"UPDATE {self.table.sql} SET bookmark = {self.mark} WHERE view = {self.mark}", new.to_json(), view)
+
+    def set_settings(self, run: Run, view: str, settings: str) -> None:
+        """After `read(for_change=True)`, in the same transaction."""
+        run(f"UPDATE {self.table.sql} SET settings = {self.mark} WHERE view = {self.mark}", settings, view)
+
+    def rename(self, run: Run, view: str, to: str) -> None:
+        """The bookmark goes where its table goes; what was kept under the new name is replaced."""
+        self.remove(run, to)
+        run(f"UPDATE {self.table.sql} SET view = {self.mark} WHERE view = {self.mark}", to, view)
+
+    def remove(self, run: Run, view: str) -> None:
+        """Nothing happens if there is none."""
+        run(f"DELETE FROM {self.table.sql} WHERE view = {self.mark}", view)

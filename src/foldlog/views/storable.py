@@ -1,0 +1,179 @@
+"""Values that views cannot hold, found in whole Arrow columns: which rows have one, also inside of arrays, structs and
+maps.
+
+No view holds text that is not UTF-8, or a date or time outside the years 1 to 9999: SQL, JSON and Python have no word
+for them, and Spark itself promises no more. PostgreSQL holds no character NUL either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIRST_DAY: Final = -719_162
+"""0001-01-01, in days since 1970."""
+
+LAST_DAY: Final = 2_932_896
+"""9999-12-31."""
+
+DAY_US: Final = 86_400 * 1_000_000
+
+FIRST_US: Final = FIRST_DAY * DAY_US
+LAST_US: Final = (LAST_DAY + 1) * DAY_US - 1
+"""The last microsecond of the year 9999."""
+
+_UNITS_PER_DAY: Final = {unit: 86_400 * 1000**power for power, unit in enumerate(("s", "ms", "us", "ns"))}
+
+_CLASS_MAX: Final = 1000
+"""Characters of one regular expression."""
+
+Leaf = Callable[[Any], Any]
+"""Which values of an array without parts are meant, or None for none of them; null may be for null."""
+
+
+def rows_where(column: pa.ChunkedArray, leaf: Leaf) -> pa.ChunkedArray | None:
+    """Which rows of a column have a value, however deep inside, that is meant; None if none has."""
+    import pyarrow as pa
+
+    parts = [_flags(chunk, leaf) for chunk in column.chunks]
+    if all(part is None for part in parts):
+        return None
+    return pa.chunked_array(
+        [
+            pa.repeat(pa.scalar(False), len(chunk)) if part is None else part
+            for chunk, part in zip(column.chunks, parts, strict=True)
+        ],
+        pa.bool_(),
+    )
+
+
+def is_nul(array: Any) -> Any:
+    """Texts with the character NUL."""
+    import pyarrow.compute as pc
+
+    return pc.match_substring(array, "\0") if is_text(array.type) else None
+
+
+def is_not_utf8(array: Any) -> Any:
+    """Texts that are none: Spark casts any bytes to a string."""
+    import pyarrow as pa
+
+    if not is_text(array.type):
+        return None
+    data = array.cast(pa.large_binary())
+    try:
+        data.cast(pa.large_string())  # which looks at every byte, quickly
+    except pa.ArrowInvalid:
+        return pa.array([one is not None and not _is_utf8(one) for one in data.to_pylist()], pa.bool_())
+    return None
+
+
+def is_out_of_years(array: Any) -> Any:
+    """Dates and times outside the years 1 to 9999."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    if types.is_date32(array.type):
+        first, last, plain = FIRST_DAY, LAST_DAY, pa.int32()
+    elif types.is_timestamp(array.type):
+        units = _UNITS_PER_DAY[array.type.unit]
+        first, last, plain = max(-(2**63), FIRST_DAY * units), min(2**63 - 1, (LAST_DAY + 1) * units - 1), pa.int64()
+    else:
+        return None
+    numbers = array.cast(plain)
+    return pc.or_(pc.less(numbers, pa.scalar(first, plain)), pc.greater(numbers, pa.scalar(last, plain)))
+
+
+def beyond_ascii(column: pa.ChunkedArray) -> frozenset[str]:
+    """All characters of a column's texts that ASCII has not."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: set[str] = set()
+
+    def collect(array: Any) -> None:
+        if is_text(array.type):
+            beyond = array.filter(pc.invert(pc.string_is_ascii(array))).cast(pa.large_binary())
+            # What is not UTF-8 has been found before.
+            found.update(*(one.decode(errors="ignore") for one in beyond.to_pylist() if one is not None))
+
+    rows_where(column, collect)
+    return frozenset(one for one in found if not one.isascii())
+
+
+def has_one_of(characters: frozenset[str]) -> Leaf:
+    """Texts with one of these; there is at least one."""
+    import pyarrow.compute as pc
+
+    numbers = [f"\\x{{{ord(one):x}}}" for one in sorted(characters)]
+    parts = [f"[{''.join(numbers[at : at + _CLASS_MAX])}]" for at in range(0, len(numbers), _CLASS_MAX)]
+
+    def test(array: Any) -> Any:
+        if not is_text(array.type):
+            return None
+        return reduce(pc.or_, (pc.match_substring_regex(array, part) for part in parts))
+
+    return test
+
+
+def columns_where(rows: pa.Table, leaf: Leaf) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    """The columns that have such a value somewhere, and which rows do."""
+    for name in rows.column_names:
+        flags = rows_where(rows[name], leaf)
+        if flags is not None:
+            yield name, flags
+
+
+def is_text(kind: Any) -> bool:
+    """Whether it is a type of text."""
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _flags(array: Any, leaf: Leaf) -> Any:
+    """For each value of an array; None if none is meant. What a null hides is not there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    kind = array.type
+    if types.is_struct(kind):
+        return _any_of([_flags(part, leaf) for part in array.flatten()])
+    if types.is_map(kind):
+        # As two lists: Arrow's functions for lists do not take maps.
+        lists = [pa.ListArray.from_arrays(array.offsets, part) for part in (array.keys, array.items)]
+        flags = _any_of([_flags(one, leaf) for one in lists])
+        return None if flags is None else pc.and_(flags, pc.is_valid(array))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        lists = array.drop_null()
+        inside = _flags(lists.flatten(), leaf)
+        if inside is None:
+            return None
+        found = pc.list_parent_indices(lists).filter(inside).unique()
+        places = pc.indices_nonzero(pc.is_valid(array))
+        return pc.is_in(pa.array(range(len(array)), places.type), value_set=places.take(found))
+    flags = leaf(array)
+    if flags is None or not pc.any(flags, min_count=0).as_py():
+        return None
+    return pc.fill_null(flags, False)
+
+
+def _any_of(flags: list[Any]) -> Any:
+    import pyarrow.compute as pc
+
+    some = [one for one in flags if one is not None]
+    return reduce(pc.or_, some) if some else None

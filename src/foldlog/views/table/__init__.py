@@ -1,0 +1,1 @@
+"""Rows as a table of SQL: PostgreSQL and SQLite."""

@@ -1,0 +1,378 @@
+"""A table in PostgreSQL. A range is one transaction: lock and compare the bookmark, COPY the rows into a temporary
+table, merge them, store the new bookmark, commit.
+
+A connection that is lost on the way leaves all of it or nothing, and ViewUnavailable: whoever reads the bookmark again
+knows which. Writers of other views are not waited for; who locks this table is, for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from foldlog.errors import InvalidArgument, SchemaChanged, ViewUnavailable
+from foldlog.limits import VIEW_APPLY_LOCK_WAIT_MS, VIEW_LOCK_WAIT_MS, VIEW_SCAN_ROWS
+from foldlog.views.bookmark import Bookmark
+from foldlog.views.contract import Delta, Shape, Snapshot, View
+from foldlog.views.sql.bookmarks import BookmarkTable, Run, StoredBookmark
+from foldlog.views.sql.names import BOOKMARKS, OLD, TableName, quoted, quoted_list
+from foldlog.views.sql.postgres import (
+    PostgresDatabase,
+    bookmark_table,
+    lock_schema,
+    public_url,
+    resolved,
+    runner,
+    table_exists,
+)
+from foldlog.views.sql.postgres_limits import PostgresLimits
+from foldlog.views.sql.postgres_swap import check_swap, drop_table, swap_tables
+from foldlog.views.sql.types import postgres_type
+from foldlog.views.table.postgres_copy import COPY_OPTIONS, batch_of, csv_of, select_list, storable
+from foldlog.views.table.postgres_load import (
+    LOADING,
+    create_tombstones,
+    drop_superseded,
+    index_records,
+    make_primary_key,
+    written_once,
+)
+from foldlog.views.table.rows import Change, decide_change
+from foldlog.views.table.shape import TableShape, added_columns, decide_shape, reconcile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from foldlog.views.sql.postgres import Connection
+
+_DELTA: Final = TableName("_foldlog_delta", "pg_temp")
+_KEYS: Final = TableName("_foldlog_keys", "pg_temp")
+
+_SCAN_BYTES: Final = 8 << 20
+"""A batch of a scan ends here, if its rows are long."""
+
+
+class PostgresTable(View):
+    """See `foldlog.views.table.table`. Keeps one connection, made on first use, and again after it was lost."""
+
+    kind: ClassVar[str] = "table"
+    is_keyed: ClassVar[bool] = True
+    holds_nul: ClassVar[bool] = False
+
+    def __init__(
+        self, url: str, table: TableName, key: tuple[str, ...] = (), *, wait_ms: int = VIEW_LOCK_WAIT_MS
+    ) -> None:
+        self._url = url
+        self._named = table
+        self._key = key
+        self._wait_ms = wait_ms
+        self._place = f"table {table} in {public_url(url)}"
+        locked = (table, TableName(BOOKMARKS, table.schema))
+        self._database = PostgresDatabase(url, self._place, locked, wait_ms=wait_ms)
+        self._limits = PostgresLimits(self._database)
+        self._resolved: TableName | None = None
+
+    @property
+    def place(self) -> str:
+        return self._place
+
+    def description(self) -> dict[str, object]:
+        # With its schema, once that is known: another user's search path may be another one.
+        name = self._resolved or self._named
+        return {"kind": self.kind, "engine": "postgresql", "url": public_url(self._url), "name": str(name)}
+
+    def bookmark(self) -> Bookmark | None:
+        with self._database.transaction(snapshot=True) as connection:
+            entry = self._entry(runner(connection))
+            return None if entry is None else entry.bookmark
+
+    def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
+        wanted = decide_shape(shape, self._key, self._place, loading=loading)
+        with self._database.transaction() as connection:
+            run = runner(connection)
+            table, bookmarks = self._resolve(run)
+            lock_schema(run, table.schema)
+            if not table_exists(run, bookmarks.table):
+                bookmarks.create(run)
+            entry = self._entry(run, for_change=True)
+            if entry is None:
+                self._create(run, table, wanted)
+                bookmarks.add(run, table.name, StoredBookmark(self.kind, start, wanted.to_json()))
+                return start
+            stored = TableShape.from_json(entry.settings, self._place)
+            merged = reconcile(stored, wanted, self._place)
+            self._grow(run, table, stored, merged)
+            if merged is not stored:
+                bookmarks.set_settings(run, table.name, merged.to_json())
+            return entry.bookmark
+
+    def filled(self, shape: Shape) -> tuple[str, ...]:
+        return self._key or shape.key
+
+    def holds_unicode(self) -> bool:
+        return self._limits.holds_unicode()
+
+    def unheld_characters(self, characters: frozenset[str]) -> frozenset[str]:
+        return self._limits.unheld_characters(characters)
+
+    def unheld_keys(self, keys: pa.Table) -> pa.ChunkedArray | None:
+        return self._limits.unheld_keys(keys)
+
+    def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
+        with self._database.transaction(wait_ms=VIEW_APPLY_LOCK_WAIT_MS) as connection:
+            run = runner(connection)
+            table, bookmarks = self._resolve(run)
+            entry = self._expect(run, expected)
+            shape = TableShape.from_json(entry.settings, self._place)
+            change = decide_change(delta, shape, self._place)
+            change = replace(change, rows=storable(delta, change.rows, self._place))
+            if shape.is_loading:
+                self._load(connection, table, shape, change)
+            elif not change.is_empty:
+                self._merge(connection, table, shape, change)
+            bookmarks.set_bookmark(run, table.name, new)
+
+    def move(self, expected: Bookmark, new: Bookmark) -> None:
+        with self._database.transaction() as connection:
+            run = runner(connection)
+            table, bookmarks = self._resolve(run)
+            self._expect(run, expected)
+            bookmarks.set_bookmark(run, table.name, new)
+
+    def finish_loading(self) -> None:
+        # Two transactions and what PostgreSQL does outside of one: nobody reads a shadow that is still loading, and
+        # each step can be done again.
+        with self._database.transaction() as connection:
+            run = runner(connection)
+            entry = self._entry(run, for_change=True)
+            if entry is None:
+                raise ViewUnavailable(self._place, "it does not exist, so loading it cannot be finished")
+            shape = TableShape.from_json(entry.settings, self._place)
+            if not shape.is_loading:
+                return
+            table, _ = self._resolve(run)
+            is_mostly_holes = drop_superseded(run, table, shape)
+        if is_mostly_holes:
+            self._database.outside_transaction(f"VACUUM (FULL) {table.sql}")
+        with self._database.transaction() as connection:
+            run = runner(connection)
+            table, bookmarks = self._resolve(run)
+            with written_once(self._place):
+                make_primary_key(run, table, shape)
+            bookmarks.set_settings(run, table.name, shape.loaded().to_json())
+
+    def shadow(self, label: str) -> PostgresTable:
+        return PostgresTable(self._url, self._named.beside(f"__{label}"), self._key, wait_ms=self._wait_ms)
+
+    def check_swap(self) -> None:
+        with self._database.transaction() as connection:
+            run = runner(connection)
+            table, _ = self._resolve(run)
+            entry = self._entry(run)
+            if entry is not None:
+                own = TableShape.from_json(entry.settings, self._place).columns.names
+                check_swap(run, self._place, table, table.beside(OLD), own)
+
+    def swap(self, shadow: View) -> None:
+        if not isinstance(shadow, PostgresTable) or (shadow._url, shadow._named.schema) != (
+            self._url,
+            self._named.schema,
+        ):
+            raise InvalidArgument(f"{shadow.place} is not a shadow of {self._place}: they are not in the same schema")
+        with self._database.transaction() as connection:
+            run = runner(connection)
+            table, bookmarks = self._resolve(run)
+            lock_schema(run, table.schema)
+            replacing = shadow._entry(run, for_change=True)
+            if replacing is None or TableShape.from_json(replacing.settings, shadow.place).is_loading:
+                raise ViewUnavailable(shadow.place, "it is not there, or not loaded yet, so it cannot take a place")
+            entry = self._entry(run, for_change=True)
+            own = [] if entry is None else TableShape.from_json(entry.settings, self._place).columns.names
+            old, beside = table.beside(OLD), TableName(shadow._named.name, table.schema)
+            swap_tables(run, self._place, table, beside, old, own)
+            bookmarks.rename(run, table.name, old.name)
+            bookmarks.rename(run, beside.name, table.name)
+
+    def drop_old(self) -> bool:
+        old = PostgresTable(self._url, self._named.beside(OLD), wait_ms=self._wait_ms)
+        try:
+            return old._drop()
+        finally:
+            old.close()
+
+    def drop(self) -> None:
+        self._drop()
+
+    def scan(self) -> Snapshot:
+        # One generator holds the transaction from here to the last batch, or until it is closed.
+        parts = self._scan(self._database.another())
+        first = next(parts)
+        if not isinstance(first, Bookmark):
+            raise ViewUnavailable(self._place, "it has no bookmark; run the fold to make it")
+        return Snapshot(first, parts)  # after the bookmark, only batches
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _resolve(self, run: Run) -> tuple[TableName, BookmarkTable]:
+        """Where the table and its bookmark are: looked up once, for a view does not wander with a search path."""
+        table = self._resolved = self._resolved or resolved(run, self._named, self._place)
+        return table, bookmark_table(table.schema)
+
+    def _entry(self, run: Run, *, for_change: bool = False) -> StoredBookmark | None:
+        table, bookmarks = self._resolve(run)
+        if not table_exists(run, bookmarks.table):
+            return None
+        entry = bookmarks.read(run, table.name, for_change=for_change)
+        if entry is not None and entry.kind != self.kind:
+            raise ViewUnavailable(self._place, f"it belongs to a view of another kind ({entry.kind})")
+        return entry
+
+    def _expect(self, run: Run, expected: Bookmark) -> StoredBookmark:
+        table, bookmarks = self._resolve(run)
+        if not table_exists(run, bookmarks.table):
+            raise ViewUnavailable(self._place, "it does not exist; prepare it first")
+        return bookmarks.expect(run, table.name, self._place, expected)
+
+    def _create(self, run: Run, table: TableName, shape: TableShape) -> None:
+        if table_exists(run, table):
+            raise ViewUnavailable(
+                self._place, "something of that name is there already, and no fold made it; choose another name"
+            )
+        parts = [
+            f"{quoted(field.name)} {postgres_type(field.type, in_key=field.name in shape.key)}"
+            f"{' NOT NULL' if field.name in shape.key else ''}"
+            for field in shape.columns
+        ]
+        if shape.is_loading:
+            create_tombstones(run, table, shape)
+        else:
+            parts.append(f"PRIMARY KEY ({quoted_list(shape.key)})")
+        run(f"CREATE TABLE {table.sql} ({', '.join(parts)})")
+        if not shape.is_loading:
+            index_records(run, table, shape)
+
+    def _grow(self, run: Run, table: TableName, stored: TableShape, merged: TableShape) -> None:
+        there = {
+            name
+            for (name,) in run(
+                "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+                table.sql,
+            )
+        }
+        if not there:
+            raise ViewUnavailable(
+                self._place, "its bookmark is there and the table is not; drop it with 'foldlog fold drop NAME'"
+            )
+        for name in stored.columns.names:
+            if name not in there:
+                raise SchemaChanged(self._place, f"its column {name!r} was removed by hand")
+        for field in added_columns(stored, merged):
+            if field.name in there:
+                raise SchemaChanged(self._place, f"a column {field.name!r} was added to it by hand")
+            run(f"ALTER TABLE {table.sql} ADD COLUMN {quoted(field.name)} {postgres_type(field.type)}")
+
+    def _merge(self, connection: Connection, table: TableName, shape: TableShape, change: Change) -> None:
+        run = runner(connection)
+        record_key = quoted(shape.record_columns[0])
+        for keys in (change.tombstones, change.replaced):
+            if keys is not None:
+                self._copy_keys(connection, shape, keys)
+                run(
+                    f"DELETE FROM {table.sql} AS kept USING {_KEYS.sql} AS gone"
+                    f" WHERE kept.{record_key} = gone.{record_key}"
+                )
+        if change.rows.num_rows:
+            columns = quoted_list(shape.columns.names)
+            types = [
+                f"{quoted(field.name)} {postgres_type(field.type, in_key=field.name in shape.key)}"
+                for field in shape.columns
+            ]
+            run(f"CREATE TEMPORARY TABLE {_DELTA.sql} ({', '.join(types)}) ON COMMIT DROP")
+            _copy(connection, _DELTA, change.rows)
+            # In the order of the key, neighbours go to the same pages of the index.
+            with written_once(self._place):
+                run(
+                    f"INSERT INTO {table.sql} ({columns}) SELECT {columns} FROM {_DELTA.sql}"
+                    f" ORDER BY {quoted_list(shape.key)}{_on_conflict(shape)}"
+                )
+
+    def _copy_keys(self, connection: Connection, shape: TableShape, keys: pa.ChunkedArray) -> None:
+        import pyarrow as pa
+
+        run = runner(connection)
+        name = shape.record_columns[0]
+        kind = postgres_type(shape.columns.field(name).type, in_key=True)
+        run(f"DROP TABLE IF EXISTS {_KEYS.sql}")
+        run(f"CREATE TEMPORARY TABLE {_KEYS.sql} ({quoted(name)} {kind}) ON COMMIT DROP")
+        _copy(connection, _KEYS, pa.table({name: keys.cast(shape.columns.field(name).type)}))
+        # A few keys of a large table are looked up, not joined: the planner has to know that they are few.
+        run(f"ANALYZE {_KEYS.sql}")
+
+    def _load(self, connection: Connection, table: TableName, shape: TableShape, change: Change) -> None:
+        import pyarrow as pa
+
+        if change.tombstones is not None and shape.record_key is not None:
+            keys = change.tombstones.cast(shape.columns.field(shape.record_key).type)
+            _copy(connection, table.beside(LOADING), pa.table({shape.record_key: keys}))
+        _copy(connection, table, change.rows)
+
+    def _drop(self) -> bool:
+        with self._database.transaction() as connection:
+            run = runner(connection)
+            table, bookmarks = self._resolve(run)
+            lock_schema(run, table.schema)
+            if self._entry(run, for_change=True) is None:
+                return False
+            drop_table(run, self._place, table)
+            drop_table(run, self._place, table.beside(LOADING))
+            bookmarks.remove(run, table.name)
+            return True
+
+    def _scan(self, database: PostgresDatabase) -> Iterator[Bookmark | pa.RecordBatch | None]:
+        try:
+            with database.transaction(snapshot=True) as connection:
+                run = runner(connection)
+                entry = self._entry(run)
+                if entry is None:
+                    yield None
+                    return
+                table, _ = self._resolve(run)
+                shape = TableShape.from_json(entry.settings, self._place)
+                yield entry.bookmark
+                yield from self._batches(connection, table, shape.columns)
+        finally:
+            database.close()
+
+    def _batches(self, connection: Connection, table: TableName, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        statement = f"COPY (SELECT {select_list(columns)} FROM {table.sql}) TO STDOUT {COPY_OPTIONS}"
+        lines: list[Any] = []
+        size_bytes = 0
+        with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+            for line in copy:  # the server sends row by row, so a piece never ends inside of one
+                lines.append(line)
+                size_bytes += len(line)
+                if len(lines) >= VIEW_SCAN_ROWS or size_bytes >= _SCAN_BYTES:
+                    yield batch_of(b"".join(lines), columns, self._place)
+                    lines, size_bytes = [], 0
+        if lines:
+            yield batch_of(b"".join(lines), columns, self._place)
+
+
+def _copy(connection: Connection, table: TableName, rows: pa.Table) -> None:
+    if not rows.num_rows:
+        return
+    statement = f"COPY {table.sql} ({quoted_list(rows.column_names)}) FROM STDIN {COPY_OPTIONS}"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        for piece in csv_of(rows):
+            copy.write(piece)
+
+
+def _on_conflict(shape: TableShape) -> str:
+    if shape.replaces_records:
+        return ""  # what could conflict was deleted just now
+    if not shape.others:
+        return f" ON CONFLICT ({quoted_list(shape.key)}) DO NOTHING"
+    changes = ", ".join(f"{quoted(name)} = EXCLUDED.{quoted(name)}" for name in shape.others)
+    return f" ON CONFLICT ({quoted_list(shape.key)}) DO UPDATE SET {changes}"

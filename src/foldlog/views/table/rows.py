@@ -1,0 +1,198 @@
+"""What a range of the log means for a table: of each record key only the newest record, in whole Arrow columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from foldlog.errors import FoldError, SchemaChanged, brief_repr
+from foldlog.views.contract import DELETED, META, OFFSET, PARTITION, RECORD, TOPIC, Delta
+from foldlog.views.sql.types import is_nested, kept_schema
+from foldlog.views.table.shape import TableShape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`rows` (the table's columns, unique by its key) take the place of what the table has under their keys.
+
+    `tombstones` are the record keys to delete. Where a record may have several rows, `replaced` are the record keys
+    whose rows go first; else it is empty.
+    """
+
+    rows: pa.Table
+    tombstones: pa.ChunkedArray | None
+    replaced: pa.ChunkedArray | None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.rows.num_rows == 0 and self.tombstones is None
+
+
+def decide_change(delta: Delta, shape: TableShape, place: str) -> Change:
+    """Later rows of a delta are newer. A tombstone and a row of the same record: the row counts, for the fold made it.
+
+    FoldError if a row has no key, or two rows of one record have the same.
+    """
+    has_tombstones = _any(delta.rows[DELETED])
+    if has_tombstones and shape.record_key is None:
+        first = _position_of_first(delta.rows[DELETED])
+        raise FoldError(
+            f"{place} cannot tell what the tombstone at {_where(delta.rows, first)} deletes: the topic names no key"
+            " column; name it, as in fl.topic(..., key='id'), or filter out what is _deleted in the fold"
+        )
+    rows, are_single = _newest_records(delta.rows, shape, place)
+    tombstones = None
+    if has_tombstones and shape.record_key is not None:
+        rows, tombstones = _without_tombstones(rows, shape.record_key)
+    if shape.replaces_records or not are_single:
+        _check_unique(rows, shape, place)
+    replaced = rows[shape.record_columns[0]].unique() if shape.replaces_records and rows.num_rows else None
+    return Change(_conformed(rows, shape, place), tombstones, None if replaced is None else _chunked(replaced))
+
+
+def _newest_records(rows: pa.Table, shape: TableShape, place: str) -> tuple[pa.Table, bool]:
+    """All rows, tombstones included, of the newest record of each record key; and whether that is one row each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in shape.record_columns:
+        _check_not_null(rows, name, place)
+    codes = _codes([rows[name] for name in shape.record_columns], rows.num_rows)
+    numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
+    grouped = pa.table({"code": codes, "number": numbers}).group_by("code", use_threads=False)
+    # Codes count up in order of first appearance, and so do the groups: the n-th is the newest row of code n.
+    last = grouped.aggregate([("number", "max")])["number_max"]
+    if len(last) == rows.num_rows:
+        return rows, True
+    newest = pc.subtract(last.combine_chunks(), pa.scalar(1, pa.int64())).take(codes)
+    is_newest = pc.and_(
+        pc.equal(rows[OFFSET], rows[OFFSET].take(newest)), pc.equal(rows[PARTITION], rows[PARTITION].take(newest))
+    )
+    kept = rows.filter(is_newest)
+    return kept, kept.num_rows == len(last)
+
+
+def _without_tombstones(rows: pa.Table, record_key: str) -> tuple[pa.Table, pa.ChunkedArray | None]:
+    """Live rows, and the keys of records that have none."""
+    import pyarrow.compute as pc
+
+    live = rows.filter(pc.invert(rows[DELETED]))
+    keys = rows.filter(rows[DELETED])[record_key].unique()
+    if live.num_rows:
+        keys = keys.filter(pc.invert(pc.is_in(keys, value_set=live[record_key].combine_chunks())))
+    return live, _chunked(keys) if len(keys) else None
+
+
+def _check_unique(rows: pa.Table, shape: TableShape, place: str) -> None:
+    import pyarrow.compute as pc
+
+    for name in shape.key:
+        _check_not_null(rows, name, place)
+    codes = _codes([rows[name] for name in shape.key], rows.num_rows)
+    if rows.num_rows == 0 or pc.max(codes).as_py() == rows.num_rows - 1:
+        return
+    seen: set[int] = set()
+    for number, code in enumerate(codes.to_pylist()):
+        if code in seen:
+            key = ", ".join(f"{name}={brief_repr(rows[name][number].as_py())}" for name in shape.key)
+            twin = codes.to_pylist().index(code)
+            if shape.record_key == RECORD and rows[RECORD][number] != rows[RECORD][twin]:
+                raise written_twice(place, f"{key}, at {_where(rows, twin)} and at {_where(rows, number)}")
+            raise FoldError(
+                f"{place} cannot hold two rows with the same key ({key}) of one record, at {_where(rows, number)};"
+                " name more columns that tell them apart, as in fl.table(..., key=['id', 'line'])"
+            )
+        seen.add(code)
+
+
+def written_twice(place: str, which: str) -> FoldError:
+    """Two records whose rows have the same key: which of them counts would depend on the order of partitions."""
+    return FoldError(
+        f"{place} cannot hold rows of two records under the same key ({which}): the fold made one key of several;"
+        " let it write keys that differ, or name more columns that tell the rows apart, as in"
+        " fl.table(..., key=['id', 'line'])"
+    )
+
+
+def _check_not_null(rows: pa.Table, name: str, place: str) -> None:
+    column = rows[name]
+    if column.null_count:
+        first = _position_of_first(column.is_null())
+        raise FoldError(
+            f"{place} has no place for the row at {_where(rows, first)}: its key column {name!r} is null;"
+            " filter out such rows in the fold, or name another key"
+        )
+
+
+def _conformed(rows: pa.Table, shape: TableShape, place: str) -> pa.Table:
+    """The table's columns in their order and types; a column that the rows do not have (any more) is null."""
+    import pyarrow as pa
+
+    fields = [field for field in rows.schema if field.name not in META]
+    unknown = [field.name for field in fields if field.name not in shape.columns.names]
+    if unknown:
+        raise SchemaChanged(place, f"it has no column {unknown[0]!r}, which the fold's rows have")
+    given = kept_schema(pa.schema(fields))
+    columns = []
+    for field in shape.columns:
+        position = given.get_field_index(field.name)
+        if position < 0:
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
+        elif given.field(position).type != field.type:
+            found = given.field(position).type
+            raise SchemaChanged(place, f"its column {field.name!r} is {field.type}, and the fold's is {found}")
+        else:
+            # What is nested is written as JSON by its own type, which may spell its parts in another way.
+            column = rows[field.name]
+            columns.append(column if is_nested(field.type) else column.cast(field.type))
+    return pa.table(columns, names=shape.columns.names)
+
+
+def _codes(columns: list[Any], length: int) -> Any:
+    """A number for each row, the same for rows that agree in all columns, counted up by first appearance."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    codes: Any = None
+    for column in columns:
+        encoded = column.combine_chunks().dictionary_encode()
+        numbers = encoded.indices.cast(pa.int64())
+        if codes is not None:
+            numbers = pc.add(pc.multiply(codes, pa.scalar(len(encoded.dictionary), pa.int64())), numbers)
+            numbers = numbers.dictionary_encode().indices.cast(pa.int64())
+        codes = numbers
+    return codes if codes is not None else pa.nulls(length, pa.int64())
+
+
+def _chunked(array: Any) -> Any:
+    import pyarrow as pa
+
+    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+
+
+def _any(flags: Any) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.any(flags).as_py())
+
+
+def _where(rows: pa.Table, number: int) -> str:
+    topic, partition, offset = (rows[name][number].as_py() for name in (TOPIC, PARTITION, OFFSET))
+    return f"offset {offset} of {topic}-{partition}"
+
+
+def _position_of_first(flags: Any) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    position: int = pc.index(flags, pa.scalar(True)).as_py()
+    return position
+
+
+def where_first(delta: Delta, name: str, matches: Callable[[Any], Any]) -> str:
+    """Where the first row stands for whose column `matches` is true, for a sentence."""
+    return _where(delta.rows, _position_of_first(matches(delta.rows[name])))

@@ -1,0 +1,151 @@
+"""What a table looks like: its columns and keys, decided from a fold's shape, stored beside the bookmark, and
+reconciled with what a later version of the fold asks for. Pure decisions; the engines carry them out.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, ViewUnavailable
+from foldlog.views.contract import META, RECORD, WHOSE_ROWS_UNKNOWN, Shape
+from foldlog.views.sql.names import check_columns
+from foldlog.views.sql.types import is_key_type, kept_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """`key` is the primary key. `record_key`, if there is one, is what a tombstone deletes by: part of it, or RECORD.
+
+    `is_loading`: rows of all versions are there, and no primary key yet.
+    """
+
+    columns: pa.Schema
+    key: tuple[str, ...]
+    record_key: str | None
+    is_loading: bool = False
+
+    @property
+    def record_columns(self) -> tuple[str, ...]:
+        """What tells records apart: of those that agree here, the newest one counts."""
+        return (self.record_key,) if self.record_key is not None else self.key
+
+    @property
+    def replaces_records(self) -> bool:
+        """Whether one record may have several rows, which a newer one replaces all."""
+        return self.key != self.record_columns
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The columns that are not part of the primary key."""
+        return tuple(name for name in self.columns.names if name not in self.key)
+
+    def to_json(self) -> str:
+        """The columns are an Arrow schema as Arrow writes it, so that they come back to the last detail."""
+        fields = {
+            "columns": b64encode(self.columns.serialize().to_pybytes()).decode("ascii"),
+            "key": list(self.key),
+            "record_key": self.record_key,
+            "is_loading": self.is_loading,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, place: str) -> TableShape:
+        """The inverse."""
+        pa = load_pyarrow()
+        try:
+            fields = json.loads(text)
+            return cls(
+                columns=pa.ipc.read_schema(pa.py_buffer(b64decode(fields["columns"]))),
+                key=tuple(map(str, fields["key"])),
+                record_key=fields["record_key"],
+                is_loading=bool(fields["is_loading"]),
+            )
+        except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise ViewUnavailable(place, f"what is stored of its columns cannot be understood ({error})") from error
+
+    def loaded(self) -> TableShape:
+        """After a bulk load."""
+        return replace(self, is_loading=False)
+
+
+def load_pyarrow() -> Any:
+    """Or MissingDependency."""
+    try:
+        import pyarrow as pa
+        import pyarrow.ipc
+    except ImportError as error:
+        raise MissingDependency("a table view", "pyarrow", "views") from error
+    return pa
+
+
+def decide_shape(shape: Shape, key: tuple[str, ...], place: str, *, loading: bool) -> TableShape:
+    """The table for a fold's rows. `key` is what the view was made with; without it, the fold's or the record's key."""
+    load_pyarrow()
+    check_columns(shape.columns.names)
+    chosen = key or shape.key or ((shape.record_key,) if shape.record_key is not None else ())
+    if not chosen:
+        raise InvalidArgument(
+            f"{place} needs a key: name the column of the record's key, as in fl.topic(..., key='id'), or the columns"
+            " that make a row unique, as in fl.table(..., key=['id'])"
+        )
+    columns = kept_schema(shape.columns)
+    for name in META:
+        if name in columns.names:
+            raise InvalidArgument(f"column {name!r} is foldlog's own; select it under another name in the fold")
+    for name in (*chosen, *((shape.record_key,) if shape.record_key is not None else ())):
+        if name not in columns.names:
+            raise InvalidArgument(
+                f"{place} has the key column {name!r}, which the fold's rows do not have"
+                f" (they have {', '.join(columns.names) or 'none'}); keep it in the fold"
+            )
+        if not is_key_type(columns.field(name).type):
+            raise InvalidArgument(f"{place} cannot have {name!r} in its key: {columns.field(name).type} is not exact")
+    if len(set(chosen)) != len(chosen):
+        raise InvalidArgument(f"the key of {place} names a column twice: {', '.join(chosen)}")
+    if shape.record_key not in (None, RECORD, *chosen):
+        raise InvalidArgument(
+            f"the key of {place} ({', '.join(chosen)}) has to include {shape.record_key!r}, the record's own key:"
+            " a newer record or a tombstone could not find the rows it replaces"
+        )
+    return TableShape(columns, tuple(chosen), shape.record_key, is_loading=loading)
+
+
+def reconcile(stored: TableShape, wanted: TableShape, place: str) -> TableShape:
+    """The stored table with the columns that the fold has gained; SchemaChanged if it cannot become the wanted one."""
+    import pyarrow as pa
+
+    if stored.is_loading and not wanted.is_loading:
+        raise ViewUnavailable(place, "loading it was never finished; drop it and load it again")
+    if wanted.record_key == RECORD and stored.record_key != RECORD:
+        raise SchemaChanged(place, WHOSE_ROWS_UNKNOWN)
+    if (stored.key, stored.record_key) != (wanted.key, wanted.record_key):
+        raise SchemaChanged(place, f"its key is {_names(stored)}, and the fold's is {_names(wanted)}")
+    added = []
+    for field in wanted.columns:
+        position = stored.columns.get_field_index(field.name)
+        if position < 0:
+            twins = [name for name in stored.columns.names if name.lower() == field.name.lower()]
+            if twins:
+                raise SchemaChanged(place, f"it has a column {twins[0]!r}, and the fold now writes it {field.name!r}")
+            added.append(field)
+        elif stored.columns.field(position).type != field.type:
+            there = stored.columns.field(position).type
+            raise SchemaChanged(place, f"its column {field.name!r} is {there}, and the fold's is {field.type}")
+    return replace(stored, columns=pa.schema([*stored.columns, *added])) if added else stored
+
+
+def added_columns(before: TableShape, after: TableShape) -> list[Any]:
+    """The fields that `reconcile` added."""
+    return [after.columns.field(number) for number in range(len(before.columns), len(after.columns))]
+
+
+def _names(shape: TableShape) -> str:
+    record = "" if shape.record_key is None else f" with the record's key in {shape.record_key}"
+    return f"({', '.join(shape.key)}){record}"

@@ -1,0 +1,354 @@
+"""A table in a SQLite file: the view that needs nothing but Python.
+
+One writer at a time has the file; readers see the last committed range, and are never waited for. Bulk loading is the
+same as applying: rows sorted by their key measured as quick as loading first and indexing later.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from foldlog.errors import InvalidArgument, SchemaChanged, ViewInUse, ViewUnavailable
+from foldlog.limits import VIEW_LOCK_WAIT_MS, VIEW_SCAN_ROWS
+from foldlog.views.bookmark import Bookmark
+from foldlog.views.contract import RECORD, Delta, Shape, Snapshot, View
+from foldlog.views.sql.bookmarks import BookmarkTable, Run, StoredBookmark
+from foldlog.views.sql.names import OLD, TableName, quoted, quoted_list
+from foldlog.views.sql.sqlite import SqliteDatabase, runner
+from foldlog.views.sql.types import sqlite_type
+from foldlog.views.table.rows import Change, decide_change, written_twice
+from foldlog.views.table.shape import TableShape, added_columns, decide_shape, reconcile
+from foldlog.views.table.sqlite_values import from_values, to_values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CACHE_KIB: Final = 64 << 10
+"""Pages that one connection keeps: the inner nodes of indexes of some hundred million keys."""
+
+
+class SqliteTable(View):
+    """See `foldlog.views.table.table`. Keeps one connection, opened on first use."""
+
+    kind: ClassVar[str] = "table"
+    is_keyed: ClassVar[bool] = True
+
+    def __init__(
+        self, path: str, table: TableName, key: tuple[str, ...] = (), *, wait_ms: int = VIEW_LOCK_WAIT_MS
+    ) -> None:
+        self._path = path
+        self._table = table
+        self._key = key
+        self._wait_ms = wait_ms
+        self._place = f"table {table} in sqlite:///{path}"
+        self._database = SqliteDatabase(path, self._place, wait_ms=wait_ms)
+        self._settings: str | None = None
+
+    @property
+    def place(self) -> str:
+        return self._place
+
+    def description(self) -> dict[str, object]:
+        return {"kind": self.kind, "engine": "sqlite", "path": self._path, "name": str(self._table)}
+
+    @property
+    def _bookmarks(self) -> BookmarkTable:
+        return self._database.bookmarks
+
+    def bookmark(self) -> Bookmark | None:
+        if not self._database.exists():
+            return None
+        with self._database.read() as connection:
+            entry = self._entry(runner(connection))
+            return None if entry is None else entry.bookmark
+
+    def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
+        wanted = decide_shape(shape, self._key, self._place, loading=False)
+        with self._database.write(create=True) as connection:
+            run = runner(connection)
+            self._bookmarks.create(run)
+            entry = self._entry(run)
+            if entry is None:
+                self._create(run, wanted, start)
+                return start
+            stored = TableShape.from_json(entry.settings, self._place)
+            merged = reconcile(stored, wanted, self._place)
+            self._check_columns(run, stored)
+            if merged is not stored:
+                for field in added_columns(stored, merged):
+                    run(f"ALTER TABLE {self._table.sql} ADD COLUMN {quoted(field.name)} {sqlite_type(field.type)}")
+                self._bookmarks.set_settings(run, self._table.name, merged.to_json())
+            return entry.bookmark
+
+    def filled(self, shape: Shape) -> tuple[str, ...]:
+        return self._key or shape.key
+
+    def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
+        # Decided before the file is locked, by what was stored the last time; that it still is, is looked at inside.
+        settings = self._settings
+        decided = None if settings is None else self._decide(delta, settings)
+        with self._database.write() as connection:
+            run = runner(connection)
+            entry = self._expect(run, expected)
+            if decided is None or entry.settings != settings:
+                decided = self._decide(delta, entry.settings)
+            shape, change, values = decided
+            self._store(connection, shape, change, values)
+            self._bookmarks.set_bookmark(run, self._table.name, new)
+        self._settings = entry.settings
+
+    def move(self, expected: Bookmark, new: Bookmark) -> None:
+        with self._database.write() as connection:
+            run = runner(connection)
+            self._expect(run, expected)
+            self._bookmarks.set_bookmark(run, self._table.name, new)
+
+    def shadow(self, label: str) -> SqliteTable:
+        return SqliteTable(self._path, self._table.beside(f"__{label}"), self._key, wait_ms=self._wait_ms)
+
+    def check_swap(self) -> None:
+        with self._database.read() as connection:
+            run = runner(connection)
+            entry = self._entry(run)
+            if entry is not None:
+                own = TableShape.from_json(entry.settings, self._place).columns.names
+                check_swap(run, self._place, self._table, own)
+
+    def swap(self, shadow: View) -> None:
+        if not isinstance(shadow, SqliteTable) or shadow._path != self._path:
+            raise InvalidArgument(f"{shadow.place} is not a shadow of {self._place}: they are not in the same file")
+        old = self._table.beside(OLD)
+        with self._database.write() as connection:
+            run = runner(connection)
+            if shadow._entry(run) is None:
+                raise ViewUnavailable(shadow.place, "it does not exist, so it cannot take a place")
+            entry = self._entry(run)
+            own = [] if entry is None else TableShape.from_json(entry.settings, self._place).columns.names
+            swap_tables(run, self._place, self._table, shadow._table, old, own)
+            self._bookmarks.rename(run, self._table.name, old.name)
+            self._bookmarks.rename(run, shadow._table.name, self._table.name)
+        self._settings = None
+
+    def drop_old(self) -> bool:
+        return SqliteTable(self._path, self._table.beside(OLD), wait_ms=self._wait_ms)._drop_and_close()
+
+    def drop(self) -> None:
+        self._settings = None
+        if not self._database.exists():
+            return
+        with self._database.write() as connection:
+            self._drop(runner(connection))
+
+    def scan(self) -> Snapshot:
+        database = self._database.another()
+        # One generator holds the transaction from here to the last batch, or until it is closed.
+        parts = self._scan(database)
+        first = next(parts)
+        if not isinstance(first, Bookmark):
+            raise ViewUnavailable(self._place, "it has no bookmark; run the fold to make it")
+        return Snapshot(first, parts)  # after the bookmark, only batches
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _entry(self, run: Run) -> StoredBookmark | None:
+        if not table_exists(run, self._bookmarks.table):
+            return None
+        entry = self._bookmarks.read(run, self._table.name)
+        if entry is not None and entry.kind != self.kind:
+            raise ViewUnavailable(self._place, f"it belongs to a view of another kind ({entry.kind})")
+        return entry
+
+    def _expect(self, run: Run, expected: Bookmark) -> StoredBookmark:
+        self._bookmarks.create(run)
+        return self._bookmarks.expect(run, self._table.name, self._place, expected)
+
+    def _create(self, run: Run, shape: TableShape, start: Bookmark) -> None:
+        if table_exists(run, self._table):
+            raise ViewUnavailable(
+                self._place, "something of that name is there already, and no fold made it; choose another name"
+            )
+        columns = [
+            f"{quoted(field.name)} {sqlite_type(field.type)}{' NOT NULL' if field.name in shape.key else ''}"
+            for field in shape.columns
+        ]
+        columns.append(f"PRIMARY KEY ({quoted_list(shape.key)})")
+        if shape.record_key == RECORD:
+            # Rows are looked up by it. As a constraint its index goes where the table goes, under no name of its own.
+            columns.append(f"UNIQUE ({quoted_list((RECORD, *shape.key))})")
+        run(f"CREATE TABLE {self._table.sql} ({', '.join(columns)})")
+        self._bookmarks.add(run, self._table.name, StoredBookmark(self.kind, start, shape.to_json()))
+
+    def _check_columns(self, run: Run, stored: TableShape) -> None:
+        """Somebody may have changed the table by hand since."""
+        there = {name for (name,) in run("SELECT name FROM pragma_table_xinfo(?)", self._table.name)}
+        if not there:
+            raise ViewUnavailable(
+                self._place, "its bookmark is there and the table is not; drop it with 'foldlog fold drop NAME'"
+            )
+        for name in stored.columns.names:
+            if name not in there:
+                raise SchemaChanged(self._place, f"its column {name!r} was removed by hand")
+
+    def _decide(self, delta: Delta, settings: str) -> tuple[TableShape, Change, list[tuple[object, ...]]]:
+        """What to do, down to the values: all that can be done without the file."""
+        shape = TableShape.from_json(settings, self._place)
+        change = decide_change(delta, shape, self._place)
+        # In the order of the key, neighbours go to the same pages: twice as quick as in the order of arrival.
+        rows = change.rows.sort_by([(name, "ascending") for name in shape.key])
+        return shape, change, list(zip(*(to_values(column) for column in rows.columns), strict=True))
+
+    def _store(
+        self, connection: sqlite3.Connection, shape: TableShape, change: Change, values: list[tuple[object, ...]]
+    ) -> None:
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        for keys in (change.tombstones, change.replaced):
+            if keys is not None:
+                column = quoted(shape.record_columns[0])
+                statement = f"DELETE FROM {self._table.sql} WHERE {column} = ?"
+                connection.executemany(statement, [(key,) for key in to_values(keys)])
+        if values:
+            marks = ", ".join("?" * len(shape.columns))
+            statement = f"INSERT INTO {self._table.sql} ({quoted_list(shape.columns.names)}) VALUES ({marks})"
+            try:
+                connection.executemany(statement + _on_conflict(shape), values)
+            except sqlite3.IntegrityError as error:
+                if shape.record_key != RECORD:
+                    raise
+                raise written_twice(self._place, str(error)) from error
+
+    def _drop(self, run: Run) -> bool:
+        if self._entry(run) is None:
+            return False
+        run(f"DROP TABLE IF EXISTS {self._table.sql}")
+        self._bookmarks.remove(run, self._table.name)
+        return True
+
+    def _drop_and_close(self) -> bool:
+        if not self._database.exists():
+            return False
+        try:
+            with self._database.write() as connection:
+                return self._drop(runner(connection))
+        finally:
+            self.close()
+
+    def _scan(self, database: SqliteDatabase) -> Iterator[Bookmark | pa.RecordBatch | None]:
+        try:
+            with database.read() as connection:
+                entry = self._entry(runner(connection))
+                if entry is None:
+                    yield None
+                    return
+                shape = TableShape.from_json(entry.settings, self._place)
+                cursor = connection.execute(f"SELECT {quoted_list(shape.columns.names)} FROM {self._table.sql}")
+                yield entry.bookmark
+                while rows := cursor.fetchmany(VIEW_SCAN_ROWS):
+                    yield from_values(rows, shape.columns, self._place)
+        finally:
+            database.close()
+
+
+def _on_conflict(shape: TableShape) -> str:
+    if shape.replaces_records:
+        return ""  # what could conflict was deleted just now
+    if not shape.others:
+        return f" ON CONFLICT ({quoted_list(shape.key)}) DO NOTHING"
+    changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in shape.others)
+    return f" ON CONFLICT ({quoted_list(shape.key)}) DO UPDATE SET {changes}"
+
+
+_LITERALS_AND_COMMENTS = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+# --- a table in another's place -------------------------------------------------------------------------------------
+# Two renames in one transaction, with the indexes that users made. What else users hung on the old table (triggers,
+# views, foreign keys, columns) would be left behind or would follow the old one: it is found first, and the swap
+# refused by its name.
+
+
+def check_swap(run: Run, place: str, live: TableName, own: Iterable[str]) -> None:
+    """ViewInUse if something hangs on the table that a swap would leave behind."""
+    dependents = list(_dependents(run, live.name, own))
+    if dependents:
+        raise ViewInUse(place, dependents)
+
+
+def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: TableName, own: Iterable[str]) -> None:
+    """`shadow` becomes `live`, and what was `live` becomes `old`, whose predecessor is dropped.
+
+    `own` are the columns that a fold made; the caller is in a writing transaction.
+    """
+    check_swap(run, place, live, own)
+    indexes = run(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL AND lower(tbl_name) = lower(?)",
+        live.name,
+    )
+    there = {name.lower() for (name,) in run("SELECT name FROM pragma_table_xinfo(?)", shadow.name)}
+    for name, _ in indexes:
+        for (column,) in run("SELECT name FROM pragma_index_info(?) WHERE name IS NOT NULL", name):
+            if column.lower() not in there:
+                raise ViewInUse(place, [f"index {name} on column {column}, which the fold no longer has"])
+    run(f"DROP TABLE IF EXISTS {old.sql}")
+    if table_exists(run, live):
+        # An index is named once in a file: the old table gives its names away. It is only kept, not read.
+        for name, _ in indexes:
+            run(f"DROP INDEX {quoted(name)}")
+        run(f"ALTER TABLE {live.sql} RENAME TO {old.sql}")
+    run(f"ALTER TABLE {shadow.sql} RENAME TO {live.sql}")
+    for _, statement in indexes:
+        run(statement)
+
+
+def table_exists(run: Run, table: TableName) -> bool:
+    """Whether anything of that name is there, be it a table, a view or an index."""
+    return bool(run("SELECT 1 FROM sqlite_master WHERE lower(name) = lower(?)", table.name))
+
+
+def _dependents(run: Run, name: str, own: Iterable[str]) -> Iterator[str]:
+    known = {column.lower() for column in own}
+    for (column,) in run("SELECT name FROM pragma_table_xinfo(?)", name):
+        if column.lower() not in known:
+            yield f"column {column} (not the fold's)"
+    mentioned = []
+    for kind, other, on_table, statement in run(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE type IN ('trigger', 'view') ORDER BY type, name"
+    ):
+        if on_table.lower() == name.lower():
+            yield f"{kind} {other}"
+        elif _mentions(statement, name):
+            mentioned.append((kind, other))
+    if mentioned:
+        followers = _followers(run, name)
+        yield from (f"{kind} {other}" for kind, other in mentioned if followers is None or other in followers)
+    for (table,) in run("SELECT name FROM sqlite_master WHERE type = 'table' AND sql IS NOT NULL ORDER BY name"):
+        if table.lower() != name.lower() and run(
+            'SELECT 1 FROM pragma_foreign_key_list(?) WHERE lower("table") = lower(?)', table, name
+        ):
+            yield f"foreign key of table {table}"
+    if run("SELECT 1 FROM pragma_foreign_key_list(?)", name):
+        yield f"foreign key of table {name} itself"
+
+
+def _mentions(statement: str, name: str) -> bool:
+    """Whether the name occurs in it at all, be it as a column's."""
+    code = _LITERALS_AND_COMMENTS.sub(" ", statement)
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", code, re.IGNORECASE) is not None
+
+
+def _followers(run: Run, name: str) -> set[str] | None:
+    """What would go with the table if it got another name, as SQLite itself finds; None if it cannot tell."""
+    statements = "SELECT name, sql FROM sqlite_master WHERE type IN ('trigger', 'view')"
+    before: dict[str, str] = dict(run(statements))
+    run("SAVEPOINT foldlog_rename")
+    try:
+        run(f"ALTER TABLE {quoted(name)} RENAME TO {quoted(name + '__renamed')}")
+        return {other for other, statement in run(statements) if statement != before[other]}
+    except sqlite3.OperationalError:
+        return None  # there is a view or a trigger that does not work anyway
+    finally:
+        run("ROLLBACK TO foldlog_rename")
+        run("RELEASE foldlog_rename")

@@ -1,0 +1,64 @@
+"""`table`: a fold's rows as a table of SQL. A newer record replaces what its key had, a tombstone deletes it.
+
+PostgreSQL by URL, SQLite by path. The table belongs to the fold: read it, index it, grant it; writing to it by hand is
+lost at the next rebuild. Making one connects to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.views.contract import View
+from foldlog.views.local_paths import local_path
+from foldlog.views.sql.names import table_name
+from foldlog.views.sql.postgres import is_postgres_url
+from foldlog.views.sql.sqlite import sqlite_path
+
+
+def table(url_or_path: str | os.PathLike[str], name: str | None = None, key: str | Sequence[str] | None = None) -> View:
+    """A table view: `table("postgresql://shop@db/shop", "payments")` or `table("views/live.db", "payments")`.
+
+    `key` are the columns that make a row unique. Left out, it is the column of the record's key. With more columns than
+    that, one record may give several rows, and a newer record of the same key replaces them all.
+    """
+    _refuse_other_formats(url_or_path)
+    if name is None:
+        raise InvalidArgument(f"a table has a name beside its place: fl.table({os.fspath(url_or_path)!r}, 'payments')")
+    columns = key_columns(key)
+    if is_postgres_url(url_or_path):
+        from foldlog.views.table.postgres import PostgresTable
+
+        return PostgresTable(str(url_or_path), table_name(name, with_schema=True), columns)
+    from foldlog.views.table.sqlite import SqliteTable
+
+    # Absolute: a view stays where it is when its process changes directory.
+    return SqliteTable(local_path(sqlite_path(url_or_path)), table_name(name, with_schema=False), columns)
+
+
+def _refuse_other_formats(path: object) -> None:
+    """A file of that name would be SQLite's all the same, which nobody expects."""
+    if not isinstance(path, str | os.PathLike):
+        return
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    if suffix in (".duckdb", ".ddb"):
+        raise InvalidArgument(
+            f"fl.table() keeps tables in SQLite and PostgreSQL, not in DuckDB ({brief_repr(path)}); name the file .db,"
+            " and DuckDB reads it: ATTACH 'shop.db' (TYPE sqlite). fl.counters() keeps counters in a .duckdb file"
+        )
+    if suffix in (".parquet", ".csv", ".json", ".delta", ".iceberg"):
+        raise InvalidArgument(
+            f"fl.table() keeps tables in SQLite and PostgreSQL, not in a {suffix} file ({brief_repr(path)}); name it"
+            " .db, or keep files that every engine reads: fl.lake('payments', format='parquet')"
+        )
+
+
+def key_columns(key: object) -> tuple[str, ...]:
+    """What was given as `key`, as column names."""
+    if key is None:
+        return ()
+    names = (key,) if isinstance(key, str) else key
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
+        raise InvalidArgument(f"a key is a column or a list of columns, such as ['id', 'line'], not {brief_repr(key)}")
+    return tuple(names)
