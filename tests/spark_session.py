@@ -1,8 +1,8 @@
 """A Spark session for tests: two cores, no web page, quick to start, and Python workers of this environment.
 
 Most of a session's start is the JVM loading 15,000 classes. Where it can, it takes them from an archive (AppCDS) that
-the first test run makes, once, in the virtual environment beside pyspark: 8.6 s of processor time from start to the
-second query with it, 15 s without, 25 s with the JVM's own defaults. `python tests/spark_session.py FILE` makes one.
+the first test run makes, once, in the virtual environment beside pyspark, while it goes on: 8.6 s of processor time
+from start to the second query with it, 15 s without, 25 s with the JVM's own defaults.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
+
+from foldlog.spark.session import DAEMON_MODULE
 
 JAVA_OLDEST: Final = 17
 ENABLE_JAVA: Final = "enable with: apt-get install default-jre-headless"
@@ -68,33 +71,33 @@ def archive_path() -> Path | None:
     return Path(sys.prefix) / name
 
 
-def ensure_archive() -> None:
-    """Make the archive unless it exists. One process makes it and others wait; where it cannot be made, all goes on.
+@contextmanager
+def archive_in_the_making() -> Iterator[None]:
+    """Make the archive beside the block, unless it exists or another process makes it. A block that ends first ends it.
 
-    It appears whole: a JVM that is given half of one crashes.
+    Nobody waits for it: it is for the sessions that come later. It appears whole: a JVM that is given half of one
+    crashes.
     """
     archive = archive_path()
-    if archive is None or archive.exists():
+    if archive is None or archive.exists() or shutil.disk_usage(archive.parent).free < ARCHIVE_FREE_BYTES:
+        yield
         return
-    try:
-        if shutil.disk_usage(archive.parent).free < ARCHIVE_FREE_BYTES:
+    with archive.with_suffix(".lock").open("w") as lock, tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
+        made = Path(scratch) / "archive.jsa"
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield
             return
-        with archive.with_suffix(".lock").open("w") as lock, tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if archive.exists():
-                return
-            made = Path(scratch) / "archive.jsa"
-            done = subprocess.run(
-                [sys.executable, __file__, str(made)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=ARCHIVE_TIMEOUT_S,
-                check=False,
-            )
-            if done.returncode == 0 and made.exists():
-                made.replace(archive)
-    except (OSError, subprocess.TimeoutExpired):
-        return
+        quiet = subprocess.DEVNULL
+        command = [sys.executable, __file__, str(made), str(archive)]
+        maker = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
+        try:
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(maker.pid, signal.SIGKILL)
+            maker.wait()
 
 
 def java_options() -> str:
@@ -122,10 +125,10 @@ def running_session(scratch: Path, jars: Sequence[Path] = ()) -> Iterator[SparkS
     reason = missing_java()
     if reason is not None:
         pytest.skip(reason)
-    ensure_archive()
-    session = start_session(scratch, jars=jars)
-    yield session
-    session.stop()
+    with archive_in_the_making():
+        session = start_session(scratch, jars=jars)
+        yield session
+        session.stop()
 
 
 def start_session(scratch: Path, options: str | None = None, jars: Sequence[Path] = ()) -> SparkSession:
@@ -138,6 +141,7 @@ def start_session(scratch: Path, options: str | None = None, jars: Sequence[Path
         SparkSession.builder.master("local[2]")
         .appName("foldlog tests")
         .config("spark.ui.enabled", "false")
+        .config("spark.python.daemon.module", DAEMON_MODULE)
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", java_options() if options is None else options)
@@ -177,4 +181,7 @@ def _make_archive(into: Path) -> None:
 
 
 if __name__ == "__main__":
-    _make_archive(Path(sys.argv[1]).absolute())
+    os.nice(10)
+    _make_archive(made := Path(sys.argv[1]).absolute())
+    if made.exists():
+        made.replace(sys.argv[2])

@@ -11,10 +11,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import foldlog
@@ -109,3 +111,19 @@ def test_a_worker_that_cannot_work_is_an_error_before_anything_is_read(
         await_workers(spark, lambda text: None)
     sentence = r"Spark's workers cannot run folds: the Spark worker on host \S+ has foldlog \S+, and the driver has 9\."
     assert re.match(sentence, str(caught.value))
+
+
+def test_a_worker_begins_with_everything_imported_and_without_sparks_archives(spark: SparkSession) -> None:
+    """Two tasks that fail take their workers with them, so those that answer are forked anew."""
+
+    def fail(numbers: Iterator[int]) -> Iterator[int]:
+        raise ValueError("a worker dies with its task")
+
+    def look(numbers: Iterator[int]) -> Iterator[tuple[bool, list[str]]]:
+        missing = {"pandas", "pyarrow.compute", "pyspark.worker", "foldlog.spark.folds.reading"} - set(sys.modules)
+        yield not missing, [place for place in sys.path if "pyspark.zip" in place or "py4j-" in place]
+
+    numbers = spark.sparkContext.parallelize(range(2), 2)
+    with pytest.raises(PySparkException, match="a worker dies with its task"):
+        numbers.mapPartitions(fail).collect()
+    assert numbers.mapPartitions(look).collect() == [(True, [])] * 2

@@ -28,8 +28,10 @@ from foldlog.spark.workers import await_workers
 _MASTER: Final = "spark.master"
 _PYTHON: Final = "spark.pyspark.python"
 _SHUFFLE: Final = "spark.sql.shuffle.partitions"
+_DAEMON: Final = "spark.python.daemon.module"
 _CONNECT: Final = "sc://"
 _STANDALONE: Final = "spark://"
+DAEMON_MODULE: Final = "foldlog.spark.daemon"
 _ANSWER_S: Final = 5.0
 """How long a master may take to accept a connection."""
 
@@ -143,6 +145,8 @@ def _settings(given: Mapping[str, str]) -> SparkConf:
         suits[_SHUFFLE] = str(os.cpu_count() or 1)
         # Nobody else has to reach it, and the address that the host's name leads to may be one of a network that goes.
         suits |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Elsewhere the machines may lack foldlog, and `await_workers` has to be able to say so.
+        suits[_DAEMON] = DAEMON_MODULE
     for name, value in suits.items():
         settings.setIfMissing(name, value)
     return settings
