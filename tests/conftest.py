@@ -50,6 +50,7 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput[_SESSION_TESTS] = str(_session_tests_file(node.workerinput["testrunuid"]))
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist's own, which tells whoever hands the tests out to begin
 def pytest_collection_finish(session: pytest.Session) -> None:
     """A worker knows which tests want the session, and whoever hands them out only their ids: it is told in a file."""
     given = getattr(session.config, "workerinput", {})

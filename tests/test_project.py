@@ -279,3 +279,24 @@ def test_the_source_distribution_has_the_package_and_no_stray_tests(tmp_path: Pa
         packed = [name.partition("/")[2] for name in archive.getnames()]
     assert "src/foldlog/records/kernels.pyx" in packed
     assert [name for name in packed if name.startswith("tests")] == []
+
+
+def test_an_installation_leaves_bytecode_of_every_module(tmp_path: Path) -> None:
+    """The install script really runs, over a copy of one room and with a pip that does nothing."""
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\n[ "$2" = pip ] || exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "scripts").mkdir()
+    for script in (ROOT / "scripts").glob("install*"):
+        shutil.copy(script, tmp_path / "scripts")
+    source = tmp_path / "src" / "foldlog" / "errors"
+    shutil.copytree(SOURCE / "errors", source, ignore=shutil.ignore_patterns("__pycache__"))
+    command = ["sh", "scripts/install.sh", str(tmp_path / "venv")]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    written = {path.name.partition(".")[0] for path in (source / "__pycache__").glob("*.pyc")}
+    assert written == {path.stem for path in source.glob("*.py")}

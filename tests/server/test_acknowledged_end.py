@@ -137,6 +137,39 @@ def test_a_fetch_inside_what_is_not_durable_yet_gets_what_it_asked_for(connect: 
     assert fetched(client.ask(fetch(1, max_wait_ms=0), 11)) == [b"two"]
 
 
+@pytest.mark.parametrize("max_bytes", [1, 1 << 20])
+def test_the_high_watermark_beside_records_is_after_every_acknowledged_one(connect: Connect, max_bytes: int) -> None:
+    """Also where the answer has no room for all that could be read already."""
+    client = connect()
+    for _ in range(2):
+        assert produced(client.ask(produce(batch(b"durable")), 9))[0] == ErrorCode.NONE
+    for end in (3, 4):
+        assert acknowledged(client, b"one") == end
+        only = client.ask(fetch(0, max_wait_ms=0, max_bytes=max_bytes), 11).responses[0].partitions[0]
+        assert (only.error_code, only.high_watermark) == (0, end)
+
+
+def test_a_fetch_with_records_does_not_wait_for_what_is_acknowledged_after_it_came(
+    connect: Connect, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its first look and its last, a writer that never rests has one more record acknowledged each time."""
+    client = connect()
+    client.ask(produce(batch(b"durable")), 9)
+    acknowledged(client, b"one")
+    read, looks = fetching.FetchRead.read, list[int]()
+
+    def one_more(self: fetching.FetchRead, wanted: Any) -> None:
+        read(self, wanted)
+        looks.append(self.size_bytes)
+        partition = partition_of(broker)
+        partition.acknowledged_early(partition.append(batch(b"later"), foreign=True).next_offset)
+
+    monkeypatch.setattr(fetching.FetchRead, "read", one_more)
+    only = client.ask(fetch(0, max_wait_ms=30_000), 11).responses[0].partitions[0]
+    assert only.high_watermark >= 2
+    assert len(looks) == 2, "one before the sync, one after it"
+
+
 def test_a_fetch_behind_what_is_not_durable_yet_has_not_diverged(connect: Connect) -> None:
     """A client that committed an acknowledged offset, and the epoch it was written in, begins there."""
     client = connect()

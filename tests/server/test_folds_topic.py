@@ -3,6 +3,7 @@ what somebody else thought of. A directory where an older broker let a client ch
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +15,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import foldlog
 from foldlog.broker.broker import Broker
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC
+from foldlog.client.fold_proof import KEY_FILE
 from foldlog.errors import InvalidTopicName
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.server import Server
 from foldlog.spark.folds.bulletin import latest
 from foldlog.spark.folds.commands import ask
 from foldlog.spark.origins.origin import open_origin, origin_spec
+from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.produce import ProduceResponse
+from server.raw_client import RawClient, batch, produce, produced
 
 HOSTILE = {"max.message.bytes": "1", "retention.ms": "1", "cleanup.policy": "delete"}
 SAID = "topic '__folds' is made by the folds themselves"
@@ -89,3 +94,19 @@ def test_one_that_was_made_with_other_settings_is_mended(tmp_path: Path, is_serv
         settings = log.topic(FOLDS_TOPIC).config.settings
         assert settings == {"cleanup.policy": "compact", "retention.ms": "1", "segment.bytes": "1048576"}
         assert len(list(log.read(FOLDS_TOPIC, 0))) == 1
+
+
+def test_a_pipe_in_the_place_of_the_key_holds_up_nobody(tmp_path: Path) -> None:
+    """An open of a pipe waits for its other end, and the whole broker would wait with it."""
+    with Broker.open(str(tmp_path / "data")) as broker:
+        broker.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
+        broker.create_topic("orders", 1)
+        os.mkfifo(tmp_path / "data" / KEY_FILE)
+        with served(broker) as server:
+            client = RawClient(server.addresses[0])
+            client.send(produce(batch(b"pause"), topic=FOLDS_TOPIC), 9)
+            other = RawClient(server.addresses[0])
+            assert produced(other.ask(produce(batch(b"paid")), 9)) == (ErrorCode.NONE, 0)
+            assert produced(client.receive(ProduceResponse, 9)[1])[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            for one in (client, other):
+                one.close()

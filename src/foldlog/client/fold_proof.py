@@ -62,6 +62,8 @@ class FoldsKey:
     @classmethod
     def read(cls, path: str) -> Self:
         """InvalidArgument if that file is no key; OSError where it cannot be read."""
+        if os.path.exists(path) and not os.path.isfile(path):  # an open of a pipe waits for its other end
+            raise InvalidArgument(f"{path} is not a file, so it is no key of folds; name {KEY_FILE} of a directory")
         with open(path, "rb") as file:
             text = file.read(4 * _SECRET_BYTES)
         try:
@@ -79,7 +81,7 @@ class FoldsKey:
         try:
             if not os.path.exists(path):
                 _make(path)
-            elif not os.path.isfile(path):  # an open of a pipe waits for its other end
+            elif not os.path.isfile(path):
                 raise StorageError(f"{path} is not a file; it has the name of the folds' key: move it away")
             return cls.read(path)
         except OSError as error:

@@ -233,27 +233,6 @@ def test_a_topic_made_again_is_another_for_those_who_name_it_by_id(connect: Conn
     assert produced(answer)[0] == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_sync_that_takes_longer_than_the_client_waits_is_a_timeout(tmp_path: Path) -> None:
-    gate = threading.Event()
-    files = FaultyFiles(PosixFiles())
-
-    def wait_at_sync(doing: Doing) -> int:
-        if doing.kind is Kind.SYNC and "orders-0" in doing.path:
-            gate.wait()
-        return 0
-
-    with Broker.open(str(tmp_path / "data"), files=files) as broker:
-        broker.create_topic("orders", 1)
-        with Server.start(broker, ServerSettings.parse({"listeners": "127.0.0.1:0"})) as server:
-            client = RawClient(server.addresses[0])
-            client.ask(produce(batch(b"one")), 9)
-            files.fault = Fault(wait_at_sync)
-            code, _ = produced(client.ask(produce(batch(b"two"), timeout_ms=50), 9))
-            gate.set()
-            assert code == ErrorCode.REQUEST_TIMED_OUT
-            client.close()
-
-
 def test_batches_of_a_connection_stay_in_order_when_a_partition_has_to_be_opened_first(
     small: SmallNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,17 +312,19 @@ LARGE = b"x" * (3 << 19)
 LONG_WAYS = ["several partitions", "a lane", "a partition that is opened first"]
 
 
-def long_request(way: str, acks: int = -1) -> ProduceRequest:
+def long_request(way: str, acks: int = -1, timeout_ms: int = 30_000) -> ProduceRequest:
     data = [PartitionProduceData(index=0, records=batch(LARGE if way == "a lane" else b"small"))]
     if way == "several partitions":
         data.append(PartitionProduceData(index=1, records=batch(b"other")))
     return ProduceRequest(
-        acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name="orders", partition_data=data)]
+        acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name="orders", partition_data=data)]
     )
 
 
-def failed_sync_answers(directory: Path, way: str) -> list[tuple[int, int]]:
-    """(error code, base offset) of each partition, where the sync of the first one fails."""
+def answers_with_a_fault(
+    directory: Path, way: str, request: ProduceRequest, fault: Callable[[Doing], int], after: Callable[[], None]
+) -> list[tuple[int, int]]:
+    """(error code, base offset) of each partition, where the disk has a fault; `after` runs before the end."""
     with Broker.open(str(directory)) as broker:
         broker.create_topic("orders", 2, {"max.message.bytes": 8 << 20})
     files = FaultyFiles(PosixFiles())
@@ -355,11 +336,24 @@ def failed_sync_answers(directory: Path, way: str) -> list[tuple[int, int]]:
         if way != "a partition that is opened first":
             for number in range(2):
                 assert produced(client.ask(produce(batch(b"before"), partition=number), 9)) == (0, 0)
-        files.fault = Fault(lambda doing: errno.EIO if doing.kind is Kind.SYNC and "orders-0/" in doing.path else 0)
-        answer = client.ask(long_request(way), 9)
+        files.fault = Fault(fault)
+        answer = client.ask(request, 9)
+        after()
         files.fault = NO_FAULT
         client.close()
         return [(one.error_code, one.base_offset) for one in answer.responses[0].partition_responses]
+
+
+def is_sync_of_the_first(doing: Doing) -> bool:
+    return doing.kind is Kind.SYNC and "orders-0/" in doing.path
+
+
+def failed_sync_answers(directory: Path, way: str) -> list[tuple[int, int]]:
+    """(error code, base offset) of each partition, where the sync of the first one fails."""
+    request = long_request(way)
+    return answers_with_a_fault(
+        directory, way, request, lambda doing: errno.EIO if is_sync_of_the_first(doing) else 0, lambda: None
+    )
 
 
 @pytest.mark.parametrize("way", LONG_WAYS)
@@ -367,6 +361,21 @@ def test_a_failed_sync_is_never_acknowledged_on_the_long_way(tmp_path: Path, way
     first, *others = failed_sync_answers(tmp_path / "data", way)
     assert first == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
     assert others == [(0, 1)] * len(others), "what was synced is acknowledged"
+
+
+@pytest.mark.parametrize("way", ["quick", *LONG_WAYS])
+def test_a_sync_that_takes_longer_than_the_client_waits_is_a_timeout_on_every_way(tmp_path: Path, way: str) -> None:
+    gate = threading.Event()
+
+    def wait_at_sync(doing: Doing) -> int:
+        if is_sync_of_the_first(doing):
+            assert gate.wait(30)
+        return 0
+
+    request = produce(batch(b"two"), timeout_ms=50) if way == "quick" else long_request(way, timeout_ms=50)
+    first, *others = answers_with_a_fault(tmp_path / "data", way, request, wait_at_sync, gate.set)
+    assert first == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert set(others) <= {(0, 1), (ErrorCode.REQUEST_TIMED_OUT, -1)}
 
 
 def offsets_in_order(monkeypatch: pytest.MonkeyPatch, way: str) -> list[int]:

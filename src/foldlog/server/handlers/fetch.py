@@ -1,9 +1,9 @@
 """Fetch: slices of segments, at once if there is enough, else when enough has come or the time is up.
 
 What is wanted is the fetch session's to say (`fetch_sessions`). `Fetching.begin` reads what is there. If that is not
-enough it waits: for a partition to move (`moved`), or for the time to be up. An answer without records waits for the
-sync of what was acknowledged where it was asked for. Where a partition has to be opened or pages come from the disk,
-the reading goes on in a thread.
+enough it waits: for a partition to move (`moved`), or for the time to be up. It also waits for the sync of what was
+acknowledged before it came: clients take the high watermark of an answer for the end of the log. Where a partition has
+to be opened or pages come from the disk, the reading goes on in a thread.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FetchRead:
         self.is_full = False  # there is more than an answer carries, so waiting brings nothing
         self.answers: list[PartitionData] = []
         self.waits: list[tuple[Partition, int]] = []  # with the high watermark that was seen
-        self.behind: list[Partition] = []  # what was asked for is acknowledged, and not durable yet
+        self.behind: list[tuple[Partition, int]] = []  # with the offset below which all was acknowledged
 
     def read(self, wanted: Sequence[WantedPartition]) -> None:
         self._buffers.begin()
@@ -102,6 +102,9 @@ class FetchRead:
             return refused
         offset, high_watermark = wanted.fetch_offset, partition.high_watermark
         self.waits.append((partition, high_watermark))
+        acknowledged = partition.acknowledged_offset
+        if high_watermark < acknowledged:
+            self.behind.append((partition, acknowledged))
         answer = PartitionData(
             partition_index=wanted.partition,
             high_watermark=high_watermark,
@@ -114,10 +117,8 @@ class FetchRead:
             if answer.diverging_epoch is not None:
                 return answer
         if high_watermark <= offset <= partition.log_end_offset:
-            if high_watermark < partition.acknowledged_offset:
-                if partition.is_poisoned and self._is_last:
-                    return _error(wanted, ErrorCode.KAFKA_STORAGE_ERROR, partition.log_start_offset)
-                self.behind.append(partition)
+            if high_watermark < acknowledged and partition.is_poisoned and self._is_last:
+                return _error(wanted, ErrorCode.KAFKA_STORAGE_ERROR, partition.log_start_offset)
             return answer  # it comes, and at the latest when what is written is durable
         wanted_bytes = min(wanted.max_bytes, self._room_bytes)
         if wanted_bytes <= 0 and self.size_bytes:
@@ -174,6 +175,7 @@ class Fetching:
         self._enough_bytes = 0
         self._is_reading = False
         self._waits_for_syncs = True
+        self._behind_at_first: Sequence[tuple[Partition, int]] | None = None
 
     def begin(self) -> FetchResponse | Later:
         reading = self._read(nowait=True)
@@ -199,15 +201,24 @@ class Fetching:
         return reading
 
     def _is_enough(self, reading: FetchRead) -> bool:
-        if reading.is_final or reading.is_full or not self._context.partitions or self._node.is_leaving:
+        if self._behind_at_first is None:
+            self._behind_at_first = reading.behind
+        if reading.is_final or not self._context.partitions or self._node.is_leaving:
             return True
-        if reading.size_bytes < self._min_bytes and not self._is_time_up():
+        if not reading.is_full and reading.size_bytes < self._min_bytes and not self._is_time_up():
             return False
-        return reading.size_bytes > 0 or not self._is_behind(reading)
+        return not self._is_behind(reading)
 
     def _is_behind(self, reading: FetchRead) -> bool:
-        """Whether an empty answer would deny records that were acknowledged: they are there after the next sync."""
-        return self._waits_for_syncs and any(not partition.is_poisoned for partition in reading.behind)
+        """Whether the answer would deny records that were acknowledged: they are there after the next sync.
+
+        Where it brings records, only those count that were acknowledged before the first look: a writer that never
+        rests would keep it for ever.
+        """
+        behind = (self._behind_at_first or ()) if reading.size_bytes else reading.behind
+        return self._waits_for_syncs and any(
+            partition.high_watermark < acknowledged and not partition.is_poisoned for partition, acknowledged in behind
+        )
 
     def _is_time_up(self) -> bool:
         return self._node.loop.time() >= self._until
