@@ -18,11 +18,11 @@ from foldlog.broker.data_directory import address_text, cannot_open, check_path
 from foldlog.broker.groups.committed import CommittedOffsets, OffsetAndMetadata, TopicPartition, check_offsets
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.messages import (
-    GroupDescription,
     GroupListing,
     GroupSettings,
-    MemberDescription,
+    GroupSummary,
     MemberIdentity,
+    MemberSummary,
 )
 from foldlog.broker.groups.offsets_format import CommittedOffset
 from foldlog.broker.groups.store import Acknowledged, GroupStore
@@ -413,12 +413,12 @@ class Broker:
         self._refuse_unusable()
         return self._groups.list_groups()
 
-    def describe_group(self, group: str) -> GroupDescription:
+    def describe_group(self, group: str) -> GroupSummary:
         """State, protocol and members. A group of which nothing is known is Dead."""
         self._refuse_unusable()
         return self._groups.describe_group(group)
 
-    def evict_members(self, group: str) -> tuple[MemberDescription, ...]:
+    def evict_members(self, group: str) -> tuple[MemberSummary, ...]:
         """Have everybody leave who is in the group now, as Kafka's admin client removes members. They may come back."""
         with self.coordinator() as coordinator:
             members = coordinator.describe(group).members
@@ -432,7 +432,7 @@ class Broker:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         *,
         evict: bool = False,
-        on_evicted: Callable[[tuple[MemberDescription, ...]], None] = lambda members: None,
+        on_evicted: Callable[[tuple[MemberSummary, ...]], None] = lambda members: None,
     ) -> None:
         """Commit as nobody's member; with `evict`, members are sent away first, and none comes back in between.
 

@@ -18,10 +18,10 @@ from typing import TypeVar
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import (
     NO_MEMBER,
-    GroupDescription,
     GroupListing,
     GroupSettings,
     GroupState,
+    GroupSummary,
     JoinReply,
     JoinRequest,
     JoinResult,
@@ -230,10 +230,10 @@ class GroupCoordinator:
     def list_groups(self) -> list[GroupListing]:
         return [GroupListing(group.group_id, group.protocol_type, group.state) for group in self._groups.values()]
 
-    def describe(self, group_id: str) -> GroupDescription:
+    def describe(self, group_id: str) -> GroupSummary:
         """A group that is not known is Dead."""
         group = self._groups.get(group_id)
-        return GroupDescription(group_id, GroupState.DEAD) if group is None else group.describe()
+        return GroupSummary(group_id, GroupState.DEAD) if group is None else group.describe()
 
     def subscribed_topics(self, group_id: str) -> frozenset[str] | None:
         """Topics that members want; None if that cannot be told. Their offsets may not be deleted one by one."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import (
     NO_MEMBER,
-    GroupDescription,
     GroupState,
+    GroupSummary,
     JoinedMember,
     JoinReply,
     JoinRequest,
-    MemberDescription,
+    MemberSummary,
     SyncReply,
 )
 from foldlog.broker.groups.offsets_format import NO_TIMESTAMP, StoredGroup, StoredMember
@@ -201,9 +201,9 @@ class Group:
         """It never had a generation and nobody is about to join: nothing is lost by forgetting it."""
         return self.generation == 0 and not self.members and not self.pending_ids
 
-    def describe(self) -> GroupDescription:
+    def describe(self) -> GroupSummary:
         stable = self.state is GroupState.STABLE
-        return GroupDescription(
+        return GroupSummary(
             self.group_id,
             self.state,
             self.protocol_type,
@@ -211,7 +211,7 @@ class Group:
             self.generation,
             self.leader or NO_MEMBER,
             tuple(
-                MemberDescription(
+                MemberSummary(
                     member.member_id,
                     member.group_instance_id,
                     member.client_id,

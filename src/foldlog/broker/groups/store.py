@@ -25,10 +25,10 @@ from foldlog.broker.groups.committed import (
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.errors import GroupErrorCode, raise_for
 from foldlog.broker.groups.messages import (
-    GroupDescription,
     GroupListing,
     GroupSettings,
     GroupState,
+    GroupSummary,
     check_group_name,
 )
 from foldlog.broker.groups.offsets_format import CommittedOffset, decode_key
@@ -185,17 +185,17 @@ class GroupStore:
             listings.update((listing.group, listing) for listing in self._coordinator.list_groups())
         return [listings[group] for group in sorted(listings)]
 
-    def describe_group(self, group: str) -> GroupDescription:
+    def describe_group(self, group: str) -> GroupSummary:
         """A group that never had members and has committed offsets is Empty; one that has nothing is Dead."""
         with self.lock:
             self._ready()
             self._take_in()
             return self._described(group)
 
-    def _described(self, group: str) -> GroupDescription:
+    def _described(self, group: str) -> GroupSummary:
         description = self._coordinator.describe(group)
         if description.state is GroupState.DEAD and self._offsets.has_offsets(group):
-            return GroupDescription(group, GroupState.EMPTY)
+            return GroupSummary(group, GroupState.EMPTY)
         return description
 
     # --- offsets --------------------------------------------------------------------------------------------------

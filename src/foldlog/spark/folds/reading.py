@@ -27,7 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from foldlog.errors import FoldError
 from foldlog.spark.decoders.decoder import Decoder, KeyDecoder, decoder_for, key_decoder
-from foldlog.spark.folds.declaration import Topic
+from foldlog.spark.folds.declaration import DeclaredTopic
 from foldlog.spark.folds.plans import cache_of
 from foldlog.spark.folds.ranges import split_for_tasks
 from foldlog.spark.folds.spark_errors import brief_spark_error
@@ -238,7 +238,7 @@ def _as_times(times_ms: Any) -> Any:
 class TopicFrames:
     """Makes DataFrames of ranges of one topic. The driver's; one thread at a time."""
 
-    def __init__(self, spark: SparkSession, topic: Topic, spec: OriginSpec, topic_id: str) -> None:
+    def __init__(self, spark: SparkSession, topic: DeclaredTopic, spec: OriginSpec, topic_id: str) -> None:
         self._spark = spark
         self._spec = spec
         self._topic_id = topic_id
@@ -403,7 +403,7 @@ def _packing(reader: RangeDecoder) -> Callable[[Iterable[int]], Iterator[bytes]]
     return foldlog_batches
 
 
-def _parsed(topic: Topic) -> T.StructType | None:
+def _parsed(topic: DeclaredTopic) -> T.StructType | None:
     """The topic's schema; FoldError if Spark cannot read it."""
     if not topic.schema:
         return None
@@ -416,7 +416,7 @@ def _parsed(topic: Topic) -> T.StructType | None:
     return parsed
 
 
-def _value_columns(topic: Topic, given: T.StructType | None) -> tuple[Decoder, list[T.StructField]]:
+def _value_columns(topic: DeclaredTopic, given: T.StructType | None) -> tuple[Decoder, list[T.StructField]]:
     """The decoder of a topic's values, and the columns it fills. The key's column is filled from the key instead."""
     fields = [one for one in given or () if one.name != topic.key]
     arrow = to_arrow_schema(T.StructType(fields), timezone="UTC") if given is not None else None
