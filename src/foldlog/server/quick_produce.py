@@ -118,7 +118,7 @@ class QuickProduce:
 
     def append(self, caller: Caller, frame: memoryview, start: int, end: int) -> QuickAppend | Found | None:
         """Append it, if this is its way; None, or what was found, and nothing done, if it is not."""
-        if caller.lane.is_busy:
+        if caller.append_queue.is_busy:
             return None
         asked = plain_produce(frame, start, end)
         if asked is None or asked.acks not in (1, _ALL):

@@ -126,8 +126,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "a client"
         host = peer[0] if peer else ""
-        lane = self._node.appenders.lane(self._frame)
-        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), lane)
+        appends = self._node.appenders.queue(self._frame)
+        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), appends)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         self._node.connections.opened(self, host, transport.get_extra_info("socket").fileno())
 
@@ -179,8 +179,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._frame.finish()
         self._frame.release()
         self._caller.buffers.release()
-        self._memory.leave(self._caller.lane.capacity_bytes)
-        self._caller.lane.close(self._memory.close)
+        self._memory.leave(self._caller.append_queue.capacity_bytes)
+        self._caller.append_queue.close(self._memory.close)
         self._node.connections.closed(self, self._caller.host)
 
     def pause_writing(self) -> None:
@@ -235,7 +235,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._working is not None
             or self._is_write_paused
             or self._answered_bytes >= _WRITE_HIGH_BYTES
-            or self._caller.lane.is_full
+            or self._caller.append_queue.is_full
             or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
             # The records of a Fetch are read into buffers of the connection, which are free when it is answered.
             or (self._fetching and _INT16.unpack_from(view, body)[0] == _FETCH_KEY)
@@ -434,14 +434,16 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._release()
         unread = len(self._unread) if self._unread is not None else 0
         unsent = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
-        kept = self._frame.capacity_bytes + self._caller.buffers.capacity_bytes + self._caller.lane.capacity_bytes
+        kept = (
+            self._frame.capacity_bytes + self._caller.buffers.capacity_bytes + self._caller.append_queue.capacity_bytes
+        )
         held = kept + unread + unsent + self._answered_bytes
-        self._memory.account(held, is_idle=not self._caller.lane.is_busy)
+        self._memory.account(held, is_idle=not self._caller.append_queue.is_busy)
 
     def _release(self) -> None:
         """Give back what is kept for the next requests and answers."""
         self._frame.release()
-        self._caller.lane.release()
+        self._caller.append_queue.release()
         if self._is_sent():
             self._caller.buffers.release()
 

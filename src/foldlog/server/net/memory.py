@@ -1,8 +1,8 @@
 """The memory of connections: how much all of them may hold together, and the buffers that each uses again.
 
 `MemoryBudget` and `HeldMemory` count; `FrameBuffer` is what a request is received in, `ReadBuffers` what is read from
-segments to be sent. Every byte that a peer can make the broker hold is in one of the two buffers, in a lane of
-`append_lanes`, or in an answer that nobody has read, and a connection tells the budget of all of them.
+segments to be sent. Every byte that a peer can make the broker hold is in one of the two buffers, in a queue of
+`append_queues`, or in an answer that nobody has read, and a connection tells the budget of all of them.
 """
 
 from __future__ import annotations

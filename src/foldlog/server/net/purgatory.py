@@ -92,7 +92,7 @@ class Syncs:
 
     Why there is no timer for those who wait: `call_soon` runs after the callbacks of every socket that was readable in
     this turn of the loop, so whatever had arrived by then is written and shares the sync. What arrives during the sync
-    is gathered for the next one. It rests on the loop being the only one who appends small batches; a lane's append
+    is gathered for the next one. It rests on the loop being the only one who appends small batches; a queued append
     tells the loop with `soon`, and so comes into the same gathering.
     """
 
