@@ -41,7 +41,7 @@ SMALL_MODULES: dict[str, str] = {
     "client/backends/served/backend.py": "one of the three backends, and whole",
     "client/copy/directory.py": "one of the two sides that a copy can have",
     "client/copy/growths.py": "when a topic has grown, decided without any I/O",
-    "client/copy/together.py": "the order of several partitions, decided without any I/O",
+    "client/copy/parallel.py": "the threads of a copy, whatever they do with a partition",
     "client/wire/scram.py": "the arithmetic of a login, after its RFC, without any I/O",
     "errors/pipeline.py": "the errors of one room, beside those of the others",
     "records/kernels_py.py": "the twin of the compiled kernels, chosen at import",

@@ -121,7 +121,7 @@ COMMITTED_OFFSETS_BYTES_MAX = 256 << 20
 them wait until others have expired or are deleted."""
 
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
-"""offsets.retention.minutes, Kafka's default: how long an empty group's bookmarks are kept."""
+"""offsets.retention.minutes, Kafka's default: how long an empty group's committed offsets are kept."""
 
 GROUP_MEMBERS_MAX = 1000
 """group.max.size. Each rebalance answers every member, and the leader gets everyone's metadata."""
@@ -536,7 +536,7 @@ a broker reads at most this much again, to see how much of it arrived."""
 COPY_COMPARE_BYTES = 1 << 20
 """How much of what a directory has already is compared with the source, before a copy goes on after it."""
 
-COPY_TOGETHER_MAX = 4
+COPY_THREADS_MAX = 4
 """Partitions of a copy that are compared at the same time, and copied so where a cluster is one of the sides."""
 
 COPY_POINTS_MAX = 100_000

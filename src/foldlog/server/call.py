@@ -36,7 +36,8 @@ class Endpoint(NamedTuple):
 class Caller(NamedTuple):
     """Who is at the other end of a connection, and through which listener it came.
 
-    `buffers` is memory of that connection for the records of its next answer, `append_queue` the way of its large batches.
+    `buffers` is memory of that connection for the records of its next answer, `append_queue` the way of its large
+    batches.
     """
 
     host: str

@@ -24,9 +24,9 @@ from foldlog.client.copy.groups import GroupMove, committed_in, move_groups, tra
 from foldlog.client.copy.growths import joined, stages_of
 from foldlog.client.copy.notes import checked_up_to, note_checked
 from foldlog.client.copy.offsets import CopyPoint, OffsetMap
+from foldlog.client.copy.parallel import check_in_parallel, copy_in_parallel
 from foldlog.client.copy.sides import ClusterSide, DirectorySide, compacts, open_cluster, open_side
 from foldlog.client.copy.targets import Copied, CopySpan, OnProgress, Resume, Route, Target, nothing_yet
-from foldlog.client.copy.together import check_together, copy_together
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.client.positions import TopicPartition
 from foldlog.clock import SystemClock
@@ -289,7 +289,7 @@ class Copying:
     def _copied(self, spans: Sequence[CopySpan], on_progress: OnProgress) -> dict[Route, Copied]:
         is_over_network = isinstance(self.source, ClusterSide) or isinstance(self.target, ClusterTarget)
         if len(spans) > 1 and is_over_network:
-            return copy_together(self._more_sides, spans, on_progress, self.passing_damage)
+            return copy_in_parallel(self._more_sides, spans, on_progress, self.passing_damage)
         done: dict[Route, Copied] = {}
         for span in spans:
             with self.passing_damage(str(span.route)):
@@ -315,7 +315,7 @@ class Copying:
         `since`, where there is one, on."""
         verdicts: dict[Route, CopyVerdict] = {}
         if len(copies) > 1:
-            verdicts = check_together(self._more_sides, copies, on_progress, self.passing_damage, since)
+            verdicts = check_in_parallel(self._more_sides, copies, on_progress, self.passing_damage, since)
         else:
             for route, copied in copies.items():
                 with self.passing_damage(str(route)):

@@ -135,7 +135,7 @@ def _expanded_bytes(batch: _Batch) -> int:
 
 
 async def _open_and_append(call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> Later:
-    """Opening takes a thread of its own, since it may be long; then it is the turn of the queue, where earlier ones are.
+    """Opening takes a thread of its own, since it may be long; then it goes to the queue, where earlier ones are.
 
     If the connection is lost meanwhile nothing is appended; from then on, what is appended is synced.
     """

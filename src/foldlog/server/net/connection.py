@@ -434,11 +434,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._release()
         unread = len(self._unread) if self._unread is not None else 0
         unsent = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
-        kept = (
-            self._frame.capacity_bytes + self._caller.buffers.capacity_bytes + self._caller.append_queue.capacity_bytes
-        )
+        buffers, append_queue = self._caller.buffers, self._caller.append_queue
+        kept = self._frame.capacity_bytes + buffers.capacity_bytes + append_queue.capacity_bytes
         held = kept + unread + unsent + self._answered_bytes
-        self._memory.account(held, is_idle=not self._caller.append_queue.is_busy)
+        self._memory.account(held, is_idle=not append_queue.is_busy)
 
     def _release(self) -> None:
         """Give back what is kept for the next requests and answers."""

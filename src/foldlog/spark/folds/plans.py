@@ -133,7 +133,7 @@ _PYTHON_UDTF: Final = _EXPRESSIONS + "PythonUDTF"
 
 _FIELDS_MAX: Final = 2**31 - 1
 _ROWS_LEAF: Final = re.compile(rf"MapInArrow {ROWS_FUNCTION}\([^)]*\)#(\d+)")
-_NUMBERED: Final = re.compile(r"#(\d+)")
+_EXPRESSION_ID: Final = re.compile(r"#(\d+)")
 _NUMBERS_MAX: Final = 100_000
 """More than a plan uses of Spark's numbers. They count up, so a range's lie between the first of its rows and this."""
 _COUNTED: Final = re.compile(r"(?:\blambda \w+?_|\bCTERelation(?:Def|Ref) )\d+\b")
@@ -142,7 +142,7 @@ _PASSING_NAMES: Final = re.compile(r"_pyspark_[0-9a-f]{32}")
 """Spark's names of the views behind `spark.sql("... {rows}", rows=rows)`."""
 
 
-def check_law(fold: str, rows: DataFrame, result: object) -> None:
+def check_plan(fold: str, rows: DataFrame, result: object) -> None:
     """UnlawfulFold if the plan of what a fold returned shows that it breaks the law."""
     frame = checked_frame(fold, result)
     if not hasattr(rows, "_jdf"):
@@ -210,7 +210,7 @@ def plan_key(rows: DataFrame, text: str) -> tuple[str, int]:
     """The same for plans that do the same with rows of several ranges, if no setting of the session has changed;
     `text` is the plan's. What their Python functions do is not in it: see `python_commands`.
     """
-    first = min(map(int, _NUMBERED.findall(plan_text(rows))), default=0)
+    first = min(map(int, _EXPRESSION_ID.findall(plan_text(rows))), default=0)
     return normal_text(text, first), int(_settings_of(rows.sparkSession).hashCode())
 
 
@@ -230,7 +230,7 @@ def normal_text(text: str, first: int = 0) -> str:
             return found[0]  # such as a text that looks like one
         return "#" + numbers.setdefault(found[1], str(len(numbers)))
 
-    text = _NUMBERED.sub(counted, text)
+    text = _EXPRESSION_ID.sub(counted, text)
     names: dict[str, str] = {}
     text = _COUNTED.sub(lambda found: names.setdefault(found[0], f"{found[0].rstrip('0123456789')}{len(names)}"), text)
     return _PASSING_NAMES.sub(lambda found: names.setdefault(found[0], f"_pyspark_{len(names)}"), text)

@@ -135,7 +135,7 @@ def _planned(prepared: PreparedFold, given: DataFrame) -> PlannedFold | Exceptio
         return error
 
 
-def _together(one: pa.Table | None, other: pa.Table | None) -> pa.Table | None:
+def _merged_letters(one: pa.Table | None, other: pa.Table | None) -> pa.Table | None:
     """The letters of both, in the order of their places."""
     import pyarrow as pa
 
@@ -498,7 +498,7 @@ class Runner:
         dead = frames.dead(ranges, needs_key=needs_key) if met.dead else None
         return _Outcome(
             [one.delta if isinstance(one, Folded) else one for one in found],
-            [_together(dead, letters_of(one, ranges, some)) for one, some in zip(prepared, faults, strict=True)],
+            [_merged_letters(dead, letters_of(one, ranges, some)) for one, some in zip(prepared, faults, strict=True)],
             met,
         )
 
