@@ -376,7 +376,7 @@ class TopicFrames:
 
 
 def _reading(reader: RangeDecoder) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Spark wants a plain function of the iterator. Its name stands in the plan: `plans` knows the topic's rows by it."""
+    """Spark wants a plain function of the iterator. Its name stands in the plan: plans.py knows the topic's rows by it."""
 
     unpacked = packed_for_workers(reader)
 
