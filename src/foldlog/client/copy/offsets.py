@@ -92,7 +92,7 @@ def _source(point: CopyPoint) -> int:
     return point.source
 
 
-class Trail:
+class CopyPoints:
     """The points of a copy while it is under way. It stays small: see COPY_POINTS_MAX."""
 
     def __init__(self, points: list[CopyPoint]) -> None:

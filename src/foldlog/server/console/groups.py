@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.broker.groups.lag import standings
+from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import GroupState, GroupSummary, check_group_name
 from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.client.descriptions import assigned_places
@@ -74,7 +74,7 @@ def _overview(
 ) -> dict[str, Any]:
     assigned = assigned_places(description)
     bounds = {place: bounds_of(*place) or (None, None) for place in {*commits, *assigned}}
-    found = standings(
+    found = partition_lags(
         {place: one.offset for place, one in commits.items()}, assigned, bounds, broker.members_begin(description.group)
     )
     cursors = [

@@ -670,7 +670,7 @@ def _check_expressions(fold: str, node: _Node) -> None:
             raise UnlawfulFold(
                 fold, f"{_brief(part)} depends on who runs it, and where", "write the value that you mean as a literal"
             )
-        if _kind(part) == "AesEncrypt" and _draws_lots(part):
+        if _kind(part) == "AesEncrypt" and _has_random_iv(part):
             raise UnlawfulFold(
                 fold,
                 f"{_brief(part)} begins with other random bytes each time",
@@ -725,7 +725,7 @@ def _written(part: Any) -> str:
     return str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
 
 
-def _draws_lots(encryption: Any) -> bool:
+def _has_random_iv(encryption: Any) -> bool:
     """Whether aes_encrypt begins with random bytes: in every mode but ECB, unless it is given some."""
     _, _, mode, _, iv, _ = _items(encryption.children())
     if _constant(mode).upper() == "ECB":
