@@ -490,9 +490,11 @@ class Broker:
             keys = keys_of(storage.topic(topic))
         else:
             keys = plan_compaction(storage.catalog().topics.values())
-        return _for_each(
-            keys, lambda key: self._clean(key, lambda: storage.writable_partition(key).compact(force=force))
-        )
+
+        def compacted(key: TopicPartition) -> CompactionReport:
+            return self._clean(key, lambda: storage.writable_partition(key).compact(force=force))
+
+        return _for_each(keys, compacted)
 
     def recompress(self, topic: str, codec: str) -> dict[TopicPartition, RecompressionReport]:
         """The records of a topic in another codec, now. InvalidArgument if there is none of that name.
@@ -500,8 +502,11 @@ class Broker:
         A damaged partition does not keep the others from it: what it raises is raised once they are done.
         """
         storage, wanted = self._writable(), Compression.named(codec)
-        keys = keys_of(storage.topic(topic))
-        return _for_each(keys, lambda key: self._clean(key, lambda: storage.writable_partition(key).recompress(wanted)))
+
+        def recompressed(key: TopicPartition) -> RecompressionReport:
+            return self._clean(key, lambda: storage.writable_partition(key).recompress(wanted))
+
+        return _for_each(keys_of(storage.topic(topic)), recompressed)
 
     def _clean(self, key: TopicPartition, act: Callable[[], Done]) -> Done:
         try:

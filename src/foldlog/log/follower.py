@@ -107,10 +107,8 @@ class FollowedPartition:
         # Looked at again: a writer stores the slot before the first batch, and may have come between.
         state = self._slot.load_live()
         if state is None and any(logs.values()):
-            raise CorruptLog(
-                self.path, 0, "it holds records, and the checkpoint does not know of them", "open the log once for"
-                " writing, which recovers it",
-            )  # fmt: skip
+            reason = "it holds records, and the checkpoint does not know of them"
+            raise CorruptLog(self.path, 0, reason, "open the log once for writing, which recovers it")
         return state or SlotState()
 
     def _state_and_start(self) -> SlotState:

@@ -197,7 +197,7 @@ def _runner(fold: Fold, source: OriginSpec) -> str | None:
 
 
 def translated(bookmark: Bookmark, to_topic: str, topic_id: str, places: _Places) -> Bookmark:
-    """The same places of a view in the copy. Its epoch rises, as with everything that moves a bookmark by hand."""
+    """A bookmark in the offsets of the copy. Its epoch rises, as with everything that moves a bookmark by hand."""
 
     def place(number: int, offset: int) -> int:
         return places.find(number, offset).earliest

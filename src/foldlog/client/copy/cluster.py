@@ -170,7 +170,7 @@ def _counted(ours: Mapping[int, Content], there: Mapping[int, Content], start: i
 
 
 def _matched(ours: Mapping[int, Content], there: Mapping[int, Content], stop: int) -> int | None:
-    """The same where the source has lost some of it: the offset of the first that did not arrive, or else `stop`.
+    """How far it got, where the source has lost some of it: offset of the first that did not arrive, or else `stop`.
 
     None unless it is so; and where records are the same in everything, nobody can tell them apart.
     """

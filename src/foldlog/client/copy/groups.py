@@ -38,7 +38,7 @@ class GroupMove:
 
 
 def translate(source: Side, route: Route, offsets: OffsetMap, offset: int) -> Place:
-    """The same place in the copy."""
+    """Where an offset of the source is in the copy."""
     return offsets.translated(
         offset, lambda start, stop: count_records(source, route.topic, route.partition, start, stop)
     )

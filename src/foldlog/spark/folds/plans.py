@@ -207,8 +207,8 @@ def plan_text(frame: DataFrame) -> str:
 
 
 def plan_key(rows: DataFrame, text: str) -> tuple[str, int]:
-    """The same for plans that do the same with rows of several ranges, if no setting of the session has changed;
-    `text` is the plan's. What their Python functions do is not in it: see `python_commands`.
+    """Equal for plans that do the same with rows of several ranges, if no setting of the session has changed; `text` is
+    the plan's. What their Python functions do is not in it: see `python_commands`.
     """
     first = min(map(int, _EXPRESSION_ID.findall(plan_text(rows))), default=0)
     return normal_text(text, first), int(_settings_of(rows.sparkSession).hashCode())

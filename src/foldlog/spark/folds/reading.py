@@ -140,16 +140,7 @@ class RangeDecoder:
 
     def _filled(self, columns: dict[str, Any], rows: int) -> list[Any]:
         """The schema's columns; those that are not wanted cost next to nothing."""
-        import pyarrow as pa
-
-        return [
-            columns[one.name]
-            if self._wants(one.name)
-            else pa.repeat(_nothing(one.type), rows)
-            if one.name in META  # which Spark believes to be filled
-            else pa.nulls(rows, one.type)
-            for one in self.schema
-        ]
+        return [columns[one.name] if self._wants(one.name) else _unused_column(one, rows) for one in self.schema]
 
     def _decoded(self, records: pa.RecordBatch, wanted: OffsetRange) -> pa.RecordBatch:
         import pyarrow as pa
@@ -376,7 +367,8 @@ class TopicFrames:
 
 
 def _reading(reader: RangeDecoder) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Spark wants a plain function of the iterator. Its name stands in the plan: plans.py knows the topic's rows by it."""
+    """Spark wants a plain function of the iterator. Its name stands in the plan, and tells plans.py which rows are the
+    topic's."""
 
     unpacked = packed_for_workers(reader)
 
@@ -386,11 +378,15 @@ def _reading(reader: RangeDecoder) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return foldlog_rows
 
 
-def _nothing(kind: Any) -> Any:
-    """A value of a column that is never null and that nobody looks at."""
+def _unused_column(column: pa.Field, rows: int) -> pa.Array:
+    """A column that nobody looks at. Spark believes those of META to be never null."""
     import pyarrow as pa
 
-    return pa.scalar("" if pa.types.is_string(kind) else 0, kind) if not pa.types.is_boolean(kind) else pa.scalar(False)
+    if column.name not in META:
+        return pa.nulls(rows, column.type)
+    if pa.types.is_boolean(column.type):
+        return pa.repeat(pa.scalar(False), rows)
+    return pa.repeat(pa.scalar("" if pa.types.is_string(column.type) else 0, column.type), rows)
 
 
 def _packing(reader: RangeDecoder) -> Callable[[Iterable[int]], Iterator[bytes]]:
