@@ -3,6 +3,16 @@
 Reading path of a produce: `Broker.partition`, then `log.partition.Partition.append` and `wait_acknowledged`.
 Of a commit: `commit_offsets`, then `groups/store.py`. Of a new topic: `create_topic`, then `topics/changes.py`. Of what
 happens by itself: `upkeep.py`.
+
+Locks, in the order in which they may be taken; those of a partition (log/partition.py) come after all of them:
+
+    1. GroupStore.lock          every question to the coordinator, and commits until they are appended
+    2. TopicChanges._changing   one change of the catalog at a time; held over its syncs
+    3. a key's lock in OpenPartitions   opening, recovering and closing one partition
+
+The groups come first, since the first commit makes the topic of offsets, and since a commit must not go to a topic that
+is being deleted. A deletion forgets its topic's offsets after the change, without the second and third. The
+deadlines of `Upkeep` and the `WarningList` have leaves.
 """
 
 from __future__ import annotations
@@ -195,7 +205,7 @@ class Broker:
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> Topic:
         """Durable on return. TopicExists, and nothing touched, if there is one of that name.
 
-        Settings have Kafka's names, see `topic_config.TOPIC_SETTINGS`.
+        Settings have Kafka's names, see `topics/config.py`.
         """
         storage = self._writable()
         check_user_topic_name(name)

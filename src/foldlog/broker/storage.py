@@ -348,8 +348,10 @@ class OpenPartitions:
         self.get = self._partitions.get
         """The partition if it is open, else None. Takes no lock: this is what every append and read goes through."""
         self._refused: dict[Key, CorruptLog] = {}
+        # Third in broker.py's order. Two at a time only in `closed`, which is inside a change of the catalog, and there
+        # is one of these at a time: so nobody holds one and waits for another that waits for it.
         self._key_locks: dict[Key, threading.Lock] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the table of locks; a leaf
         self._closed = False
 
     def open(self, key: Key) -> AnyPartition:
@@ -409,6 +411,8 @@ class OpenPartitions:
 
     def close(self) -> list[Exception]:
         """Close all, for good. Returns what went wrong; a fault of one does not keep another from closing."""
+        # Under the lock that gives out the keys' locks: who got one before is waited for below, and closed; who gets
+        # one later finds `_closed`. Nobody opens a partition in between that would stay open.
         with self._lock:
             self._closed = True
             keys = list(self._key_locks)

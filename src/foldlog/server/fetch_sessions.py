@@ -91,6 +91,7 @@ class WantedPartition:
             or answer.log_start_offset != self.log_start_offset
         )
         # After an error nothing counts as told: the client hears of the partition again when the error is gone.
+        # A session has no timer and no retry: if it took for told what an error hid, nobody would ever tell it.
         self.high_watermark = answer.high_watermark if answer.error_code == ErrorCode.NONE else _NEVER_TOLD
         self.log_start_offset = answer.log_start_offset
         return is_news
@@ -125,6 +126,7 @@ class _FullContext(FetchContext):
 
     def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
         pairs = list(zip(self.partitions, answers, strict=True))
+        # Before the session is made of them: the first incremental fetch hears only what moved since this answer.
         for wanted, answer in pairs:
             wanted.tell(answer)
         session = self._sessions.create(self.partitions, uses_topic_ids=self._version >= TOPIC_IDS_FROM)
@@ -289,6 +291,8 @@ class FetchSessions:
 
     def _smaller_than(self, size: int) -> _Session | None:
         """The smallest, of those that had their slot for a while: two clients must not evict each other in turn."""
+        # Kafka's rule (KIP-227): what it saves grows with its partitions, so the larger one is worth more. Followers
+        # come before consumers there; here is no follower.
         settled = (
             session
             for session in self._sessions.values()

@@ -2,7 +2,7 @@
 
 Events come in as calls, time as the injected clock and `tick`; answers go out through the replies that came with
 the requests, records for `__consumer_offsets` through `take_writes`. What members exchange is opaque bytes, so
-eager and cooperative assignors work alike. `group_state.py` is one group, `group_rebalance.py` its way through the
+eager and cooperative assignors work alike. `state.py` is one group, `rebalance.py` its way through the
 states; here requests are accepted or refused.
 """
 
@@ -271,6 +271,7 @@ class GroupCoordinator:
         if stored is not None:
             group = Group.from_stored(decoded.group, stored)
             self._groups[group.group_id] = group
+            # As if all had just been heard of: they could not heartbeat while nobody was there to hear it.
             for member in group.members.values():
                 self._rebalancer.touch(group, member)
             self._count(group)
@@ -444,6 +445,8 @@ class GroupCoordinator:
         try:
             yield
         finally:
+            # A reply that calls back begins an event inside this one: its replies wait in the same outbox, behind those
+            # of this event, and the outer loop delivers them. So the order is that of the events, and the stack flat.
             if not self._delivering:
                 self._delivering = True
                 try:

@@ -1,6 +1,6 @@
 """One group as the coordinator knows it: members, votes, and what of it is stored.
 
-No time and no answers here; `groups.py` decides when things happen and who is told.
+No time and no answers here; `coordinator.py` decides when things happen and who is told.
 """
 
 from __future__ import annotations

@@ -98,6 +98,7 @@ class GroupStore:
         settings: GroupSettings | None = None,
         offsets: CommittedOffsets | None = None,
     ) -> None:
+        # First in broker.py's order. Re-entrant: a reply, which runs inside the block, may ask the coordinator again.
         self.lock = threading.RLock()
         self._home = home
         self._clock = clock
@@ -123,6 +124,7 @@ class GroupStore:
         with self.lock:
             self._ready()
             self._coordinator.tick()
+            # Also after an exception: what was decided before it is decided, and replies may have told it.
             try:
                 yield self._coordinator
             finally:
@@ -211,6 +213,7 @@ class GroupStore:
     ) -> None:
         """Returns once the commit is durable and `committed` answers it."""
         pending = self._begin_commit(group, offsets, member_id, generation, instance_id)
+        # Outside the lock: commits that come meanwhile are appended, and share the sync.
         if pending is not None:
             pending.partition.wait_acknowledged(pending.next_offset)
 
@@ -357,6 +360,8 @@ class GroupStore:
 
         Asked for by whoever looks, not told by whoever syncs: that one holds the partition's locks.
         """
+        # What a poisoned partition has not acknowledged is dropped: who committed it was told so, and whether it is on
+        # the disk is for the next open to find.
         waiting: deque[_Pending] = deque()
         for pending in self._pending:
             if pending.next_offset <= pending.partition.high_watermark:

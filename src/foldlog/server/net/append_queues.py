@@ -45,6 +45,7 @@ class Appenders:
     def __init__(self, holding: Holding = lambda _: None) -> None:
         self._opening_max = max(1, min(_OPENING_THREADS_MAX, (os.cpu_count() or 1) - 1))  # one core is the loop's
         self._holding = holding
+        # A leaf. Jobs run without it: they append, and that takes the locks of a partition.
         self._changed = threading.Condition()
         self._plain: deque[AppendQueue] = deque()
         self._opening: deque[AppendQueue] = deque()
@@ -70,6 +71,8 @@ class Appenders:
         """It runs after those before it in its queue."""
         with self._changed:
             queue.waiting.append(job)
+            # Only with its first job: while one of it runs or stands in line, the others follow by `_done`. So there is
+            # never a second thread in the same queue.
             if len(queue.waiting) == 1:
                 self._line_up(queue)
 
@@ -164,6 +167,7 @@ class AppendQueue:
         A frame that came in pieces stands alone in its memory, which is exchanged for another; others are copied. They
         are held until they are `done`.
         """
+        # The connection is read on while the batches wait, so they cannot stay in the memory that it receives in.
         views = [memoryview(one) for one in records]
         self._bytes += sum(map(len, views))
         if any(view.obj is self._frame.data for view in views):

@@ -271,6 +271,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         header = _NO_HEADER
         found = None
         try:
+            # Before the header is parsed: the short way reads what it needs where it stands in the frame.
             if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
                 self._throttled.is_granted = False  # the turn, if it had to wait for one, is spent
                 quick = self._node.quick_produce.append(self._caller, view, start, end)

@@ -58,6 +58,8 @@ class MemoryBudget:
 
     def change(self, by_bytes: int) -> None:
         """A connection holds that much more, or less."""
+        # What one receive has brought is told after the fact: it is there already. Only what makes a frame larger is
+        # asked for before (`must_wait`). So the bound is the limit, and one receive for each connection.
         self.used_bytes += by_bytes
         if by_bytes < 0:
             self._wake()
@@ -72,6 +74,7 @@ class MemoryBudget:
             # a time: each may exceed the limit by a request, and two would exceed it by two.
             self._begin_turn(holder)
             return False
+        # Its turn is for one frame. With the next one it would never end, for a client that always sends.
         if self._in_turn is holder and not self._is_received:
             return False
         self._waiting.append(holder)
@@ -155,6 +158,7 @@ class HeldMemory:
 
     def account(self, held_bytes: int, *, is_idle: bool) -> None:
         """It holds that much now; idle, if no frame of it is being dealt with."""
+        # The whole, not a difference: whoever forgets to tell of a release is put right by the next one who tells.
         if held_bytes != self.held_bytes:
             change, self.held_bytes = held_bytes - self.held_bytes, held_bytes
             self._budget.change(change)

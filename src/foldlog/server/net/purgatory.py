@@ -42,6 +42,8 @@ class _Watch:
         self.is_told = False
 
     def __call__(self) -> None:
+        # Without a lock: two threads that both find it unset tell the loop twice, which costs a look. It is reset on
+        # the loop before the waiters look, so a move that comes while they do is told again.
         if not self.is_told:
             self.is_told = True
             self._soon(self._wake, self)
@@ -60,6 +62,7 @@ class FetchPurgatory:
         if watch is None:
             watch = self._watches[partition] = _Watch(partition, self._soon, self._moved)
             partition.watch(watch)
+        # The handler looks once more after this: what came between its read and the watch would wake nobody.
         watch.waiters.add(waiter)
 
     def are_awaited(self, partition: Partition) -> bool:
@@ -154,6 +157,8 @@ class Syncs:
         self._begin()
 
     def _add(self, partition: Partition, next_offset: int, waiter: Waiter | None) -> None:
+        # One callback for all who wait for a partition, at the largest of their offsets: they share the sync anyway,
+        # and a list of callbacks with an offset each would be walked for each record.
         known_offset, waiters = self._awaited.get(partition) or (next_offset, [])
         self._awaited[partition] = (max(known_offset, next_offset), waiters)
         if waiter is not None:

@@ -68,7 +68,7 @@ class Feed:
     """Dead letters are stored; a replay has met them before."""
 
     goes_long: bool = False
-    """It is folded without any shortcut, in ranges of random sizes, and shares no read: see `long_way`."""
+    """It is folded without any shortcut, in ranges of random sizes, and shares no read: see `reference.py`."""
 
     prepared: PreparedFold | None = None
     bookmark: Bookmark | None = None

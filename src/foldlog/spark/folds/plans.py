@@ -2,8 +2,8 @@
 
 Spark's analysed plan says what a fold does with its rows. What looks at several rows at once (aggregation, windows,
 limits), at the clock, at chance, or at rows that do not come from the topic would give another view for another split.
-It is refused before anything is stored. What happens inside a user's own function cannot be seen in a plan: `trial` and
-`verify` find that by running it.
+It is refused before anything is stored. What happens inside a user's own function cannot be seen in a plan: a trial
+(reference.py) and `verify` find that by running it.
 
 A plan also says which of the topic's columns a fold needs, and which it passes on unchanged. Both are answered only
 where every node on the way is one of a known few; whatever else is in a plan means that all columns are needed, and
@@ -147,6 +147,8 @@ def check_plan(fold: str, rows: DataFrame, result: object) -> None:
     frame = checked_frame(fold, result)
     if not hasattr(rows, "_jdf"):
         raise FoldError("folds need a classic Spark session, and this is a Spark Connect one; unset SPARK_REMOTE")
+    # The analysed plan, not the optimised one: it has what the user wrote, node for node, before Spark folds constants,
+    # prunes and reorders. A clock that was computed beforehand would be a literal by then.
     check_source(fold, rows, plan_text(frame))
     _check(fold, _tree(frame), checked=set())
 
@@ -210,6 +212,8 @@ def plan_key(rows: DataFrame, text: str) -> tuple[str, int]:
     """Equal for plans that do the same with rows of several ranges, if no setting of the session has changed; `text` is
     the plan's. What their Python functions do is not in it: see `python_commands`.
     """
+    # Spark numbers expressions through a session. What is below the numbers of these rows was made before the range, as
+    # static frames are, and keeps its numbers: another frame is another plan.
     first = min(map(int, _EXPRESSION_ID.findall(plan_text(rows))), default=0)
     return normal_text(text, first), int(_settings_of(rows.sparkSession).hashCode())
 
