@@ -137,7 +137,10 @@ class Storage(ABC):
 
 
 class WrittenStorage(Storage):
-    """The directory's one writer."""
+    """A directory whose one writer is this process: it holds the directory's lock until it is closed. Any thread.
+
+    Does not promise that the lock still counts: `Checkpoint.lost` tells before anything is written or acknowledged.
+    """
 
     def __init__(
         self, files: Files, path: str, clock: Clock, topic_defaults: Mapping[str, str], *, init: bool = False

@@ -163,7 +163,10 @@ def _decode(data: bytes) -> tuple[int, SlotState] | None:
 
 
 class _ReadOnly:
-    """The file as a reader has it: read at each look."""
+    """The file as a reader has it: read at each look, since another process writes it. Any thread.
+
+    Does not promise that what it reads is whole: who loads checks the CRC.
+    """
 
     def __init__(self, file: File) -> None:
         self.size = file.size

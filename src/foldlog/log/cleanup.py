@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 
 
 class Cleanup:
-    """One partition's housekeeper. `roll` seals the active segment, `append_lock` guards the list of segments."""
+    """One partition's housekeeper. `roll` seals the active segment, `append_lock` guards the list of segments.
+
+    Any thread, one at a time: `lock`. Promises that a record goes only if retention, a deletion, a newer record of its
+    key or its end as a tombstone took it, and that a fault in the middle leaves the log as it was or as it was to be.
+    Does not promise when the bytes of removed segments are free: readers may have them open.
+    """
 
     def __init__(
         self,

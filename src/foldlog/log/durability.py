@@ -355,7 +355,8 @@ _INDEX_WRITE_ENTRIES = 64  # 256 KiB of small batches: what a reading process ma
 
 
 class Tail(NamedTuple):
-    """The end of the log: replaced as one, so that a sync sees offset and file of the same moment."""
+    """The end of the log as it is written, durable or not: replaced as one by the appender, so that a sync sees offset
+    and file of the same moment."""
 
     segment: Segment
     end_offset: int

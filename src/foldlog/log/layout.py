@@ -77,7 +77,7 @@ def _end_of_swap(files: Files, directory: str, base_offset: int, size: int) -> i
 
 
 class _SwapSegment(Segment):
-    """A compacted segment under the name it has until it takes its place."""
+    """A compacted segment under the name it has until it takes its place. Opened to be read once, by recovery."""
 
     __slots__ = ()
 

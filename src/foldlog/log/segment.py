@@ -113,7 +113,7 @@ def _growing(column: array[int]) -> int:
 class OffsetIndex(SparseIndex):
     """Pairs of (last offset of a batch, relative to the segment's base; that batch's position), big-endian.
 
-    Kafka's .index format, 8 bytes an entry.
+    Kafka's .index format, 8 bytes an entry. Of a batch in about `index.interval.bytes`: the others are walked to.
     """
 
     ENTRY = struct.Struct(">II")

@@ -160,7 +160,10 @@ class _IncrementalContext(FetchContext):
 
 
 class _Session:
-    """What one client fetches, and the epoch of the fetch that it has to send next."""
+    """What one client fetches, and the epoch of the fetch that it has to send next. Owned by FetchSessions.
+
+    The order of `partitions` is the order in which they are read: who was given records goes to the end.
+    """
 
     __slots__ = ("created_ms", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
 

@@ -175,7 +175,7 @@ class BrokerNode:
 
 
 class TopicIds:
-    """Topics by the id that newer clients name them with."""
+    """Topics by the id that newer clients name them with: 16 bytes on the wire, hex in the catalog. Any thread."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -82,7 +82,7 @@ class QuickAppend(NamedTuple):
 
 class QuickAcknowledgement:
     """Calls `done`, once, with the frame to send and whether it is a refusal: when the batch is acknowledged by its
-    partition, or cannot be, or the client has waited long enough."""
+    partition, or cannot be, or the client has waited long enough. The event loop's."""
 
     def __init__(self, node: BrokerNode, quick: QuickAppend, done: Callable[[list[Chunk], bool], None]) -> None:
         self._node = node

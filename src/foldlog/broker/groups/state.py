@@ -28,7 +28,8 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 @dataclass(slots=True)
 class GroupMember:
-    """A member of one group. At any time it waits for an answer (`parked_…`) or has a session deadline."""
+    """A member of one group. Mutable, owned by the coordinator. It waits for an answer (`parked_…`) or has a session
+    deadline, at any time."""
 
     member_id: str
     group_instance_id: str | None

@@ -57,7 +57,10 @@ _HTTP_STARTS: Final = frozenset(
 
 
 class Exchange:
-    """A request under way. `chunks` is its answer, encoded; None while it is not known."""
+    """A request under way, owned by its connection. `chunks` is its answer, encoded; None while it is not known.
+
+    Exchanges are sent in the order of their requests: one whose answer is known may wait for those before it.
+    """
 
     __slots__ = ("began", "chunks", "has_error", "header", "later")
 

@@ -221,7 +221,7 @@ def fresh_memory(size: int) -> Memory:
 
 
 class FrameBuffer:
-    """The one frame of a connection that did not come in one piece.
+    """The one frame of a connection that did not come in one piece. The event loop's.
 
     Grows with what has come, not with what was declared: a length costs its sender as many bytes as it costs us. A
     large one gets its addresses at once, and `capacity_bytes` says how many of them it may fill.
