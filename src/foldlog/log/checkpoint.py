@@ -162,7 +162,7 @@ def _decode(data: bytes) -> tuple[int, SlotState] | None:
     )
 
 
-class _ReadOnly:
+class _ReadOnlyFile:
     """The file as a reader has it: read at each look, since another process writes it. Any thread.
 
     Does not promise that what it reads is whole: who loads checks the CRC.
@@ -209,7 +209,7 @@ class Checkpoint:
             size = max(size, file.size())
             _refuse_other_file(path, file)
             if not write:
-                return cls(files, path, _ReadOnly(file), write, None)
+                return cls(files, path, _ReadOnlyFile(file), write, None)
             file.close()
         checkpoint = cls(files, path, _allocate(files, path, size), write, directory_lock)
         checkpoint.store(0, _MAGIC)

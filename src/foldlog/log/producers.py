@@ -79,7 +79,7 @@ def read_snapshot(data: bytes) -> list[SnapshotEntry] | None:
     return [SnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :])]
 
 
-class _Producer:
+class _RememberedProducer:
     """One producer id: its epoch, and its newest batches in that epoch, oldest first; never empty once noted.
 
     `seen_ms`: when it was last known to write, by our clock, as timestamps of records may be of any time; None
@@ -104,7 +104,7 @@ class ProducerState:
     """
 
     def __init__(self) -> None:
-        self._producers: dict[int, _Producer] = {}
+        self._producers: dict[int, _RememberedProducer] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -216,7 +216,7 @@ class ProducerState:
         if known is None and len(self._producers) >= PRODUCER_IDS_MAX:
             del self._producers[next(iter(self._producers))]
         if known is None or known.epoch != header.producer_epoch:
-            known = _Producer(header.producer_epoch)
+            known = _RememberedProducer(header.producer_epoch)
         self._producers[header.producer_id] = known
         known.seen_ms = now_ms
         del known.batches[: -(REMEMBERED_BATCHES - 1)]
@@ -274,7 +274,7 @@ class ProducerState:
             return None
         state = cls()
         for pid, epoch, sequence, offset, delta, timestamp, _, _ in entries:
-            known = state._producers[pid] = _Producer(epoch, seen_ms=timestamp)
+            known = state._producers[pid] = _RememberedProducer(epoch, seen_ms=timestamp)
             first = sequence - delta if sequence >= delta else sequence - delta + _SEQUENCE_MAX + 1
             known.batches.append(SentBatch(first, sequence, offset - delta, offset, timestamp))
         return state

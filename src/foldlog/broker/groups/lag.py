@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-Place = tuple[str, int]
-"""A topic and the number of a partition."""
+from foldlog.broker.groups.committed import TopicPartition
 
 
 class PartitionLag(NamedTuple):
@@ -55,10 +54,10 @@ class PartitionLag(NamedTuple):
 
 
 def partition_lags(
-    committed: Mapping[Place, int],
-    assigned: Iterable[Place],
-    bounds: Mapping[Place, tuple[int | None, int | None]],
-    begins: Mapping[Place, int] = MappingProxyType({}),
+    committed: Mapping[TopicPartition, int],
+    assigned: Iterable[TopicPartition],
+    bounds: Mapping[TopicPartition, tuple[int | None, int | None]],
+    begins: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> list[PartitionLag]:
     """Where a group stands, in order. `bounds` are the start and the end of partitions, `begins` where members begin
     that begin at the end.

@@ -244,7 +244,7 @@ def logic_text(result: DataFrame) -> str:
     """What a plan does with the topic's rows: its nodes, each with all that it is made of, but without Spark's numbers
     and without columns just passed on. Empty if it does nothing but pick some of the topic's columns.
     """
-    return _Logic().text(_tree(result))
+    return _LogicText().text(_tree(result))
 
 
 Path = tuple[tuple[str, int | None], ...]
@@ -453,7 +453,7 @@ _DEPTH_MAX: Final = 8
 """Of objects inside an argument of a node."""
 
 
-class _Logic:
+class _LogicText:
     """Puts a plan into lines, one for each node that does something. Nothing is left to Spark's own texts, which
     shorten what is long and leave out what they find obvious: each expression is told with all its arguments.
     """
