@@ -45,7 +45,7 @@ _READ_BYTES: Final = 1 << 20
 Acknowledged = Callable[[FoldlogError | None], None]
 
 
-class OffsetsHome(Protocol):
+class OffsetsReader(Protocol):
     """Where the topic is read."""
 
     def offsets_partition_count(self) -> int:
@@ -92,7 +92,7 @@ class GroupStore:
 
     def __init__(
         self,
-        home: OffsetsHome,
+        home: OffsetsReader,
         clock: Clock,
         writer: OffsetsWriter | None,
         settings: GroupSettings | None = None,
