@@ -104,7 +104,7 @@ class Rebalancer:
             return
         from_empty = group.state is GroupState.EMPTY
         # Who waits for an assignment of the generation that ends here will not get one: the leader's, if it still
-        # comes, is of a generation that is no more, and is refused by its number.
+        # comes, is refused, for the group's state at first and then for its generation.
         for member in group.members.values():
             if member.parked_sync is not None:
                 self.answer_sync(group, member, SyncResult(GroupErrorCode.REBALANCE_IN_PROGRESS))
