@@ -726,7 +726,8 @@ def _written(part: Any) -> str:
     origin = part.origin()
     if not (origin.sqlText().isDefined() and origin.startIndex().isDefined() and origin.stopIndex().isDefined()):
         return ""
-    return str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
+    start, last = int(origin.startIndex().get()), int(origin.stopIndex().get())
+    return str(origin.sqlText().get())[start : last + 1]
 
 
 def _has_random_iv(encryption: Any) -> bool:

@@ -292,8 +292,13 @@ def _merged(how: str, one: Any, other: Any) -> Any:
         return other if one is None else one
     if how in ("count", "sum"):
         return one + other
-    smaller, larger = (one, other) if (one != one, one) <= (other != other, other) else (other, one)
+    smaller, larger = sorted((one, other), key=_with_nan_last)
     return smaller if how == "min" else larger
+
+
+def _with_nan_last(value: Any) -> tuple[bool, Any]:
+    is_nan = value != value
+    return is_nan, value
 
 
 # --- the trial ------------------------------------------------------------------------------------------------------
