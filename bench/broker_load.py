@@ -87,12 +87,12 @@ class Load:
         return sum(map(len, self.frames[0]))
 
     def for_sink(self) -> Load:
-        """The same sizes, answered without a log: the offset is always 0."""
+        """Requests of the same sizes, answered without a log: the offset is always 0."""
         return replace(self, offsets=[0] * len(self.frames), step=0)
 
 
 def produce_load(topic: str, partitions: int, batch: bytes, records: int, acks: int, window: int) -> Load:
-    """The same batch to each partition in turn."""
+    """One batch to each partition in turn."""
     frames = []
     for number in range(partitions):
         data = produce.TopicProduceData(

@@ -92,7 +92,7 @@ class CeilingReader(DataSourceReader):
 
 
 class CeilingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The same rows as one micro-batch."""
+    """Those rows as one micro-batch."""
 
     def __init__(self, file: str, tasks: int, rows: int) -> None:
         self._batch = CeilingReader(file, tasks, rows)

@@ -67,7 +67,7 @@ def to_nowhere(frame: DataFrame) -> None:
 
 
 def stream_to_nowhere(frame: DataFrame, checkpoint: str) -> tuple[int, float]:
-    """The same for a stream, with AvailableNow; how many rows it had, and the seconds of its micro-batches."""
+    """Read a stream, with AvailableNow, into nothing; how many rows it had, and the seconds of its micro-batches."""
     query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     if not query.awaitTermination(STREAM_END_S):
         query.stop()

@@ -83,7 +83,7 @@ class Nowhere(View):
 
 
 class NowhereKeyed(Nowhere):
-    """The same for a view whose rows have keys: records without one are refused, and tombstones are wanted."""
+    """A view into nothing whose rows have keys: records without one are refused, and tombstones are wanted."""
 
     is_keyed = True
 

@@ -1,4 +1,4 @@
-"""The same command of Kafka's tools at two brokers, ours and Apache Kafka, and whether they answer alike."""
+"""One command of Kafka's tools at two brokers, ours and Apache Kafka, and whether they answer alike."""
 
 from __future__ import annotations
 

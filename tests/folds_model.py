@@ -179,5 +179,5 @@ def in_order(rows: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def _sortable(value: object) -> str:
-    """The same instant sorts the same, whatever zone it is told in."""
+    """An instant sorts the same, whatever zone it is told in."""
     return repr(value.astimezone(UTC) if isinstance(value, datetime) else value)

@@ -117,6 +117,34 @@ def test_blocks_are_found_with_their_language_their_line_and_their_excuse() -> N
     ]
 
 
+def glossary() -> list[tuple[str, str]]:
+    """The words of ARCHITECTURE.md, each with what it means."""
+    _, _, section = page(ROOT / "ARCHITECTURE.md").partition("\n## Words\n")
+    section = re.split(r"^## ", section, maxsplit=1, flags=re.MULTILINE)[0]
+    return re.findall(r"^- \*\*([^*]+)\*\*: (.+)$", section, flags=re.MULTILINE)
+
+
+def test_the_glossary_has_each_word_once() -> None:
+    words = [word for word, _ in glossary()]
+    assert not [word for word in words if words.count(word) > 1]
+    assert len(words) > 80
+    assert all(word == word.strip() and not word[0].isupper() for word in words)
+
+
+def test_the_glossary_says_each_in_a_line() -> None:
+    assert not [f"{word}: {meaning}" for word, meaning in glossary() if len(meaning) > 110 or not meaning.endswith(".")]
+
+
+def test_the_glossary_has_the_words_of_the_field() -> None:
+    """Those that guarantees are made of."""
+    of_the_field = {
+        *("record", "batch", "segment", "partition", "topic", "offset", "log start offset", "log end offset"),
+        *("durable offset", "high watermark", "leader epoch", "group", "member", "committed offset", "bookmark"),
+        *("fold", "view", "rewind", "rebuild"),
+    }
+    assert of_the_field <= {word for word, _ in glossary()}
+
+
 def modules_with_examples() -> list[str]:
     source = ROOT / "src"
     paths = [path for path in sorted(source.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]

@@ -26,6 +26,15 @@ LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 """Functions that may be longer, as `path::name`, each with the reason."""
 
+COMPLEXITY_MAX = 20
+
+COMPLEX_FUNCTIONS: dict[str, str] = {
+    "src/foldlog/client/wire/ranges.py::_turns": "one loop over what the brokers answered, from before the rule",
+}
+"""Functions that may part in more ways, as `path::name`, each with the reason."""
+
+BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler)
+
 FOLDER_MODULES_MAX = 20
 
 SMALL_MODULE_LINES = 150
@@ -41,7 +50,7 @@ SMALL_MODULES: dict[str, str] = {
     "client/backends/served/backend.py": "one of the three backends, and whole",
     "client/copy/directory.py": "one of the two sides that a copy can have",
     "client/copy/growths.py": "when a topic has grown, decided without any I/O",
-    "client/copy/together.py": "the order of several partitions, decided without any I/O",
+    "client/copy/parallel.py": "the threads of a copy, whatever they do with a partition",
     "client/wire/scram.py": "the arithmetic of a login, after its RFC, without any I/O",
     "errors/pipeline.py": "the errors of one room, beside those of the others",
     "records/kernels_py.py": "the twin of the compiled kernels, chosen at import",
@@ -65,6 +74,8 @@ SMALL_MODULES: dict[str, str] = {
     "views/table/postgres_load.py": "bulk loading, a way of its own into a table",
 }
 """Modules below src/foldlog that are small, used by one other, and a concept of their own all the same."""
+
+FORMATTED_BY_HAND = {"src/foldlog/client/backends/cluster/faults.py", "src/foldlog/client/wire/properties.py"}
 
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "manager", "managers", "misc", "base_utils"}
 
@@ -201,6 +212,70 @@ def test_exceptions_to_the_lengths_are_still_needed_and_say_why() -> None:
         assert code_lines(nodes[name]) > FUNCTION_LINES_MAX, f"{place} is short enough now: take it off the list"
 
 
+def complexity(function: ast.AST) -> int:
+    """McCabe's number: one, and one for each way that the function can part."""
+    total = 1
+    for node in ast.walk(function):
+        if isinstance(node, BRANCHES):
+            total += 1
+        elif isinstance(node, ast.BoolOp):
+            total += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            total += 1 + len(node.ifs)
+        elif isinstance(node, ast.Match):
+            total += len(node.cases) - 1
+    return total
+
+
+def test_functions_part_in_few_ways() -> None:
+    found = {
+        f"{relative(path)}::{name}": complexity(node)
+        for path in sources("src")
+        for name, node in definitions(tree_of(path).body)
+        if isinstance(node, FunctionNode)
+    }
+    wild = [
+        f"{place}: {number}"
+        for place, number in found.items()
+        if number > COMPLEXITY_MAX and place not in COMPLEX_FUNCTIONS
+    ]
+    assert not wild, f"over {COMPLEXITY_MAX} by McCabe: {wild}"
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every text that stands for itself, with its line: of modules, classes, functions, and constants."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+def leans_on_another(text: str) -> bool:
+    return text.lstrip().startswith("The same")
+
+
+def test_every_docstring_can_be_read_alone() -> None:
+    """One that begins with "The same" makes its reader look for what it is the same as."""
+    leaning = [
+        f"{relative(path)}:{line}"
+        for path in sources("src", "bench", "clusters", "demo", "scripts")
+        for line, text in docstrings(tree_of(path))
+        if leans_on_another(text)
+    ]
+    assert not leaning, f"say what it is: {leaning}"
+
+
+def test_the_code_is_formatted_without_exception() -> None:
+    """Lines that are squeezed by hand save a screen and cost a reader."""
+    skips = [
+        f"{relative(path)}:{number}"
+        for path in sources("src")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if "fmt: skip" in line or "fmt: off" in line
+    ]
+    unlisted = [place for place in skips if place.rpartition(":")[0] not in FORMATTED_BY_HAND]
+    assert not unlisted, f"let the formatter have them: {unlisted}"
+
+
 def test_module_names_say_what_is_inside() -> None:
     vague = [
         relative(path)
@@ -333,6 +408,16 @@ def planted(code: str) -> ast.Module:
             lambda tree: [name for name, node in definitions(tree.body) if code_lines(node) > FUNCTION_LINES_MAX],
             "class A:\n    def f(self):\n" + "        x = 1\n" * FUNCTION_LINES_MAX,
             'def f():\n    """' + "said\n" * FUNCTION_LINES_MAX + '    """\n    x = 1\n',
+        ),
+        (
+            lambda tree: [node for node in tree.body if complexity(node) > COMPLEXITY_MAX],
+            "def f():\n" + "    if a and b:\n        return\n" * (COMPLEXITY_MAX // 2),
+            "def f():\n" + "    if a:\n        return\n" * (COMPLEXITY_MAX - 1),
+        ),
+        (
+            lambda tree: [line for line, text in docstrings(tree) if leans_on_another(text)],
+            'A = 1\n"""The same in bytes."""\n',
+            'A = 1\n"""In bytes, the same."""\n',
         ),
     ],
 )

@@ -79,7 +79,7 @@ def _librdkafka(recorder: Recorder, side: Side, topic: str, case: Case) -> Figur
 
 
 def _to_mock(recorder: Recorder, case: Case) -> Figures:
-    """The same client against the broker inside librdkafka, which keeps nothing: its own ceiling."""
+    """This client against the broker inside librdkafka, which keeps nothing: its own ceiling."""
     settings = {"bootstrap.servers": "", "test.mock.num.brokers": 1, "acks": "all", "compression.type": case["codec"]}
     settle()
     with Clients([_spec(recorder, "mock", case) | {"settings": settings, "check": False}]) as clients:

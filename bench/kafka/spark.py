@@ -209,7 +209,7 @@ def _ended(query: StreamingQuery, records: int) -> tuple[int, int, float]:
 
 
 def write_keyed(sides: dict[str, Side], topic: str, records: int, value_bytes: int, keys: int | None = None) -> int:
-    """The same records to both, under keys of 12 bytes of which there are `keys` (None: as many as records)."""
+    """Equal records to both, under keys of 12 bytes of which there are `keys` (None: as many as records)."""
     for name in (KAFKA, FOLDLOG):
         sides[name].create_topic(topic, PARTITIONS)
     filler = os.urandom(value_bytes + _BATCH_RECORDS)

@@ -13,7 +13,7 @@ DECOMPRESSED_RATIO = 16
 shrinks to less than a tenth, and a batch that does is split by its producer and sent again."""
 
 DECOMPRESSED_BYTES_MIN = 1 << 20
-"""The same where max.message.bytes is small: a megabyte harms nobody."""
+"""What foldlog.max.decompressed.bytes is at least: where max.message.bytes is small, a megabyte harms nobody."""
 
 DECOMPRESSED_BYTES_MAX = 64 << 20
 """What a reader expands of one batch unless its topic allows more: four times what a topic takes by default, so that
@@ -96,8 +96,8 @@ PRODUCER_IDS_MAX = 20_000
 24,000 in the day for which each is remembered."""
 
 PRODUCER_IDS_OF_ALL_MAX = 200_000
-"""The same over all partitions of a directory, each counted where it wrote: a hundred megabytes. Two thousand programs
-that each write to a hundred partitions."""
+"""Producers that all partitions of a directory remember, each counted where it wrote: a hundred megabytes. Two thousand
+programs that each write to a hundred partitions."""
 
 PRODUCERS_COUNT_MS = 1000
 """How often all are counted anew, and those let go that are silent, while there are as many as may be."""
@@ -121,7 +121,7 @@ COMMITTED_OFFSETS_BYTES_MAX = 256 << 20
 them wait until others have expired or are deleted."""
 
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
-"""offsets.retention.minutes, Kafka's default: how long an empty group's bookmarks are kept."""
+"""offsets.retention.minutes, Kafka's default: how long an empty group's committed offsets are kept."""
 
 GROUP_MEMBERS_MAX = 1000
 """group.max.size. Each rebalance answers every member, and the leader gets everyone's metadata."""
@@ -229,7 +229,7 @@ CONNECTION_STALL_MS = 10_000
 """While memory is short: how long a connection may hold a part of a frame, or an answer it does not read."""
 
 MEMORY_TURN_STALL_MS = 2000
-"""The same for the one connection that may exceed the limit while all others wait for it."""
+"""How long the one connection may do so that exceeds the limit while all others wait for it."""
 
 MEMORY_TURN_SWEEPS = 5
 """Seconds after which it is the next one's turn, so that nobody who sends a byte now and then keeps all others out."""
@@ -386,8 +386,8 @@ VIEW_LOCK_WAIT_MS = 10_000
 """How long a view's transaction waits for whoever else holds its table, before it says who that is."""
 
 VIEW_APPLY_LOCK_WAIT_MS = 1_000
-"""The same while a range is stored: the fold tries again by itself, and others that the same runner moves have to wait
-meanwhile."""
+"""How long it waits while a range is stored: the fold tries again by itself, and others that the same runner moves have
+to wait meanwhile."""
 
 FOLD_PROOF_AGE_MS = 5 * 60 * 1000
 """How old the proof of a record for `__folds` may be, or how far ahead: clocks of two machines differ by less, and who
@@ -536,7 +536,7 @@ a broker reads at most this much again, to see how much of it arrived."""
 COPY_COMPARE_BYTES = 1 << 20
 """How much of what a directory has already is compared with the source, before a copy goes on after it."""
 
-COPY_TOGETHER_MAX = 4
+COPY_THREADS_MAX = 4
 """Partitions of a copy that are compared at the same time, and copied so where a cluster is one of the sides."""
 
 COPY_POINTS_MAX = 100_000

@@ -16,12 +16,12 @@ from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import (
-    GroupDescription,
     GroupListing,
     GroupState,
+    GroupSummary,
     JoinRequest,
     JoinResult,
-    MemberDescription,
+    MemberSummary,
     SyncRequest,
     SyncResult,
 )
@@ -168,7 +168,7 @@ def test_a_group_is_moved_with_nobody_in_between_and_those_who_went_are_told(bro
     broker.commit_offsets("g", {KEY: at(5)}, member_id=member, generation=generation)
     gone: list[str] = []
 
-    def note(members: tuple[MemberDescription, ...]) -> None:
+    def note(members: tuple[MemberSummary, ...]) -> None:
         gone.extend(one.member_id for one in members)
 
     with pytest.raises(UnknownMember):
@@ -264,7 +264,7 @@ def test_groups_are_listed_and_described_whether_they_have_members_or_only_offse
         GroupListing("only-offsets", "", GroupState.EMPTY),
         GroupListing("with-member", "consumer", GroupState.STABLE),
     ]
-    assert broker.describe_group("only-offsets") == GroupDescription("only-offsets", GroupState.EMPTY)
+    assert broker.describe_group("only-offsets") == GroupSummary("only-offsets", GroupState.EMPTY)
     described = broker.describe_group("with-member")
     assert (described.state, described.generation) == (GroupState.STABLE, generation)
     assert [(one.member_id, one.assignment) for one in described.members] == [(member, b"mine")]

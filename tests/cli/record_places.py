@@ -66,7 +66,7 @@ class RecordPlace:
 
     @contextlib.contextmanager
     def log(self) -> Iterator[foldlog.Log]:
-        """The same place, as a program opens it."""
+        """This place, as a program opens it."""
         flag, value = self.options
         opened = foldlog.open(value) if flag == "-d" else foldlog.connect(f"kafka://{value}")
         with opened as log:

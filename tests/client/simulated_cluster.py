@@ -157,7 +157,7 @@ class SimulatedCluster:
         self._listeners[node].close()
 
     def refuse(self, node: int) -> None:
-        """The same, and the others have not noticed: they still name it."""
+        """The node listens no more, and the others have not noticed: they still name it."""
         self._listeners[node].shutdown(socket.SHUT_RDWR)
 
     def create(self, name: str, partitions: int = 1, *, topic_id: bytes | None = None) -> list[SimulatedPartition]:

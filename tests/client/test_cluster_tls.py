@@ -1,4 +1,4 @@
-"""The same conversation inside TLS: through a door that speaks it, to a real broker behind."""
+"""A conversation inside TLS: through a door that speaks it, to a real broker behind."""
 
 from __future__ import annotations
 

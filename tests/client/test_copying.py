@@ -292,7 +292,7 @@ def test_the_check_lets_each_side_compact_and_expire_by_itself(source: foldlog.L
 def test_the_digest_is_of_the_records_and_of_nothing_else(
     source: foldlog.Log, target: foldlog.Log, cluster: foldlog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same for every codec, batch size, window, target and offset, when it is asked for again as well; and another
+    """Equal for every codec, batch size, window, target and offset, when it is asked for again as well; and another
     if a null becomes an empty value."""
 
     def digests(log: foldlog.Log, place: foldlog.Log, name: str) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.client.copy.offsets import CopyPoint, OffsetMap, Place
+from foldlog.client.copy.offsets import CopyPoint, OffsetMap, TranslatedOffset
 
 OFFSETS = st.sets(st.integers(0, 30))
 
@@ -31,6 +31,6 @@ def test_a_place_is_said_to_be_exact_only_if_it_is(
 def test_what_was_dense_is_exact_for_good() -> None:
     """As many records as offsets: nobody has to count them, and the source may lose all of them."""
     dense = OffsetMap((CopyPoint(10, 0), CopyPoint(20, 10), CopyPoint(50, 12)), is_kept=False)
-    assert dense.translated(15, lambda start, stop: 0) == Place(5, 5)
-    assert dense.translated(30, lambda start, stop: 0) == Place(10, 12)
-    assert dense.translated(49, lambda start, stop: 0) == Place(11, 12)
+    assert dense.translated(15, lambda start, stop: 0) == TranslatedOffset(5, 5)
+    assert dense.translated(30, lambda start, stop: 0) == TranslatedOffset(10, 12)
+    assert dense.translated(49, lambda start, stop: 0) == TranslatedOffset(11, 12)

@@ -10,7 +10,7 @@ import pytest
 
 import foldlog
 from client.copies import Stopped, contents, copy, ignored
-from foldlog.client.copy import together as copying_together
+from foldlog.client.copy import parallel
 from foldlog.client.copy.check import CopyVerdict, compare
 from foldlog.client.copy.cluster import ClusterTarget
 from foldlog.client.copy.copying import Copying, Pair
@@ -117,7 +117,7 @@ def test_partitions_are_compared_at_the_same_time_and_every_offset_is_told_once(
         told.append(offsets)
         telling.release()
 
-    monkeypatch.setattr(copying_together, "compare", compare_together)
+    monkeypatch.setattr(parallel, "compare", compare_together)
     fill(directory, "compared")
     with (
         foldlog.open(":memory:", background=False) as another,

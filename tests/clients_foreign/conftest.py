@@ -37,7 +37,7 @@ def server(broker: Broker) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def log(broker: Broker) -> Log:
-    """The same directory, embedded. It is not closed: the broker closes."""
+    """The broker's directory, embedded. It is not closed: the broker closes."""
     return Log(LocalBackend(broker))
 
 

@@ -36,7 +36,7 @@ class KafkaJsError(Exception):
         self.kind: str | None = error.get("type")
         self.code: int | None = error.get("code")
         self.kinds: list[str] = error["kinds"]
-        """The same for each part of a request, where the client tells them apart."""
+        """`kind` of each part of a request, where the client tells them apart."""
 
 
 class Received(NamedTuple):

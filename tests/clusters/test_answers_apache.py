@@ -1,4 +1,4 @@
-"""The same questions to our broker and to Apache Kafka, byte for byte on the wire, have the same answers.
+"""Questions to our broker and to Apache Kafka, byte for byte on the wire, have the same answers.
 
 What clients look at in an answer besides its success: which record of a batch is refused, how a setting was written and
 where it is from, and which timeouts a group takes.

@@ -1,4 +1,4 @@
-"""The same pipeline on a Spark standalone cluster, master and two workers, while workers are killed: the same views.
+"""A pipeline on a Spark standalone cluster, master and two workers, while workers are killed: the same views.
 
 A worker is killed as a machine dies: with its executor and that one's Python processes. Payments are written all the
 time, so there is always a range under way. What the cluster makes of the log, from its directory and over the network,

@@ -19,7 +19,7 @@ from foldlog.log.partition import Partition
 from foldlog.server.fetch_sessions import WantedPartition
 from foldlog.server.handlers import fetch as fetching
 from foldlog.server.handlers import produce
-from foldlog.server.net.append_lanes import AppendLane
+from foldlog.server.net.append_queues import AppendQueue
 from foldlog.spark.folds.runner import Runner
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta
@@ -67,13 +67,13 @@ def test_a_divergence_that_is_off_by_one_is_found(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("way", ["quick", "several partitions"])
 def test_a_small_batch_that_overtakes_is_found(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    recount = AppendLane._recount
+    recount = AppendQueue._recount
 
-    def never_busy(self: AppendLane) -> None:
+    def never_busy(self: AppendQueue) -> None:
         recount(self)
         self.is_busy = False
 
-    monkeypatch.setattr(AppendLane, "_recount", never_busy)
+    monkeypatch.setattr(AppendQueue, "_recount", never_busy)
     with pytest.raises(AssertionError):
         producing.test_a_small_batch_never_overtakes_a_large_one_of_its_connection(monkeypatch, way)
 

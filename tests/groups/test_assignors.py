@@ -44,7 +44,7 @@ def loads(assigned: Assignments) -> list[int]:
 
 
 def holding(assigned: Owned, members: dict[str, Subscription], generation: int = 1) -> dict[str, Subscription]:
-    """The same wishes, from members that say what they were assigned."""
+    """Those wishes, from members that say what they were assigned."""
     return {
         member: Subscription(wish.topics, tuple(assigned.get(member, ())), generation)
         for member, wish in members.items()

@@ -48,7 +48,7 @@ def faulty(power: PowerLossFiles | None = None, **config: object) -> tuple[Fault
 
 
 def after_a_cut(power: PowerLossFiles, small: SmallPartition) -> SmallPartition:
-    """The same log on what a power cut leaves if nothing unsynced reached the disk."""
+    """That log on what a power cut leaves if nothing unsynced reached the disk."""
     return opened(power.image([Fate.DROPPED] * len(power.unsynced()), random.Random(0)), small)
 
 

@@ -75,7 +75,7 @@ def logs(draw: st.DrawFn, most: int = 4) -> bytearray:
 
 
 def with_right_crc(data: bytes | bytearray) -> bytearray:
-    """The same bytes with the first batch's CRC made right, so that what is broken is found by a deeper check."""
+    """Those bytes with the first batch's CRC made right, so that what is broken is found by a deeper check."""
     out = bytearray(data)
     if len(out) >= fmt.RECORDS_AT:
         length = int.from_bytes(out[fmt.LENGTH_AT : fmt.LEADER_EPOCH_AT], "big", signed=True)

@@ -73,7 +73,7 @@ class SmallNode:
             self.loop.close()
 
     def call(self, version: int, *, client_id: str | None = "test", host: str = "127.0.0.1") -> Call:
-        caller = Caller(host, ANONYMOUS, ENDPOINT, ReadBuffers(lambda: True), self.node.appenders.lane(FrameBuffer()))
+        caller = Caller(host, ANONYMOUS, ENDPOINT, ReadBuffers(lambda: True), self.node.appenders.queue(FrameBuffer()))
         return Call(self.node, caller, version, client_id)
 
     def begin(self, request: Request, version: int, **caller: Any) -> Later:

@@ -50,7 +50,7 @@ LATEST, MAX_TIMESTAMP = -1, -3
 
 @pytest.fixture(autouse=True)
 def nobody_syncs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syncs, "_UNHURRIED_S", 3600.0)
+    monkeypatch.setattr(syncs, "_DEFERRED_SYNC_S", 3600.0)
 
 
 def acknowledged(client: RawClient, *values: bytes) -> int:

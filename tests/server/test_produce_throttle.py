@@ -16,7 +16,7 @@ import pytest
 from crc32c import crc32c
 
 from foldlog.log.partition import Appended, Partition
-from foldlog.server.net.append_lanes import AppendLane
+from foldlog.server.net.append_queues import AppendQueue
 from foldlog.server.net.produce_throttle import ProduceThrottle, ThrottledProducer
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.produce import ProduceResponse
@@ -39,7 +39,7 @@ def gzip_that_does_not_say() -> bytes:
 
 
 class Work:
-    """What was done for requests: looks at batches, and jobs of lanes."""
+    """What was done for requests: looks at batches, and jobs of queues."""
 
     def __init__(self) -> None:
         self.looks: list[bool] = []  # whether it was one that must not wait
@@ -49,18 +49,18 @@ class Work:
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     seen = Work()
-    append, submit = Partition.append, AppendLane.submit
+    append, submit = Partition.append, AppendQueue.submit
 
     def seen_append(partition: Partition, *buffers: Any, **how: Any) -> Appended:
         seen.looks.append(how.get("nowait", False))
         return append(partition, *buffers, **how)
 
-    def seen_submit(lane: AppendLane, *job: Any) -> None:
+    def seen_submit(queue: AppendQueue, *job: Any) -> None:
         seen.jobs += 1
-        submit(lane, *job)
+        submit(queue, *job)
 
     monkeypatch.setattr(Partition, "append", seen_append)
-    monkeypatch.setattr(AppendLane, "submit", seen_submit)
+    monkeypatch.setattr(AppendQueue, "submit", seen_submit)
     return seen
 
 

@@ -58,7 +58,7 @@ def test_errors_of_planning_leave_without_the_frames_behind_them(log: Log) -> No
     """Spark prints all frames before the sentence."""
     with pytest.raises(UnknownTopic) as caught:
         reader_of(log).initialOffset()
-    assert [entry.path.name for entry in caught.traceback if isinstance(entry.path, Path)][1:] == ["plainly.py"]
+    assert [entry.path.name for entry in caught.traceback if isinstance(entry.path, Path)][1:] == ["tracebacks.py"]
 
 
 def test_the_limit_that_spark_hands_back_tells_whether_the_options_hold(log: Log) -> None:

@@ -139,6 +139,6 @@ def test_errors_leave_without_the_frames_behind_them(log: foldlog.Log) -> None:
         while at is not None:
             frames.append(at.tb_frame.f_code.co_filename.rsplit("/", 1)[-1])
             at = at.tb_next
-        assert [name for name in frames if name != "test_tasks.py"] == ["plainly.py"]
+        assert [name for name in frames if name != "test_tasks.py"] == ["tracebacks.py"]
     else:
         pytest.fail("nothing was missing")

@@ -97,7 +97,7 @@ def test_a_worker_without_that_python_or_with_another_version_is_one_sentence() 
 
 def test_a_cluster_that_gives_no_worker_is_told_of_once_and_waited_for(spark: SparkSession) -> None:
     told: list[str] = []
-    await_workers(spark, told.append, patience_s=0)
+    await_workers(spark, told.append, tell_after_s=0)
     (note,) = told
     assert note.startswith("local[2] has not given a worker yet, and it is waited for: ")
     assert "--conf spark.driver.host=ADDRESS" in note

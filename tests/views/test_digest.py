@@ -83,7 +83,7 @@ def pairs(draw: st.DrawFn) -> tuple[pa.RecordBatch, pa.RecordBatch]:
 
 
 def cut(batch: pa.RecordBatch, order: list[int], edges: list[int]) -> list[pa.RecordBatch]:
-    """The same rows in another order, as slices of one batch."""
+    """Those rows in another order, as slices of one batch."""
     mixed = batch.take(pa.array(order, pa.int64()))
     bounds = [0, *sorted(edge % (batch.num_rows + 1) for edge in edges), batch.num_rows]
     return [mixed.slice(start, stop - start) for start, stop in pairwise(bounds)]

@@ -158,7 +158,7 @@ def as_default(field: dataclasses.Field[Any]) -> tuple[str, Any]:
 
 
 def as_message(entity: Any, cls: type[AnyMessage]) -> AnyMessage:
-    """The same value as a message of ours."""
+    """That value as a message of ours."""
     items = {field.name: field.item for field in cls.SCHEMA if field.item is not None}
     values: dict[str, Any] = {}
     for field in dataclasses.fields(entity):

@@ -3,6 +3,16 @@
 Reading path of a produce: `Broker.partition`, then `log.partition.Partition.append` and `wait_acknowledged`.
 Of a commit: `commit_offsets`, then `groups/store.py`. Of a new topic: `create_topic`, then `topics/changes.py`. Of what
 happens by itself: `upkeep.py`.
+
+Locks, in the order in which they may be taken; those of a partition (log/partition.py) come after all of them:
+
+    1. GroupStore.lock          every question to the coordinator, and commits until they are appended
+    2. TopicChanges._changing   one change of the catalog at a time; held over its syncs
+    3. a key's lock in OpenPartitions   opening, recovering and closing one partition
+
+The groups come first, since the first commit makes the topic of offsets, and since a commit must not go to a topic that
+is being deleted. A deletion forgets its topic's offsets after the change, without the second and third. The
+deadlines of `Upkeep` and the `WarningList` have leaves.
 """
 
 from __future__ import annotations
@@ -18,11 +28,11 @@ from foldlog.broker.data_directory import address_text, cannot_open, check_path
 from foldlog.broker.groups.committed import CommittedOffsets, OffsetAndMetadata, TopicPartition, check_offsets
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.messages import (
-    GroupDescription,
     GroupListing,
     GroupSettings,
-    MemberDescription,
+    GroupSummary,
     MemberIdentity,
+    MemberSummary,
 )
 from foldlog.broker.groups.offsets_format import CommittedOffset
 from foldlog.broker.groups.store import Acknowledged, GroupStore
@@ -195,7 +205,7 @@ class Broker:
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> Topic:
         """Durable on return. TopicExists, and nothing touched, if there is one of that name.
 
-        Settings have Kafka's names, see `topic_config.TOPIC_SETTINGS`.
+        Settings have Kafka's names, see `topics/config.py`.
         """
         storage = self._writable()
         check_user_topic_name(name)
@@ -413,12 +423,12 @@ class Broker:
         self._refuse_unusable()
         return self._groups.list_groups()
 
-    def describe_group(self, group: str) -> GroupDescription:
+    def describe_group(self, group: str) -> GroupSummary:
         """State, protocol and members. A group of which nothing is known is Dead."""
         self._refuse_unusable()
         return self._groups.describe_group(group)
 
-    def evict_members(self, group: str) -> tuple[MemberDescription, ...]:
+    def evict_members(self, group: str) -> tuple[MemberSummary, ...]:
         """Have everybody leave who is in the group now, as Kafka's admin client removes members. They may come back."""
         with self.coordinator() as coordinator:
             members = coordinator.describe(group).members
@@ -432,7 +442,7 @@ class Broker:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         *,
         evict: bool = False,
-        on_evicted: Callable[[tuple[MemberDescription, ...]], None] = lambda members: None,
+        on_evicted: Callable[[tuple[MemberSummary, ...]], None] = lambda members: None,
     ) -> None:
         """Commit as nobody's member; with `evict`, members are sent away first, and none comes back in between.
 
@@ -490,9 +500,11 @@ class Broker:
             keys = keys_of(storage.topic(topic))
         else:
             keys = plan_compaction(storage.catalog().topics.values())
-        return _for_each(
-            keys, lambda key: self._clean(key, lambda: storage.writable_partition(key).compact(force=force))
-        )
+
+        def compacted(key: TopicPartition) -> CompactionReport:
+            return self._clean(key, lambda: storage.writable_partition(key).compact(force=force))
+
+        return _for_each(keys, compacted)
 
     def recompress(self, topic: str, codec: str) -> dict[TopicPartition, RecompressionReport]:
         """The records of a topic in another codec, now. InvalidArgument if there is none of that name.
@@ -500,8 +512,11 @@ class Broker:
         A damaged partition does not keep the others from it: what it raises is raised once they are done.
         """
         storage, wanted = self._writable(), Compression.named(codec)
-        keys = keys_of(storage.topic(topic))
-        return _for_each(keys, lambda key: self._clean(key, lambda: storage.writable_partition(key).recompress(wanted)))
+
+        def recompressed(key: TopicPartition) -> RecompressionReport:
+            return self._clean(key, lambda: storage.writable_partition(key).recompress(wanted))
+
+        return _for_each(keys_of(storage.topic(topic)), recompressed)
 
     def _clean(self, key: TopicPartition, act: Callable[[], Done]) -> Done:
         try:

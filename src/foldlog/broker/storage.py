@@ -83,7 +83,7 @@ class Storage(ABC):
         """Open a partition; nobody else is opening it."""
 
     @abstractmethod
-    def resting_state(self, slot: int) -> SlotState | None:
+    def checkpointed_state(self, slot: int) -> SlotState | None:
         """What the checkpoint says of a partition: good where it is not open, and nothing is opened for it."""
 
     @abstractmethod
@@ -137,7 +137,10 @@ class Storage(ABC):
 
 
 class WrittenStorage(Storage):
-    """The directory's one writer."""
+    """A directory whose one writer is this process: it holds the directory's lock until it is closed. Any thread.
+
+    Does not promise that the lock still counts: `Checkpoint.lost` tells before anything is written or acknowledged.
+    """
 
     def __init__(
         self, files: Files, path: str, clock: Clock, topic_defaults: Mapping[str, str], *, init: bool = False
@@ -164,7 +167,7 @@ class WrittenStorage(Storage):
     def catalog(self) -> Catalog:
         return self.changes.catalog
 
-    def resting_state(self, slot: int) -> SlotState | None:
+    def checkpointed_state(self, slot: int) -> SlotState | None:
         return self.checkpoint.slot(slot).load()
 
     def publish_address(self, address: str | None) -> None:
@@ -186,7 +189,7 @@ class WrittenStorage(Storage):
         for topic in self.catalog().topics.values():
             for key, slot in zip(keys_of(topic), topic.slots, strict=True):
                 try:
-                    state = self.resting_state(slot)
+                    state = self.checkpointed_state(slot)
                     infos = self.writable_partition(key).producers_info() if state and state.has_producers else []
                 except CorruptLog as error:
                     self.report(f"looking for producer ids in {key[0]}-{key[1]}", error)
@@ -270,7 +273,7 @@ class FollowedStorage(Storage):
     def catalog(self) -> Catalog:
         return self._follower.catalog
 
-    def resting_state(self, slot: int) -> SlotState | None:
+    def checkpointed_state(self, slot: int) -> SlotState | None:
         return self._checkpoint.slot(slot).load_live()
 
     def topic(self, name: str) -> Topic:
@@ -348,8 +351,10 @@ class OpenPartitions:
         self.get = self._partitions.get
         """The partition if it is open, else None. Takes no lock: this is what every append and read goes through."""
         self._refused: dict[Key, CorruptLog] = {}
+        # Third in broker.py's order. Two at a time only in `closed`, which is inside a change of the catalog, and there
+        # is one of these at a time: so nobody holds one and waits for another that waits for it.
         self._key_locks: dict[Key, threading.Lock] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the table of locks; a leaf
         self._closed = False
 
     def open(self, key: Key) -> AnyPartition:
@@ -409,6 +414,8 @@ class OpenPartitions:
 
     def close(self) -> list[Exception]:
         """Close all, for good. Returns what went wrong; a fault of one does not keep another from closing."""
+        # Under the lock that gives out the keys' locks: who got one before is waited for below, and closed; who gets
+        # one later finds `_closed`. Nobody opens a partition in between that would stay open.
         with self._lock:
             self._closed = True
             keys = list(self._key_locks)
@@ -535,22 +542,22 @@ def overview(storage: Storage) -> Iterator[PartitionOverview]:
         for number, slot in enumerate(topic.slots):
             key = (topic.name, number)
             partition = storage.partitions.get(key)
-            found = None if partition is None else _open_one(*key, partition)
-            found = found or _resting_one(*key, slot, storage)
+            found = None if partition is None else _opened_overview(*key, partition)
+            found = found or _unopened_overview(*key, slot, storage)
             refusal = storage.partitions.refusal_of(key)
             yield found if refusal is None else found._replace(refusal=refusal)
 
 
-def _resting_one(topic: str, number: int, slot: int, storage: Storage) -> PartitionOverview:
+def _unopened_overview(topic: str, number: int, slot: int, storage: Storage) -> PartitionOverview:
     try:
-        state = storage.resting_state(slot) or SlotState()
+        state = storage.checkpointed_state(slot) or SlotState()
     except CorruptLog as error:
         return PartitionOverview(topic, number, 0, 0, 0, refusal=error)
     # The log ends where reading does, as far as is known: what is above is for the recovery to judge.
     return PartitionOverview(topic, number, state.log_start_offset, state.high_watermark, state.high_watermark)
 
 
-def _open_one(topic: str, number: int, partition: AnyPartition) -> PartitionOverview | None:
+def _opened_overview(topic: str, number: int, partition: AnyPartition) -> PartitionOverview | None:
     try:
         return PartitionOverview(
             topic,

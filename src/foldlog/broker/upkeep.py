@@ -117,8 +117,8 @@ class JobScheduler:
         self._work = work
         self._report = report
         self._thread_name = thread_name
-        self._condition = threading.Condition(threading.Lock())
-        self._running = threading.Lock()
+        self._condition = threading.Condition(threading.Lock())  # of the deadlines; a leaf, taken under any lock
+        self._running = threading.Lock()  # held while a job runs, so never under a lock that a job takes
         self._deadlines: dict[Job, float] = {}
         self._thread: threading.Thread | None = None
         self._stopping = False

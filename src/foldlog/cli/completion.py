@@ -95,7 +95,11 @@ def words_for(
     """What can stand for a value: one of its choices, or else what the name says that its help has for it."""
     if choices:
         return _beginning(choices, incomplete)
-    name = param.metavar if isinstance(param, Option) else param.label if isinstance(param, Argument) else ""
+    name: str | None = ""
+    if isinstance(param, Option):
+        name = param.metavar
+    elif isinstance(param, Argument):
+        name = param.label
     noun = ctx.parent.info_name if ctx.parent is not None else None
     if not name:
         return []

@@ -165,8 +165,10 @@ class Option(click.Option):
 
     def shown(self, names: Sequence[str]) -> str:
         """These names of it, and what stands behind them."""
-        value = f" {self.metavar}" if self.needs_value else f" [{self.metavar}]" if self.takes_value else ""
-        return ", ".join(names) + value
+        shown = ", ".join(names)
+        if self.needs_value:
+            return f"{shown} {self.metavar}"
+        return f"{shown} [{self.metavar}]" if self.takes_value else shown
 
 
 class Argument(click.Argument):

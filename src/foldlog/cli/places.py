@@ -85,7 +85,7 @@ def open_named(
     make: bool = False,
     init: bool = False,
 ) -> Iterator[AnyLog]:
-    """The same for a place that is named otherwise: a directory or a broker, not both."""
+    """The log at a place that other options name: a directory or a broker, not both."""
     if directory:
         log: AnyLog = _open_directory(directory, write, make, properties or {}, init)
     elif bootstrap:

@@ -51,14 +51,14 @@ def error_text(error: Exception) -> str:
 
 
 def damage_text(error: Exception) -> str:
-    """The same in a report of damage, which has its own advice: only file, byte and reason."""
+    """An error in a report of damage, which has its own advice: only file, byte and reason."""
     if isinstance(error, CorruptLog):
         return f"{error.path}: byte {error.position}: {error.reason}"
     return error_text(error)
 
 
 def node_error_text(error: FoldlogError) -> str:
-    """The same for whoever sends requests to a node."""
+    """An error as it is told to whoever sends requests to a node."""
     if isinstance(error, UnknownTopic):
         return f"no topic {brief_repr(error.topic)}; the first append to it makes it"
     if isinstance(error, PartitionPoisoned):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from foldlog.broker.groups import messages as group_messages
-from foldlog.broker.groups.messages import GroupState
+from foldlog.broker.groups.messages import GroupState, GroupSummary, MemberSummary
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.client.positions import TopicPartition
@@ -68,12 +67,12 @@ def config_entries(config: TopicConfig) -> dict[str, ConfigEntry]:
     return {name: ConfigEntry(text, name not in config.settings) for name, text in config.effective().items()}
 
 
-def assigned_places(found: group_messages.GroupDescription) -> set[TopicPartition]:
+def assigned_places(found: GroupSummary) -> set[TopicPartition]:
     """The partitions that members have; none of those whose bytes only their own kind understands."""
     return {partition for member in found.members for partition in _assignment_of(member, found)}
 
 
-def described_group(found: group_messages.GroupDescription) -> GroupDescription:
+def described_group(found: GroupSummary) -> GroupDescription:
     """What the coordinator told; UnknownGroup if it knows nothing of it."""
     if found.state is GroupState.DEAD:
         raise unknown_group(found.group)
@@ -90,9 +89,7 @@ def described_group(found: group_messages.GroupDescription) -> GroupDescription:
     return GroupDescription(found.group, str(found.state), found.protocol, members)
 
 
-def _assignment_of(
-    member: group_messages.MemberDescription, group: group_messages.GroupDescription
-) -> tuple[TopicPartition, ...]:
+def _assignment_of(member: MemberSummary, group: GroupSummary) -> tuple[TopicPartition, ...]:
     if group.protocol_type not in ("", PROTOCOL_TYPE):
         return ()
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.broker.groups.lag import standings
+from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import check_group_name
 from foldlog.broker.storage import READ_UNCOMMITTED
 from foldlog.broker.topics.catalog import Topic
@@ -660,7 +660,7 @@ class Log:
             members = ()
         assigned = {partition for member in members for partition in member.assignment}
         bounds = self._backend.bounds({*committed, *assigned})
-        found = standings(
+        found = partition_lags(
             {place: at.offset for place, at in committed.items()},
             assigned,
             {place: (one.log_start_offset, one.acknowledged_end()) for place, one in bounds.items()},

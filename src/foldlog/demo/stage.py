@@ -28,7 +28,7 @@ SLOW: Final = "emails"
 STOCK: Final = "stock"
 SLOW_PART: Final = 10
 """The slow group reads so much less in a second than is written."""
-PATIENCE_S: Final = 600.0
+STEP_TIMEOUT_S: Final = 600.0
 """For one step of the story. None takes so long, but on a machine that is busy with something else."""
 _REDRAW_S: Final = 0.25
 
@@ -56,7 +56,7 @@ class DemoStage:
         """Put it on the checklist, and tell it now."""
         self.screen.claim(self.checklist.add(text, holds, numbers))
 
-    def wait_for(self, is_so: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> float:
+    def wait_for(self, is_so: Callable[[], bool], what: str, within_s: float = STEP_TIMEOUT_S) -> float:
         """How long it took; DemoFailed, with the reason, if it cannot come any more."""
         return wait_for(is_so, what, within_s, self.check)
 

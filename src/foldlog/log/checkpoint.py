@@ -162,8 +162,11 @@ def _decode(data: bytes) -> tuple[int, SlotState] | None:
     )
 
 
-class _ReadOnly:
-    """The file as a reader has it: read at each look."""
+class _ReadOnlyFile:
+    """The file as a reader has it: read at each look, since another process writes it. Any thread.
+
+    Does not promise that what it reads is whole: who loads checks the CRC.
+    """
 
     def __init__(self, file: File) -> None:
         self.size = file.size
@@ -187,6 +190,8 @@ class Checkpoint:
         self._file = file
         self._write = write
         self._directory_lock = directory_lock
+        # Guards the counts and the file's size, not the stores: each slot has one who stores, in bytes of its own. A
+        # leaf, taken under a partition's state lock.
         self._lock = threading.Lock()
         self._stores = 0
         self._synced_stores = 0
@@ -204,7 +209,7 @@ class Checkpoint:
             size = max(size, file.size())
             _refuse_other_file(path, file)
             if not write:
-                return cls(files, path, _ReadOnly(file), write, None)
+                return cls(files, path, _ReadOnlyFile(file), write, None)
             file.close()
         checkpoint = cls(files, path, _allocate(files, path, size), write, directory_lock)
         checkpoint.store(0, _MAGIC)
@@ -267,6 +272,8 @@ class Checkpoint:
             self._file.store(position, data)
         except OSError as error:
             raise storage_error(f"{self.path} could not be written", error) from error
+        # Counted after the store: a sync that begins between the two covers it and does not say so, which costs a sync.
+        # Counted before, it would be called durable by a sync that has not seen it.
         with self._lock:
             self._stores += 1
             return self._stores
@@ -287,7 +294,7 @@ class Checkpoint:
         except OSError as error:
             raise storage_error(f"{self.path} could not be synced", error) from error
         with self._lock:
-            self._synced_stores = max(self._synced_stores, stores)
+            self._synced_stores = max(self._synced_stores, stores)  # syncs of two threads may end in any order
 
     def close(self) -> None:
         """Sync and close."""
@@ -355,6 +362,7 @@ class Slot:
             found = _decode(data)
             if found is not None:
                 firm = data[SECTOR_BYTES:]
+                # Numbers are big-endian, so their bytes compare as they do: the firm one is seldom worth decoding.
                 newer = _decode(firm) if firm[: _NUMBER.size] > data[: _NUMBER.size] else None
                 return found[1] if newer is None else newer[1]
             if attempt >= _LOAD_TRIES_AT_ONCE:
@@ -376,6 +384,7 @@ class Slot:
 
     def store_firmly(self, state: SlotState) -> None:
         """Durable on return."""
+        # Assumed of a cut: it may tear every sector that was stored and not synced, and no other.
         if not self._checkpoint.is_synced(self._hot_ticket):
             self._checkpoint.sync()  # never both sectors unsynced: one cut could tear both
         self._checkpoint.store(self._firm, _encode(self._next_number(), state))
@@ -385,6 +394,7 @@ class Slot:
 
     def _next_number(self) -> int:
         if self._stores < 0:
+            # From what is stored, also by the writer before: a number that begins again would lose to its sectors.
             self._stores = 0
             self.load()
         self._stores += 1

@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 
 
 class Cleanup:
-    """One partition's housekeeper. `roll` seals the active segment, `append_lock` guards the list of segments."""
+    """One partition's housekeeper. `roll` seals the active segment, `append_lock` guards the list of segments.
+
+    Any thread, one at a time: `lock`. Promises that a record goes only if retention, a deletion, a newer record of its
+    key or its end as a tombstone took it, and that a fault in the middle leaves the log as it was or as it was to be.
+    Does not promise when the bytes of removed segments are free: readers may have them open.
+    """
 
     def __init__(
         self,
@@ -47,6 +52,8 @@ class Cleanup:
         self._is_interrupted = False
         self._undated: Segment | None = None  # its age cannot be told: it is damaged
         self._stopped: tuple[FoldlogError, Segment] | None = None  # why compaction stopped, and at which segment
+        # First in partition.py's order, and held for as long as a compaction takes. Who holds it is the only one who
+        # removes or replaces segments; appends still add some at the end.
         self.lock = threading.Lock()
 
     # The head
@@ -142,6 +149,8 @@ class Cleanup:
                 # Durable before the first unlink: a missing head is then explained, and offsets are never used again.
                 core.change(firmly=True, log_start_offset=log_start, start_reason=reason, segment_count=len(kept))
                 core.segments = kept
+            # Without the append lock: removing a file of a gigabyte may take the file system a while. Threads that have
+            # the old list find a file missing, and take the new list (`with_view`).
             core.watchers.tell()
             try:
                 for segment in removed:
@@ -179,6 +188,8 @@ class Cleanup:
         if not force and not compaction.is_worthwhile(core.segments, start, end, ratio):
             return report
         time = CleanTime(now_ms, core.config.delete_retention_ms, core.config.read_decompressed_limit)
+        # `keep_batches` is asked for each pass, and what producers append during one is in the active segment or in
+        # those that it becomes, behind `end`, which no pass touches.
         while start < end:
             report = report.plus(self._clean_once(start, end, time, keep_batches()))
             start = report.cleaned_offset
@@ -194,6 +205,8 @@ class Cleanup:
             # The first key always fits, so this cannot be; but what follows would be done again and again.
             raise CorruptLog(self._core.path, 0, f"compaction does not get beyond offset {start}")
         report = self._rewrite_all(keys, range(start, mapped_end), time, keep)
+        # After the last swap. A crash before it has the next pass go through the same again, which changes nothing: the
+        # newest of each key is still the newest.
         self._core.change(firmly=True, cleaned_offset=mapped_end)
         return report.plus(CompactionReport(cleaned_offset=mapped_end))
 
@@ -328,6 +341,8 @@ class Cleanup:
                 core.names_are_unsettled = True
                 self._poison(error)
                 raise storage_error(f"{core.path}: a rewritten segment could not take its place", error) from error
+            # Looked up now: rolls have added segments at the end since the pass began, and nobody else changes the
+            # list.
             with self._append_lock:
                 first = core.segments.index(group[0])
                 core.segments = (*core.segments[:first], fresh, *core.segments[first + len(group) :])

@@ -89,6 +89,8 @@ def map_keys(
     What stands before `start_offset` is read as well, and so is the rest of a segment in which the map was full: all
     of what the pass rewrites is verified before it changes anything. Raises CorruptLog.
     """
+    # Bounded: where the keys do not fit, the pass covers as many offsets as did, and the next begins there. A record is
+    # dropped only for a newer one that the map has seen, so what is behind `mapped_end` makes nothing obsolete yet.
     keys = KeyMap(min(COMPACTION_KEYS_MAX, max(1, end_offset - start_offset)))
     mapped_end = end_offset
     for segment, following in pairwise(segments):
@@ -188,13 +190,18 @@ class Pass:
                 report = report.plus(
                     CompactionReport(stats.records_in, stats.records_out, stats.bytes_in, stats.bytes_out)
                 )
+            # A missing file is noticed by the offsets on both sides of it, and so has to be one that was compacted
+            # away: therefore a segment ends where the next begins, also where its last records went.
             if ended_at != following.base_offset:
                 raise not_as_read(path, f"it ends at offset {ended_at}, not at {following.base_offset}")
+            # Eight bytes an offset. By the end of the pass each newest one was met: what is not in the new files is
+            # lost.
             if following.base_offset >= self._mapped.stop and 8 * self._seen != len(self._newest):
                 raise not_as_read(path, FAULT_LOST)
             target.sync()
         finally:
             target.close()
+        # Bytes and name are durable before it is renamed to .swap: that name promises a whole file.
         files.sync_directory(directory)
         return position, report
 
@@ -205,6 +212,7 @@ class Pass:
 
     def _check(self, path: str, target: File, position: int, size: int, piece: VerifiedBatches, expected: int) -> int:
         """Whether what was written for a piece holds all of it that has to stay; the offset after the last of it."""
+        # Read back through the page cache: it finds our mistakes, and memory that flips bits, not those of the disk.
         written = target.read(position, size)
         found = walk(written, expected_offset=expected, gaps_below=piece.next_offset)
         if found.problem or found.end != size:

@@ -33,11 +33,12 @@ OnAcknowledged = Callable[[FoldlogError | None], None]
 class Waiting:
     """Callbacks by the offset they wait for. Any thread; callbacks run outside the lock, on whoever reached it.
 
-    One that raises is logged: the others, and the thread, have nothing to do with it.
+    One that raises is logged: the others, and the thread, have nothing to do with it. Does not promise that who adds
+    a callback for an offset that is just being reached is found: `Durability.on_acknowledged` looks again.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # a leaf: nothing else is taken under it
         self._pending: list[tuple[int, OnAcknowledged, bool]] = []
 
     def __bool__(self) -> bool:
@@ -50,6 +51,7 @@ class Waiting:
 
     def reached(self, offset: int, *, only_quick: bool = False) -> bool:
         """Everything below `offset` is acknowledged. Returns whether somebody was left to be told who is not quick."""
+        # Without the lock: of a callback that is added at this moment, the adder itself sees what was reached.
         if not self._pending:
             return False
         with self._lock:
@@ -83,6 +85,8 @@ class _Turn:
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
         self.leads = False
+        # A bare lock, released by another thread, is all that it takes to sleep: an Event brings a condition and a
+        # list, for each record that somebody waits for.
         self.woken = threading.Lock()
         self.woken.acquire()
 
@@ -103,6 +107,8 @@ class Turns:
     def take(self, next_offset: int, reached: Callable[[], int]) -> bool:
         """True: the caller has to sync, and then to `pass_on`. False: everything below `next_offset` is reached."""
         with self._lock:
+            # Under the lock, and `pass_on` takes it after the watermark was raised: who comes before that stands in the
+            # list that it wakes, and who comes after sees the offset here. No wake-up falls between.
             if reached() >= next_offset:
                 return False
             if not self._is_taken:
@@ -119,11 +125,14 @@ class Turns:
             woken = [turn for turn in self._waiting if turn.next_offset <= reached_offset]
             self._waiting = [turn for turn in self._waiting if turn.next_offset > reached_offset]
             if self._waiting:
+                # `_is_taken` stays set from hand to hand: a newcomer between the two would begin a second sync, and
+                # both would queue for the lock. The oldest leads: whoever it does not serve has come later.
                 leader = self._waiting.pop(0)
                 leader.leads = True
                 woken.append(leader)
             else:
                 self._is_taken = False
+        # Outside the lock, which the woken would otherwise find taken as the first thing they do.
         for turn in woken:
             turn.woken.release()
 
@@ -199,6 +208,8 @@ class Syncer:
     def __init__(self, threads: int = SYNC_THREADS) -> None:
         self.on_synced: OnSynced | None = None
         self._limit = threads
+        # Taken under a partition's append and sync locks: who rolls, or poisons, asks for a sync and holds them. So no
+        # lock of a partition is waited for under this one; `begin_sync` only tries.
         self._lock = threading.Lock()
         self._queue: deque[Syncable] = deque()
         self._queued: set[int] = set()
@@ -247,9 +258,12 @@ class Syncer:
         threads = self._lent
         if threads is None:
             return False
+        # Whoever asks may hold this partition's sync lock itself: then the try fails, and a thread of the pool waits
+        # for the lock instead.
         descriptor = partition.begin_sync()
         if descriptor is None:
             return False
+        # The ticket is the partition's id. It names no other object meanwhile, since the partition is kept here.
         self._under_way[id(partition)] = partition
         self._again[id(partition)] = False
         threads.submit(descriptor, id(partition))
@@ -262,12 +276,16 @@ class Syncer:
                 ticket, error_number, is_nameless, seconds = self._over.popleft()
             except IndexError:
                 return  # another thread was quicker
+            # Whoever took it settles it. No lock is needed: a deque gives each entry to one thread, and a partition has
+            # one sync under way.
             partition = self._under_way.pop(ticket)
             try:
                 partition.end_sync(error_number, is_nameless, seconds)
             except Exception:
                 logger.exception("a partition could not be synced")
             finally:
+                # Its tail was taken when it began, so what was appended since is not covered: once more, if somebody
+                # has asked. Only now: two syncs of one partition would race for its lock.
                 with self._lock:
                     if self._again.pop(ticket) and not self._begin(partition):
                         self._enqueue(partition)
@@ -303,6 +321,8 @@ class Syncer:
                 self._lock.release()
                 return
             else:
+                # Under the lock, so that who asks next finds it here. It may be released before it is acquired below: a
+                # lock remembers that.
                 self._asleep.append(woken)
                 self._lock.release()
                 woken.acquire()
@@ -335,7 +355,8 @@ _INDEX_WRITE_ENTRIES = 64  # 256 KiB of small batches: what a reading process ma
 
 
 class Tail(NamedTuple):
-    """The end of the log: replaced as one, so that a sync sees offset and file of the same moment."""
+    """The end of the log as it is written, durable or not: replaced as one by the appender, so that a sync sees offset
+    and file of the same moment."""
 
     segment: Segment
     end_offset: int
@@ -348,6 +369,8 @@ class SyncLock:
 
     def __init__(self, syncer: Syncer) -> None:
         self._syncer = syncer
+        # Third in partition.py's order: taken under the append lock, and before the state lock. It has no owner: a lent
+        # thread's sync is begun by one thread and settled by another.
         self._lock = threading.Lock()
 
     def take_at_once(self) -> bool:
@@ -357,6 +380,8 @@ class SyncLock:
         self._lock.release()
 
     def __enter__(self) -> None:
+        # The loop that would settle the sync may be the one that waits here, or wait for who waits here: for an append
+        # lock, say. Without settling by oneself, that would be for ever.
         while not self._lock.acquire(timeout=_SETTLE_AFTER_S):
             self._syncer.settle()
 
@@ -408,6 +433,8 @@ class Durability:
         if next_offset > self.tail.end_offset:
             self.refuse_if_poisoned()
             raise InvalidArgument(f"nothing was written at offset {next_offset - 1} of {self._core.path} to wait for")
+        # More than once only where a sync did not get there: it found the directory's lock lost. The next round says
+        # so.
         while self._turns.take(next_offset, self._acknowledged_offset):
             try:
                 with self.lock:
@@ -430,6 +457,7 @@ class Durability:
         if self._acknowledged_offset() >= next_offset:
             callback(None)
             return
+        # First stand in the list, then look: the other way round, a sync that ends between would tell nobody.
         self._waiting.add(next_offset, callback, is_quick)
         # Look again: a sync, a failure or a close may have come between.
         if self._core.is_closed:
@@ -451,6 +479,7 @@ class Durability:
 
     def _answer(self) -> None:
         """Those who wait, as far as something is known."""
+        # Before they are told, and not after: a wish that comes meanwhile must not be wiped out.
         self._wants_thread = False
         self._waiting.reached(self._acknowledged_offset())
         if self.poison is not None:
@@ -464,6 +493,8 @@ class Durability:
 
     def sync_tail(self) -> None:
         """Sync, for who holds the lock, and who then tells the others."""
+        # One value, taken before the sync: what is appended while it runs may be on the disk or not, and is not
+        # claimed.
         tail = self._to_sync()
         if tail is None:
             self._write_indexes()
@@ -489,6 +520,13 @@ class Durability:
     # the syncer's lock, so it only tries for the lock of this partition, and the second by whoever comes. The lock is
     # held from the first to the second: no roll can seal the file under the sync, and no other sync can run beside it
     # and take pages for clean whose failure was reported to this one.
+    #
+    # Assumed of the kernel (Linux 4.13 and later): a write-back that failed is reported to each descriptor that was
+    # open then, once. So the file stays open from the write to the sync (`Segment.held`), the descriptor that is synced
+    # is the one that wrote, and there is one report, which poisons.
+    #
+    # Between the halves the partition is as before: it can be appended to and read, its tail moves on, and a poison
+    # may come from an append. `end_sync` therefore believes only what was taken in `begin_sync`.
 
     def begin_sync(self) -> int | None:
         """See Syncable. The lock is held until `end_sync`."""
@@ -503,6 +541,8 @@ class Durability:
         if tail is None:
             self.lock.release()
             return None
+        # The file, too: the descriptor must not be closed, and its number given to another file, while a thread syncs
+        # it.
         self._under_way = tail, log
         return log.sync_descriptor
 
@@ -522,6 +562,10 @@ class Durability:
                     self._synced(tail, seconds)
         finally:
             self.lock.release()
+        # Outside the lock: those who are told may append, and an append may roll, which takes it. This may be the
+        # loop's thread: it runs only callbacks that wait for nothing, and leaves the others, and the index, to the
+        # pool. Until the pool has been there no lent thread gets another sync, or the others would be left again and
+        # again.
         self._core.watchers.tell()
         if self._waiting.reached(self._acknowledged_offset(), only_quick=True) or self._are_indexes_due():
             self._wants_thread = True
@@ -566,7 +610,7 @@ class Durability:
                 core.slot.store(state)  # first: what a reading process cannot know is not acknowledged either
                 core.state = state
         except StorageError as error:
-            self.poison_with(error)
+            self.poison_with(error)  # here, and not inside: it takes the state lock as well
 
     def _are_indexes_due(self) -> bool:
         return self.tail.segment.unwritten_entries >= _INDEX_WRITE_ENTRIES
@@ -590,6 +634,7 @@ class Durability:
         slot: what was written is whole, and the next open may keep it."""
         if self.poison is None:
             self.poison = lost
+            # Soon, by the pool: who notices holds the append or the sync lock, and callbacks may want both.
             self.tell_soon()
 
     def poison_with(self, error: Exception) -> None:

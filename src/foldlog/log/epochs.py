@@ -50,6 +50,7 @@ class Epochs:
             return cls.load(files, directory)
         except CorruptLog as error:
             logger.warning("%s: %s; made anew from the batches", error.path, error.reason)
+        # The batches are what the text is compared with at every read, so this cannot disagree with them.
         starts: list[tuple[int, int]] = []
         for segment in segments:
             for _, headers in segment.scan(0, segment.base_offset, gaps_below=ANY_OFFSET):
@@ -62,6 +63,8 @@ class Epochs:
 
     def begin(self, epoch: int, start_offset: int) -> None:
         """From `start_offset` on, batches carry `epoch`. Durable on return."""
+        # An epoch that began here or further on has nothing left in the log: what it wrote was cut. Its pair goes: both
+        # columns ascend, and who remembers an offset of it is told of the epoch before, and so that it was cut.
         kept = tuple(pair for pair in self.starts if pair[1] < start_offset and pair[0] < epoch)
         starts = (*kept, (epoch, start_offset))
         replace_file(self._files, self.path, format_epochs(starts))
@@ -74,6 +77,8 @@ class Epochs:
         for at, (known, _) in enumerate(self.starts):
             if known > epoch:
                 break
+            # It ended where the next one began, whatever it had written beyond: that was cut before the next one could
+            # begin. So a follower that stands further has records that are no more.
             found = (known, self.starts[at + 1][1] if at + 1 < len(self.starts) else log_end_offset)
         return found
 

@@ -107,10 +107,8 @@ class FollowedPartition:
         # Looked at again: a writer stores the slot before the first batch, and may have come between.
         state = self._slot.load_live()
         if state is None and any(logs.values()):
-            raise CorruptLog(
-                self.path, 0, "it holds records, and the checkpoint does not know of them", "open the log once for"
-                " writing, which recovers it",
-            )  # fmt: skip
+            reason = "it holds records, and the checkpoint does not know of them"
+            raise CorruptLog(self.path, 0, reason, "open the log once for writing, which recovers it")
         return state or SlotState()
 
     def _state_and_start(self) -> SlotState:
@@ -273,7 +271,11 @@ class FollowedPartition:
         return Epochs.load(self._files, self.path)
 
     def _list(self, state: SlotState) -> Listing | None:
-        """List the segments and open them; None if the writer is changing names."""
+        """List the segments and open them; None if the writer is changing names.
+
+        A seqlock: even before, equal after, and what was read in between existed at one moment. It rests on the writer
+        storing the odd generation before the first rename, and the even one after the last.
+        """
         if state.generation & 1:
             return None
         try:
@@ -282,11 +284,13 @@ class FollowedPartition:
         except FileNotFoundError:
             raise CorruptLog(self.path, 0, "the directory is missing") from None
         fresh = [Segment(self._files, self.path, base, logs[base], writable=False) for base in sorted(logs)]
+        # Opened before the second look: under the same name a swap puts another file, and a handle that was opened in
+        # the generation of the list stays what was listed. Also where it is unlinked later.
         for segment in fresh:
             try:
                 segment.log()
             except CorruptLog:
-                return None
+                return None  # gone between the list and here: names are changing
         if self._state().generation != state.generation:
             return None
         if not fresh:
@@ -298,11 +302,12 @@ class FollowedPartition:
 
 
 def _key(state: SlotState) -> _Key:
+    """What a list of segments is good for. A roll adds 2 to the generation, so a new segment makes a new list, too."""
     return state.generation, state.leader_epoch
 
 
 def _grow(last: Segment) -> None:
-    """The writer appends to the last segment."""
+    """The writer appends to the last segment. No other grows: a sealed one changes by being replaced, with its name."""
     size = last.log().size()
     if size > last.size:
         last.grow(size)

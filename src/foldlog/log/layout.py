@@ -70,13 +70,14 @@ def finish_swaps(files: Files, directory: str, layout: PartitionLayout) -> bool:
 def _end_of_swap(files: Files, directory: str, base_offset: int, size: int) -> int:
     swap = _SwapSegment(files, directory, base_offset, size, writable=False)
     ends_at = base_offset
+    # Any gap is legal: it was compacted, and was checked record by record before it got this name.
     for _, headers in swap.scan(0, base_offset, gaps_below=(1 << 63) - 1):
         ends_at = headers[-1].next_offset
     return ends_at
 
 
 class _SwapSegment(Segment):
-    """A compacted segment under the name it has until it takes its place."""
+    """A compacted segment under the name it has until it takes its place. Opened to be read once, by recovery."""
 
     __slots__ = ()
 
@@ -99,16 +100,24 @@ def swap_in(files: Files, directory: str, base_offset: int, replaced: Iterable[i
     The order is the point: once the swap file's name is durable the old ones may go, and only when they are
     durably gone may it become a .log, or a cut could leave both and the offsets twice.
     """
+    # Assumed of the file system: names that were changed since the last sync of their directory survive a cut or not,
+    # each by itself and in no order; after the sync all of them do. So each sync here is a line that nothing crosses.
     stem = segment_stem(directory, base_offset)
+    # The name .swap is the decision. A cut before this leaves .cleaned, which goes; with .swap lost and an old segment
+    # gone, records would be gone with it.
     files.sync_directory(directory)
     for base in replaced:
         _unlink_all(
             files, segment_stem(directory, base), (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
         )
+    # Its indexes lead into the old file. Not its .log: the rename replaces that in one step, so there is no moment, and
+    # no cut, that finds neither.
     _unlink_all(files, stem, (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+    # The neighbours are durably gone before the rename: a cut that kept the new .log and one of them would leave the
+    # same offsets twice, with no .swap to tell which is which.
     files.sync_directory(directory)
     files.rename(stem + SWAP_SUFFIX, stem + LOG_SUFFIX)
-    files.sync_directory(directory)
+    files.sync_directory(directory)  # done: nothing is left for the next open to finish
 
 
 def _unlink_all(files: Files, stem: str, suffixes: Iterable[str]) -> None:

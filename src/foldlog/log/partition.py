@@ -145,6 +145,8 @@ class PartitionCore:
         self.config = config
         self.slot = slot
         self.state = state
+        # Fourth, and last: under it only the slot is stored. A firm store syncs the checkpoint under it, which is rare:
+        # checkpoint.py says when.
         self.state_lock = threading.Lock()
         self.segments = segments
         self.epochs = epochs
@@ -162,6 +164,8 @@ class PartitionCore:
             self.refuse_if_lost()
         with self.state_lock:
             state = replace(self.state, **{"clean": False, **changes}, generation=generation(self.state.generation))
+            # Stored, then believed: a reading process may see a state a moment before this one does, never after, so
+            # nothing is acknowledged here that it cannot read.
             if firmly:
                 self._store_firmly(state)
             else:
@@ -222,6 +226,9 @@ class PartitionCore:
             view = LogView(
                 self.segments, self.epochs.starts, state.gaps_below, state.high_watermark, state.durable_offset
             )
+            # The two were taken one after the other. If retention came between, the first segment begins behind the
+            # start: look again. If a file went while it was read, that reads as damage, and is damage only if the list
+            # is still the same one.
             try:
                 if view.segments[0].base_offset <= state.log_start_offset:
                     return look(view)
@@ -267,6 +274,8 @@ class Partition:
         self._durability = Durability(core, syncer, Tail(active, core.state.durable_offset, active.size))
         self._active_since_ms: int | None = None
         self._acknowledged_early = 0
+        # Second: never taken by who holds the sync lock or the state lock. Where it is held over the disk, in
+        # `_ready_tail`, a loop sees that it would wait (`nowait`) and sends the append to a thread.
         self._append_lock = threading.Lock()
         self._producers = Producers(core, self._append_lock, producers)
         self._cleanup = Cleanup(core, self._append_lock, self.roll, self._durability.poison_with)
@@ -338,7 +347,7 @@ class Partition:
         """Sync, and leave the directory so that the next open has nothing to recover. Idempotent."""
         core = self._core
         self.interrupt()
-        with self._cleanup.lock, self._append_lock:
+        with self._cleanup.lock, self._append_lock:  # the first two, in their order: nothing changes from here on
             if core.is_closed:
                 return
             if core.segments[-1].held is not None:
@@ -467,6 +476,7 @@ class Partition:
             if producers is not None:
                 repeated = producers.duplicate_of(headers, self._durability.tail.end_offset)
                 if repeated is not None:
+                    # Not written again, and waited for like the first time: that may not be durable yet.
                     then_ms = repeated.timestamp_ms if core.config.log_append_time else -1
                     return Appended(repeated.base_offset, repeated.last_offset + 1, then_ms, True)
                 if not stored:
@@ -497,6 +507,8 @@ class Partition:
         if producers is not None:
             producers.expect()
         self._write(tail, [data for data, _ in admitted])
+        # From here on it is only told what is in the file. The tail comes last: it is what a sync takes for the end,
+        # and the index has to know a batch before a reader may ask for it.
         if producers is not None:
             producers.note(headers, now_ms)
         tail.segment.wrote(headers, tail.position, size_bytes)
@@ -570,6 +582,8 @@ class Partition:
         try:
             log.write(tail.position, buffers)
         except (OSError, StorageError) as error:
+            # The next append writes at the same position, and a part of this one behind its end would be read as the
+            # next batch after a crash: the file has to end at the tail, durably, before anything is acknowledged again.
             try:
                 self._durability.has_leftovers = True
                 log.truncate(tail.position)  # take back what a part of it may have left
@@ -620,6 +634,8 @@ class Partition:
 
     def _roll(self) -> None:
         core = self._core
+        # Under both locks, from the last sync of the old file to the first tail of the new one: a sync between would
+        # make the new file durable and call the old one so. Sealed means synced.
         with self._durability.lock:
             self._durability.sync_tail()
             self._durability.tell_soon()
@@ -639,6 +655,8 @@ class Partition:
             except (OSError, StorageError) as error:
                 self._take_back(end_offset, error)
                 raise storage_error(f"{core.path} cannot begin a new segment; nothing was kept", error) from error
+            # The list before the tail: a watermark that lies in the new segment is raised from the tail, and who sees
+            # it must find the segment (`with_view` takes the state first).
             fresh = core.segment(end_offset, 0)
             core.segments = (*core.segments, fresh)
             self._durability.tail = Tail(fresh, end_offset, 0)

@@ -79,7 +79,7 @@ def read_snapshot(data: bytes) -> list[SnapshotEntry] | None:
     return [SnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :])]
 
 
-class _Producer:
+class _RememberedProducer:
     """One producer id: its epoch, and its newest batches in that epoch, oldest first; never empty once noted.
 
     `seen_ms`: when it was last known to write, by our clock, as timestamps of records may be of any time; None
@@ -104,7 +104,7 @@ class ProducerState:
     """
 
     def __init__(self) -> None:
-        self._producers: dict[int, _Producer] = {}
+        self._producers: dict[int, _RememberedProducer] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -163,6 +163,7 @@ class ProducerState:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} sent epoch {header.producer_epoch}, but {known.epoch} has taken over"
             )
+        # A new epoch begins at 0: in any other place a batch of it was lost on the way, and nobody would notice.
         if header.producer_epoch > known.epoch:
             if header.base_sequence != 0:
                 raise _out_of_order(header, 0)
@@ -209,11 +210,13 @@ class ProducerState:
         """The batch is in the log, written at that time by our clock if it is known."""
         if header.producer_id < 0 or header.is_control or header.base_sequence < 0:
             return
+        # Taken out and put back at the end: the dict's order is the order in which they last wrote, and who is silent
+        # longest stands first.
         known = self._producers.pop(header.producer_id, None)
         if known is None and len(self._producers) >= PRODUCER_IDS_MAX:
             del self._producers[next(iter(self._producers))]
         if known is None or known.epoch != header.producer_epoch:
-            known = _Producer(header.producer_epoch)
+            known = _RememberedProducer(header.producer_epoch)
         self._producers[header.producer_id] = known
         known.seen_ms = now_ms
         del known.batches[: -(REMEMBERED_BATCHES - 1)]
@@ -271,7 +274,7 @@ class ProducerState:
             return None
         state = cls()
         for pid, epoch, sequence, offset, delta, timestamp, _, _ in entries:
-            known = state._producers[pid] = _Producer(epoch, seen_ms=timestamp)
+            known = state._producers[pid] = _RememberedProducer(epoch, seen_ms=timestamp)
             first = sequence - delta if sequence >= delta else sequence - delta + _SEQUENCE_MAX + 1
             known.batches.append(SentBatch(first, sequence, offset - delta, offset, timestamp))
         return state
@@ -310,6 +313,8 @@ class AllProducers:
         self._partitions: WeakSet[Producers] = WeakSet()
         self._count = 0  # or less, as some may be gone
         self._counted_ms: int | None = None
+        # Taken under the append lock of the partition that asks; those of the others are only tried under it, or two
+        # partitions that ask at the same time would wait for each other.
         self._lock = threading.Lock()
 
     def added(self, partition: Producers, count: int) -> None:
@@ -352,6 +357,7 @@ class Producers:
         state = self._state
         if state is None or self._core.is_closed:
             return 0
+        # The caller's own partition is locked, by itself, and counts with its silent ones: `make_room` looks at those.
         if self._lock.acquire(blocking=False):
             try:
                 state.forget_silent(now_ms, len(state))
@@ -366,6 +372,7 @@ class Producers:
 
     def expect(self) -> None:
         """A batch with a producer id is about to be written: from the first on, the next open looks for such state."""
+        # Durable before the batch: an open that finds the batch and no flag would take a repetition of it for new.
         if not self._core.state.has_producers:
             self._core.change(firmly=True, has_producers=True)
 
@@ -395,6 +402,7 @@ class Producers:
                 if known is not None:
                     state, offset = known, max(offset, snapshot_offset)
                     break
+        # A snapshot is a hint like an index: what the batches say since then, or since the log starts, decides.
         for segment in self._core.segments:
             following = [other.base_offset for other in self._core.segments if other.base_offset > segment.base_offset]
             if following and following[0] <= offset:

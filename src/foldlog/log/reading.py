@@ -353,7 +353,7 @@ class VerifiedBatches(NamedTuple):
 
 
 class VerifiedSegments:
-    """Sealed segments read whole, with all that a read verifies: for those who write them anew.
+    """Sealed segments read whole, with all that a read verifies: for those who write them anew. One thread.
 
     A batch's CRC does not cover its base offset and leader epoch. Whoever takes these as they stand makes damage that
     `foldlog check` could have mended final: so each batch has to begin where the one before it ended (or, where

@@ -57,6 +57,8 @@ class Recovered:
 def recover(files: Files, directory: str, known: SlotState | None, index_interval_bytes: int) -> Recovered:
     """Bring the directory into a state in which everything in it may be served. Raises CorruptLog."""
     layout = read_layout(files.entries(directory))
+    # First: until they are finished the names say neither what was before a compaction nor what is after it, and the
+    # comparison with the slot below would call that damage.
     swapped = finish_swaps(files, directory, layout)
     bases = sorted(layout.logs)
     if not bases:
@@ -77,7 +79,11 @@ def recover(files: Files, directory: str, known: SlotState | None, index_interva
         and segments[-1].base_offset == state.active_base_offset
         and segments[-1].size == state.active_position
     ):
+        # Unclean with no byte too many is unclean, too: what the cut took may have been read, where flush.* is relaxed,
+        # and its offset is given again. A rise of the epoch that nobody needed costs one line of text.
         return Recovered(tuple(segments), _settled(state, state, segments), unclean=not known.clean)
+    # After a failed sync not even whole batches are kept: who sent them was told that they are not acknowledged, and
+    # whether the disk has them is not known although memory does.
     scan = scan_above(segments, state) if not state.poisoned else _cut_to_durable(state)
     kept = _carry_out(files, directory, segments, state, scan)
     settled = _settled(state, scan, kept)
@@ -186,6 +192,8 @@ def _carry_out(files: Files, directory: str, segments: list[Segment], state: Slo
         for segment in dropped:
             _set_aside(files, segment, 0, scan.cut.reason)
         _set_aside(files, kept[-1], scan.end_position, scan.cut.reason)
+        # The copies have durable names before the first original goes: what is cut may be all that is left of a record
+        # that somebody wants back.
         files.sync_directory(directory)
         for segment in dropped:
             segment.forget()
@@ -226,6 +234,8 @@ def _settle(segment: Segment, start: int, end: int) -> None:
 
 def _settled(state: SlotState, scan: Scan | SlotState, segments: list[Segment]) -> SlotState:
     end_offset = scan.end_offset if isinstance(scan, Scan) else state.durable_offset
+    # The next even generation, also where it was even: a process that reads beside us may have listed what was cut
+    # here, or know the size of a file that is shorter now.
     return replace(
         state,
         generation=(state.generation | 1) + 1,

@@ -113,7 +113,7 @@ def _growing(column: array[int]) -> int:
 class OffsetIndex(SparseIndex):
     """Pairs of (last offset of a batch, relative to the segment's base; that batch's position), big-endian.
 
-    Kafka's .index format, 8 bytes an entry.
+    Kafka's .index format, 8 bytes an entry. Of a batch in about `index.interval.bytes`: the others are walked to.
     """
 
     ENTRY = struct.Struct(">II")
@@ -173,6 +173,8 @@ class OpenFiles:
 
     def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
         self._limit = limit
+        # A leaf: `release_file` takes no lock. `forget` waits for it, so that who holds a file from then on (`hold`) is
+        # not let go of by one who had chosen it before.
         self._lock = threading.Lock()
         self._holders: OrderedDict[HoldsFile, None] = OrderedDict()
 
@@ -297,6 +299,9 @@ class Segment:
         self._log: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        # Taken under the append lock by who appends, under the sync lock by who writes the index out, and under none by
+        # a reader that finds it broken. Under it comes only the lock of OPEN_FILES. Re-entrant: mending looks things
+        # up.
         self._index_lock = threading.RLock()
         self._largest: tuple[int, int] | None = None  # (timestamp, relative last offset of its batch)
         self._seen_end = base_offset  # the offset after the last batch that `_largest` takes into account

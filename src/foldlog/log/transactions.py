@@ -141,7 +141,7 @@ class Aborted:
 class ToldAborted:
     """Aborted transactions as a broker tells of them, with the batches they touch: producer and first offset of each.
 
-    One ends with its producer's next control batch. For one pass over the batches, in their order.
+    One ends with its producer's next control batch. For one pass over the batches, in their order, by one thread.
     """
 
     def __init__(self, told: Iterable[tuple[int, int]]) -> None:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from foldlog.server.authorizer import CLUSTER_NAME, AclOperation, ResourceType
-from foldlog.server.net.append_lanes import AppendLane
+from foldlog.server.net.append_queues import AppendQueue
 from foldlog.server.net.memory import ReadBuffers
 from foldlog.wire.codec import decoder
 from foldlog.wire.frames import request_class
@@ -36,14 +36,15 @@ class Endpoint(NamedTuple):
 class Caller(NamedTuple):
     """Who is at the other end of a connection, and through which listener it came.
 
-    `buffers` is memory of that connection for the records of its next answer, `lane` the way of its large batches.
+    `buffers` is memory of that connection for the records of its next answer, `append_queue` the way of its large
+    batches.
     """
 
     host: str
     principal: str
     endpoint: Endpoint
     buffers: ReadBuffers
-    lane: AppendLane
+    append_queue: AppendQueue
 
 
 class Call:

@@ -57,7 +57,11 @@ def listen_on(log: Log, where: bool | str | Sequence[str], *, insecure: bool = F
 def _settings(where: object, insecure: object) -> ServerSettings:
     if type(insecure) is not bool:
         raise InvalidArgument(f"insecure={brief_repr(insecure)} is neither True nor False")
-    addresses = ANY_PORT if where is True else [where] if isinstance(where, str) else where
+    addresses = where
+    if where is True:
+        addresses = ANY_PORT
+    elif isinstance(where, str):
+        addresses = [where]
     if (
         isinstance(addresses, bytes)
         or not isinstance(addresses, Sequence)

@@ -91,6 +91,7 @@ class WantedPartition:
             or answer.log_start_offset != self.log_start_offset
         )
         # After an error nothing counts as told: the client hears of the partition again when the error is gone.
+        # A session has no timer and no retry: if it took for told what an error hid, nobody would ever tell it.
         self.high_watermark = answer.high_watermark if answer.error_code == ErrorCode.NONE else _NEVER_TOLD
         self.log_start_offset = answer.log_start_offset
         return is_news
@@ -125,6 +126,7 @@ class _FullContext(FetchContext):
 
     def response(self, answers: Sequence[PartitionData]) -> FetchResponse:
         pairs = list(zip(self.partitions, answers, strict=True))
+        # Before the session is made of them: the first incremental fetch hears only what moved since this answer.
         for wanted, answer in pairs:
             wanted.tell(answer)
         session = self._sessions.create(self.partitions, uses_topic_ids=self._version >= TOPIC_IDS_FROM)
@@ -136,7 +138,7 @@ class _IncrementalContext(FetchContext):
 
     __slots__ = ("_expected_epoch", "_session")
 
-    def __init__(self, session: _Session) -> None:
+    def __init__(self, session: _FetchSession) -> None:
         super().__init__(list(session.partitions.values()))
         self._session = session
         self._expected_epoch = session.epoch
@@ -157,8 +159,11 @@ class _IncrementalContext(FetchContext):
         return _response(session.session_id, news)
 
 
-class _Session:
-    """What one client fetches, and the epoch of the fetch that it has to send next."""
+class _FetchSession:
+    """What one client fetches, and the epoch of the fetch that it has to send next. Owned by FetchSessions.
+
+    The order of `partitions` is the order in which they are read: who was given records goes to the end.
+    """
 
     __slots__ = ("created_ms", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
 
@@ -189,7 +194,7 @@ class FetchSessions:
         self._partitions_max = partitions_max
         self._clock = clock
         self._random = random.Random(seed)
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _FetchSession] = {}
         """By id; the one that was not used for longest comes first."""
         self.partition_count = 0
         self.evicted_count = 0
@@ -229,7 +234,7 @@ class FetchSessions:
         session.epoch = next_epoch(session.epoch)
         return _IncrementalContext(session)
 
-    def create(self, wanted: Sequence[WantedPartition], *, uses_topic_ids: bool) -> _Session | None:
+    def create(self, wanted: Sequence[WantedPartition], *, uses_topic_ids: bool) -> _FetchSession | None:
         """Keep these as a new session; None if there is no room for it, or nothing to keep."""
         if not wanted or not self._make_room(len(wanted)):
             return None
@@ -238,12 +243,12 @@ class FetchSessions:
         while session_id in self._sessions:
             session_id = self._random.randint(1, EPOCH_MAX)
         partitions = {one.key: one for one in wanted}
-        session = _Session(session_id, partitions, self._clock.monotonic_ms(), uses_topic_ids=uses_topic_ids)
+        session = _FetchSession(session_id, partitions, self._clock.monotonic_ms(), uses_topic_ids=uses_topic_ids)
         self._sessions[session_id] = session
         self.partition_count += len(wanted)
         return session
 
-    def _update(self, session: _Session, request: FetchRequest, version: int) -> None:
+    def _update(self, session: _FetchSession, request: FetchRequest, version: int) -> None:
         partitions = session.partitions
         before = len(partitions)
         for topic in request.topics:
@@ -260,7 +265,7 @@ class FetchSessions:
                 partitions.pop((named, number), None)
         self.partition_count += len(partitions) - before
 
-    def _touch(self, session: _Session) -> None:
+    def _touch(self, session: _FetchSession) -> None:
         session.last_used_ms = self._clock.monotonic_ms()
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
 
@@ -281,14 +286,16 @@ class FetchSessions:
             self.evicted_count += 1
         return True
 
-    def _idle(self) -> _Session | None:
+    def _idle(self) -> _FetchSession | None:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or self._clock.monotonic_ms() - oldest.last_used_ms <= FETCH_SESSION_EVICTION_MS:
             return None
         return oldest
 
-    def _smaller_than(self, size: int) -> _Session | None:
+    def _smaller_than(self, size: int) -> _FetchSession | None:
         """The smallest, of those that had their slot for a while: two clients must not evict each other in turn."""
+        # Kafka's rule (KIP-227): what it saves grows with its partitions, so the larger one is worth more. Followers
+        # come before consumers there; here is no follower.
         settled = (
             session
             for session in self._sessions.values()

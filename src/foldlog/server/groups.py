@@ -62,6 +62,9 @@ class GroupDriver:
         if not self._is_loaded:
             await self._node.run(self._load)
             self._is_loaded = True
+        # Tried, never waited for: who has it may hold it over a sync, and the loop is what everybody else waits for.
+        # And only if the append that follows it would not wait either, since it is made under this lock, on this
+        # thread.
         if not self._append_may_wait() and self._lock.acquire(blocking=False):
             try:
                 return function(*arguments)

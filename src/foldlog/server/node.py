@@ -18,7 +18,7 @@ from foldlog.server.authorizer import AllowEverything, Authorizer
 from foldlog.server.fetch_sessions import FetchSessions
 from foldlog.server.fold_guard import FoldGuard
 from foldlog.server.groups import GroupDriver
-from foldlog.server.net.append_lanes import Appenders
+from foldlog.server.net.append_queues import Appenders
 from foldlog.server.net.connections import Connections
 from foldlog.server.net.memory import RECEIVE_BYTES, MemoryBudget
 from foldlog.server.net.produce_throttle import ProduceThrottle
@@ -175,7 +175,7 @@ class BrokerNode:
 
 
 class TopicIds:
-    """Topics by the id that newer clients name them with."""
+    """Topics by the id that newer clients name them with: 16 bytes on the wire, hex in the catalog. Any thread."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

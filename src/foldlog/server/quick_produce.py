@@ -82,7 +82,7 @@ class QuickAppend(NamedTuple):
 
 class QuickAcknowledgement:
     """Calls `done`, once, with the frame to send and whether it is a refusal: when the batch is acknowledged by its
-    partition, or cannot be, or the client has waited long enough."""
+    partition, or cannot be, or the client has waited long enough. The event loop's."""
 
     def __init__(self, node: BrokerNode, quick: QuickAppend, done: Callable[[list[Chunk], bool], None]) -> None:
         self._node = node
@@ -110,7 +110,11 @@ class QuickAcknowledgement:
 
 
 class QuickProduce:
-    """The event loop's."""
+    """Tries the short way for each Produce of every connection. The event loop's.
+
+    Promises that a batch it appends is checked, authorized and acknowledged as on the long way. Does not promise to
+    take any: whatever it is not sure of is the handler's.
+    """
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
@@ -118,12 +122,17 @@ class QuickProduce:
 
     def append(self, caller: Caller, frame: memoryview, start: int, end: int) -> QuickAppend | Found | None:
         """Append it, if this is its way; None, or what was found, and nothing done, if it is not."""
-        if caller.lane.is_busy:
+        # An earlier batch of this connection is on a thread: appended here, this one would overtake it, and an
+        # idempotent producer's be refused as out of order.
+        if caller.append_queue.is_busy:
             return None
         asked = plain_produce(frame, start, end)
         if asked is None or asked.acks not in (1, _ALL):
             return None
         key = (asked.topic, asked.partition, asked.names_topic_by_id)
+        # By the bytes of the request, so that the usual case decodes no name. What is remembered may be a partition
+        # that was closed since: the append notices. A topic that was made again under its name has new partitions, and
+        # the old ones are closed; under its id it is not found at all.
         known = self._known.get(key) or self._look_up(key)
         if known is None:
             return None
@@ -136,11 +145,15 @@ class QuickProduce:
             return None
         try:
             appended = partition.append(records, foreign=True, nowait=True)
+        # Nothing is done yet, in all these cases: an append writes all of it or none, and with `nowait` it says that it
+        # would wait before it gives the first offset. So the long way may begin anew.
         except (ExpandsFurther, InvalidBatch, RecordTooLarge) as found:
             return found
         except (FoldlogError, BlockingIOError):
             self._known.pop(key, None)  # it may be closed, since its topic was deleted
             return None
+        # The answer is made now, and sent when the sync is through: nothing in it can change by then but whether it is
+        # sent.
         base_offset, next_offset, append_time_ms, is_duplicate = appended
         if not is_duplicate:
             self._node.metrics.produced(next_offset - base_offset, size)

@@ -21,7 +21,7 @@ from foldlog.spark.folds.spark_errors import brief_spark_error
 
 Sent = TypeVar("Sent")
 
-PATIENCE_S: Final = 15.0
+FIRST_EXECUTOR_S: Final = 15.0
 """How long to wait for a cluster's first executor before saying so: Spark's own log says it as often."""
 
 
@@ -57,7 +57,7 @@ def packed_for_workers(value: Sent) -> Callable[[], Sent]:
     return unpacked
 
 
-def await_workers(spark: SparkSession, tell: Callable[[str], None], patience_s: float = PATIENCE_S) -> None:
+def await_workers(spark: SparkSession, tell: Callable[[str], None], tell_after_s: float = FIRST_EXECUTOR_S) -> None:
     """Return once a worker of the cluster has done something for us. `tell` is told, once, if that takes long: a
     cluster may be busy for hours, so nobody gives up. FoldError if a worker answers that it cannot work for us.
     """
@@ -77,9 +77,9 @@ def await_workers(spark: SparkSession, tell: Callable[[str], None], patience_s: 
         except BaseException as error:  # noqa: BLE001 for the thread that waits
             done.set_exception(error)
 
-    # Not a pool's thread: Python waits for those before it ends, also when somebody has lost patience.
+    # Not a pool's thread: Python waits for those before it ends, also when somebody has given up.
     Thread(target=run, name="foldlog-workers", daemon=True).start()
-    if not wait([done], patience_s).done:
+    if not wait([done], tell_after_s).done:
         tell(_no_executor(spark))
     try:
         done.result()

@@ -317,8 +317,9 @@ class PowerLossFiles:
             sides = [
                 f"{self._path_of(side[0])}/{side[1]}" for side in (unit.name_change.old, unit.name_change.new) if side
             ]
-            verb = "rename" if len(sides) == 2 else "create" if unit.name_change.new else "remove"
-            return f"{verb} {' to '.join(sides)}"
+            if len(sides) == 2:
+                return f"rename {' to '.join(sides)}"
+            return f"{'create' if unit.name_change.new else 'remove'} {sides[0]}"
         assert unit.file is not None
         return f"{self._path_of(unit.file)} " + (f"sector {unit.sector}" if unit.sector >= 0 else "size")
 

@@ -84,6 +84,7 @@ class Generations:
             path = os.path.join(self.root, name)
             os.mkdir(path)
             fill(path)
+            # What it holds is durable before a link names it. Of the files themselves `fill` has seen to that.
             sync_directory(path)
             self._link(link, name)
             return True
@@ -94,6 +95,10 @@ class Generations:
             name, current = self._read(link), self._read(CURRENT)
             if name is None:
                 raise ViewUnavailable(self._place, f"there is no {link} to put in its place")
+            # Old first: a crash after it leaves two links to one generation, after `current` two to the other, and each
+            # time every generation that somebody may want has a link. In any other order a sweep could take the one
+            # that was just replaced, or the one that is about to be. Done again, the steps that were done change
+            # nothing.
             if name != current:
                 if current is not None:
                     self._link(OLD, current)
@@ -154,6 +159,8 @@ class Generations:
             except FileNotFoundError:
                 raise ViewUnavailable(self._place, "it does not exist (any more)") from None
             try:
+                # A lock is on the file, not on its name: a `drop` removes both, and who waited has locked what nobody
+                # else will ever open. Then it looks for the new one.
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
                 if _is_same_file(descriptor, path):
                     return descriptor

@@ -41,7 +41,9 @@ def newest(rows: pa.Table, record_key: str, key: tuple[str, ...]) -> Newest:
         ]
         kept = _last_of_each(rows, kept, (record_key, *key))
     content = rows.drop_columns([name for name in META if name in rows.column_names])
-    return Newest(list(last), content if len(kept) == rows.num_rows else content.take(pa.array(kept, pa.int64())))
+    if len(kept) < rows.num_rows:
+        content = content.take(pa.array(kept, pa.int64()))
+    return Newest(list(last), content)
 
 
 def _last_of_each(rows: pa.Table, kept: list[int], key: tuple[str, ...]) -> list[int]:

@@ -79,10 +79,14 @@ def is_out_of_years(array: Any) -> Any:
     from pyarrow import types
 
     if types.is_date32(array.type):
-        first, last, plain = FIRST_DAY, LAST_DAY, pa.int32()
+        plain = pa.int32()
+        first, last = FIRST_DAY, LAST_DAY
     elif types.is_timestamp(array.type):
+        plain = pa.int64()
         units = _UNITS_PER_DAY[array.type.unit]
-        first, last, plain = max(-(2**63), FIRST_DAY * units), min(2**63 - 1, (LAST_DAY + 1) * units - 1), pa.int64()
+        # Of nanoseconds an int64 holds fewer years than these.
+        first = max(-(2**63), FIRST_DAY * units)
+        last = min(2**63 - 1, (LAST_DAY + 1) * units - 1)
     else:
         return None
     numbers = array.cast(plain)

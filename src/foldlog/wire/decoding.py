@@ -143,8 +143,10 @@ class _Writer:
     def fixed(self, run: list[Field], message: str) -> None:
         form, size = run_format(run)
         unpack = self.out.name(f"unpack_{form[1:].replace('?', 'B')}", struct.Struct(form).unpack_from)
-        targets = "".join(f"{message}.{field.name}, " for field in run)
-        self.out.add(f"{targets.rstrip() if len(run) == 1 else targets.rstrip(', ')} = {unpack}(b, p)", f"p += {size}")
+        targets = ", ".join(f"{message}.{field.name}" for field in run)
+        if len(run) == 1:
+            targets += ","  # a tuple of one
+        self.out.add(f"{targets} = {unpack}(b, p)", f"p += {size}")
 
     def field(self, field: Field, target: str) -> None:
         if field.is_array:

@@ -21,7 +21,7 @@ from foldlog.records.loops import BatchBuilder, decode, pack
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.config.settings import ServerSettings
 from foldlog.server.handlers.produce import handle
-from foldlog.server.net.append_lanes import AppendLane
+from foldlog.server.net.append_queues import AppendQueue
 from foldlog.server.server import Server
 from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind
 from foldlog.testing.faulty_files import Operation as Doing
@@ -239,7 +239,7 @@ def test_batches_of_a_connection_stay_in_order_when_a_partition_has_to_be_opened
     small.broker.create_topic("orders", 2)
     partition = partition_of(small.broker)
     call, gate = small.call(9), threading.Event()
-    call.caller.lane.submit(lambda: assert_set(gate))  # the thread of this connection is busy
+    call.caller.append_queue.submit(lambda: assert_set(gate))  # the thread of this connection is busy
     monkeypatch.setattr(small.node, "run", partial(_run_at_once, small))
 
     async def send() -> None:
@@ -309,11 +309,11 @@ def test_the_loop_never_waits_for_a_sync_of_what_it_appends(tmp_path: Path) -> N
 LARGE = b"x" * (3 << 19)
 """More than is appended on the loop itself."""
 
-LONG_WAYS = ["several partitions", "a lane", "a partition that is opened first"]
+LONG_WAYS = ["several partitions", "a queue", "a partition that is opened first"]
 
 
 def long_request(way: str, acks: int = -1, timeout_ms: int = 30_000) -> ProduceRequest:
-    data = [PartitionProduceData(index=0, records=batch(LARGE if way == "a lane" else b"small"))]
+    data = [PartitionProduceData(index=0, records=batch(LARGE if way == "a queue" else b"small"))]
     if way == "several partitions":
         data.append(PartitionProduceData(index=1, records=batch(b"other")))
     return ProduceRequest(
@@ -383,7 +383,7 @@ def offsets_in_order(monkeypatch: pytest.MonkeyPatch, way: str) -> list[int]:
     with Broker.open(":memory:") as broker:
         broker.create_topic("orders", 2, {"max.message.bytes": 8 << 20})
         began, came, gate = threading.Event(), threading.Event(), threading.Event()
-        append, submit = Partition.append, AppendLane.submit
+        append, submit = Partition.append, AppendQueue.submit
 
         def slow_append(self: Partition, *buffers: Buffer, **how: bool) -> Appended:
             if len(buffers[0]) > len(LARGE):
@@ -393,7 +393,7 @@ def offsets_in_order(monkeypatch: pytest.MonkeyPatch, way: str) -> list[int]:
                 came.set()  # it overtakes
             return append(self, *buffers, **how)
 
-        def seen_submit(self: AppendLane, job: Callable[[], None], *weight: int) -> None:
+        def seen_submit(self: AppendQueue, job: Callable[[], None], *weight: int) -> None:
             submit(self, job, *weight)
             if began.is_set():
                 came.set()  # it stands behind the large one
@@ -403,7 +403,7 @@ def offsets_in_order(monkeypatch: pytest.MonkeyPatch, way: str) -> list[int]:
             for number in range(2):
                 assert produced(client.ask(produce(batch(b"before"), partition=number), 9)) == (0, 0)
             monkeypatch.setattr(Partition, "append", slow_append)
-            monkeypatch.setattr(AppendLane, "submit", seen_submit)
+            monkeypatch.setattr(AppendQueue, "submit", seen_submit)
             client.send(produce(batch(LARGE), acks=1), 9)
             assert began.wait(30)
             client.send(produce(batch(b"small"), acks=1) if way == "quick" else long_request(way, acks=1), 9)
@@ -426,13 +426,13 @@ def timed(*times_ms: int, value: bytes = b"value", compression: int = 0) -> byte
     return bytes(pack([(time_ms, b"k", value, ()) for time_ms in times_ms], compression=compression))
 
 
-@pytest.mark.parametrize("way", ["quick", "several partitions", "lane"])
+@pytest.mark.parametrize("way", ["quick", "several partitions", "queued"])
 def test_a_time_too_far_ahead_is_refused_on_every_way_and_its_records_are_named(connect: Connect, way: str) -> None:
     now_ms, client = int(time.time() * 1000), connect()
     times_ms = (now_ms, now_ms + 2 * HOUR_MS, now_ms - 100 * HOUR_MS, now_ms + 3 * HOUR_MS)
     assert produced(client.ask(produce(batch(b"first")), 9)) == (0, 0)
     request = produce(timed(*times_ms))
-    if way == "lane":
+    if way == "queued":
         request = produce(timed(*times_ms, value=bytes(QUICK_DECOMPRESSED_BYTES_MAX), compression=4))
     elif way == "several partitions":
         other = PartitionProduceData(index=1, records=batch(b"other"))

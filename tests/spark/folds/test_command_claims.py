@@ -105,8 +105,8 @@ def test_claims_of_older_commands_are_removed_by_who_claims_a_newer_one() -> Non
     runner.read()
     claims = runner.commands.to_claim(0)
     assert [claim.command for claim in claims] == [second.id]
-    assert runner.commands.worthless(claims) == [key_of(old)]
-    assert runner.commands.worthless(claims) == []
+    assert runner.commands.superseded(claims) == [key_of(old)]
+    assert runner.commands.superseded(claims) == []
 
 
 def test_commands_to_other_folds_are_none_of_its_business() -> None:

@@ -22,7 +22,7 @@ import foldlog.spark as fl
 from file_view import FileView
 from foldlog.errors import FoldError
 from foldlog.spark.folds import fingerprint
-from foldlog.spark.folds.declaration import Fold, Topic
+from foldlog.spark.folds.declaration import DeclaredTopic, Fold
 from foldlog.spark.folds.deltas import prepare
 from foldlog.spark.folds.fingerprint import _function_text, logic_of
 from foldlog.spark.folds.plans import plan_key, plan_text
@@ -114,7 +114,7 @@ def test_the_code_of_a_function_is_the_same_text_in_another_process_and_on_anoth
     assert _function_text(b"not a pickle") == "not unpacked: UnpicklingError"
 
 
-def _folds(view: View, topic: Topic) -> tuple[Fold, Fold]:
+def _folds(view: View, topic: DeclaredTopic) -> tuple[Fold, Fold]:
     declare = fl.fold(topic, into=view, name="big")
     return declare(lambda rows: rows.filter("amount_paise > 1")), declare(lambda rows: rows.filter("amount_paise > 10"))
 

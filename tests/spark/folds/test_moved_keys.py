@@ -16,7 +16,7 @@ import foldlog.spark as fl
 from file_view import FileView
 from foldlog.client.outgoing import partition_for_key
 from foldlog.spark.folds.feed import Feed, ends_of, starting_bookmark
-from foldlog.spark.folds.moved_keys import ends_of_strangers, with_growths
+from foldlog.spark.folds.moved_keys import ends_of_moved_keys, with_growths
 from foldlog.spark.folds.ranges import after, next_ranges
 from foldlog.spark.origins.origin import Bounds, OffsetRange, Origin, TopicFacts
 
@@ -123,7 +123,7 @@ def test_strangers_are_counted_to_the_last_one(tmp_path: Path) -> None:
 
     def ends(first: tuple[int, int], second: tuple[int, int] = (0, 2)) -> tuple[int, ...]:
         ranges = [OffsetRange("orders", 0, *first), OffsetRange("orders", 1, *second)]
-        return ends_of_strangers(topic.origin, ranges, "id")
+        return ends_of_moved_keys(topic.origin, ranges, "id")
 
     assert ends((0, 8)) == (5, 0)
     assert ends((2, 4)) == (0, 0)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from foldlog.errors import FoldError, UnlawfulFold
 from foldlog.spark.folds import plans
-from foldlog.spark.folds.plans import check_law, is_cached, kept_columns, used_columns
+from foldlog.spark.folds.plans import check_plan, is_cached, kept_columns, used_columns
 
 Make = Callable[[DataFrame, DataFrame], Any]
 
@@ -232,10 +232,10 @@ EXPRESSIONS = [
 def test_an_expression_that_is_another_at_each_replay_is_refused(rows: DataFrame, text: str, told: str | None) -> None:
     result = rows.selectExpr("*", "timestamp_millis(_offset) AS at").selectExpr("*", f"{text} AS found")
     if told is None:
-        check_law("mirror", rows, result)
+        check_plan("mirror", rows, result)
         return
     with pytest.raises(UnlawfulFold, match=told):
-        check_law("mirror", rows, result)
+        check_plan("mirror", rows, result)
 
 
 def test_every_function_without_arguments_is_refused_or_known_to_be_constant(
@@ -254,7 +254,7 @@ def test_every_function_without_arguments_is_refused_or_known_to_be_constant(
         except (AnalysisException, ParseException):
             continue  # it takes arguments after all
         try:
-            check_law("mirror", rows, result)
+            check_plan("mirror", rows, result)
         except UnlawfulFold:
             continue
         allowed.add(name)
@@ -269,35 +269,35 @@ def test_a_clock_behind_a_view_a_function_or_a_variable_of_sql_is_refused(rows: 
     snowy = spark.sql("SELECT *, '\U0001f328' AS snow, TIMESTAMP 'now' AS found FROM {rows}", rows=rows)
     for result in (spark.table("clocked"), rows.selectExpr("*", "clock()"), snowy):
         with pytest.raises(UnlawfulFold, match="TIMESTAMP 'now' looks at the clock"):
-            check_law("mirror", rows, result)
+            check_plan("mirror", rows, result)
     with pytest.raises(UnlawfulFold, match="depends on who runs it"):
-        check_law("mirror", rows, rows.selectExpr("*", "started"))
+        check_plan("mirror", rows, rows.selectExpr("*", "started"))
 
 
 def test_an_operator_that_the_law_does_not_know_is_refused(rows: DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     sifted = rows.filter("id > 0")
-    check_law("mirror", rows, sifted)
+    check_plan("mirror", rows, sifted)
     monkeypatch.setattr(plans, "_PER_ROW_NODES", plans._PER_ROW_NODES - {"Filter"})
     with pytest.raises(UnlawfulFold, match="its plan has a Filter, of which it is not known"):
-        check_law("mirror", rows, sifted)
+        check_plan("mirror", rows, sifted)
 
 
 @pytest.mark.parametrize("name", UNLAWFUL)
 def test_what_would_depend_on_the_split_is_refused_by_name(rows: DataFrame, static: DataFrame, name: str) -> None:
     make, told = UNLAWFUL[name]
     with pytest.raises(UnlawfulFold, match="'per_minute' breaks the law of folds") as refused:
-        check_law("per_minute", rows, make(rows, static))
+        check_plan("per_minute", rows, make(rows, static))
     assert told in str(refused.value)
 
 
 @pytest.mark.parametrize("name", LAWFUL)
 def test_what_looks_at_one_row_at_a_time_is_allowed(rows: DataFrame, static: DataFrame, name: str) -> None:
-    check_law("mirror", rows, LAWFUL[name](rows, static))
+    check_plan("mirror", rows, LAWFUL[name](rows, static))
 
 
 def test_a_fold_that_returns_no_frame_is_told_so(rows: DataFrame) -> None:
     with pytest.raises(FoldError, match="returned NoneType and not a DataFrame"):
-        check_law("mirror", rows, None)
+        check_plan("mirror", rows, None)
 
 
 def test_only_the_columns_that_a_fold_uses_are_read(rows: DataFrame, static: DataFrame) -> None:

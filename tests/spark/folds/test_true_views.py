@@ -26,19 +26,19 @@ from foldlog.errors import FoldError
 from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds import deltas
 from foldlog.spark.folds import plans as law
-from foldlog.spark.folds.declaration import Topic
+from foldlog.spark.folds.declaration import DeclaredTopic
 from foldlog.views.contract import View
 from folds_model import SCHEMA, append, mirror_of, payment
 
 
 @pytest.fixture
-def payments() -> Topic:
+def payments() -> DeclaredTopic:
     return fl.topic("payments", key="tx_id", schema=SCHEMA)
 
 
 @pytest.mark.parametrize("how", ["cache", "persist"])
 def test_a_fold_that_caches_its_rows_harms_neither_its_own_view_nor_others(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession, how: str
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession, how: str
 ) -> None:
     append(directory, *((f"tx{n % 7}", None if n % 9 == 0 else payment(amount_paise=n)) for n in range(40)))
     caching, filtering, plain = (FileView(tmp_path / name) for name in ("caching", "filtering", "plain"))
@@ -58,7 +58,7 @@ def test_a_fold_that_caches_its_rows_harms_neither_its_own_view_nor_others(
 
 
 def test_a_frame_that_a_fold_caches_for_itself_stays_cached(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
     append(directory, ("a", payment("tea")), ("b", payment("books")))
     view = FileView(tmp_path / "view")
@@ -85,7 +85,11 @@ EACH_TIME: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 @pytest.mark.parametrize("function", EACH_TIME.values(), ids=EACH_TIME)
 def test_a_function_that_makes_another_plan_each_time_is_refused(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession, function: Callable[[DataFrame], DataFrame]
+    directory: Path,
+    tmp_path: Path,
+    payments: DeclaredTopic,
+    spark: SparkSession,
+    function: Callable[[DataFrame], DataFrame],
 ) -> None:
     append(directory, ("a", payment()))
     fold = fl.fold(payments, into=FileView(tmp_path / "view"), name="it")(function)
@@ -94,7 +98,7 @@ def test_a_function_that_makes_another_plan_each_time_is_refused(
 
 
 def test_a_list_that_is_filled_later_counts_from_the_next_range_on(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
     append(directory, *((f"tx{n}", payment("tea" if n % 2 else "books", amount_paise=n)) for n in range(40)))
     view = FileView(tmp_path / "view")
@@ -112,7 +116,7 @@ def test_a_list_that_is_filled_later_counts_from_the_next_range_on(
 
 
 def test_a_function_that_returns_its_rows_is_called_for_every_range(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
     append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(40)))
     view = FileView(tmp_path / "view")
@@ -130,7 +134,7 @@ def test_a_function_that_returns_its_rows_is_called_for_every_range(
 
 
 def test_a_function_that_looks_at_its_rows_sees_all_their_columns(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
     append(directory, *((f"tx{n}", payment("tea", amount_paise=n)) for n in range(10)))
     view, other = FileView(tmp_path / "view"), FileView(tmp_path / "other")
@@ -152,7 +156,7 @@ def test_a_function_that_looks_at_its_rows_sees_all_their_columns(
 
 
 def test_rows_of_an_earlier_range_are_not_taken_for_those_of_this_one(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
     append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(10)))
     kept: list[DataFrame] = []
@@ -167,7 +171,7 @@ def test_rows_of_an_earlier_range_are_not_taken_for_those_of_this_one(
 
 
 def test_a_function_that_returns_its_rows_only_later_gives_its_view_the_columns_it_has(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
     append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(10)), ("tx3", None))
     view = FileView(tmp_path / "view")
@@ -225,7 +229,12 @@ def _engines(*first: str, more: tuple[str, ...]) -> list[object]:
 
 @pytest.mark.parametrize("engine", _engines("sqlite", "own", more=("postgresql", "fts5", "tantivy", "delta")))
 def test_a_fold_that_hides_keys_deletes_what_it_wrote(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession, request: pytest.FixtureRequest, engine: str
+    directory: Path,
+    tmp_path: Path,
+    payments: DeclaredTopic,
+    spark: SparkSession,
+    request: pytest.FixtureRequest,
+    engine: str,
 ) -> None:
     view = _engine(engine, tmp_path, request)
     hidden = fl.fold(payments, into=view, name="hidden")(
@@ -257,7 +266,12 @@ def test_a_fold_that_hides_keys_deletes_what_it_wrote(
 
 @pytest.mark.parametrize("engine", _engines("sqlite", "delta", more=("postgresql",)))
 def test_two_records_under_one_key_are_refused_and_the_view_keeps_what_it_had(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession, request: pytest.FixtureRequest, engine: str
+    directory: Path,
+    tmp_path: Path,
+    payments: DeclaredTopic,
+    spark: SparkSession,
+    request: pytest.FixtureRequest,
+    engine: str,
 ) -> None:
     view = _engine(engine, tmp_path, request)
     loud = fl.fold(payments, into=view, name="loud")(lambda rows: rows.withColumn("tx_id", F.upper("tx_id")))
@@ -275,7 +289,12 @@ def test_two_records_under_one_key_are_refused_and_the_view_keeps_what_it_had(
 
 @pytest.mark.parametrize("engine", _engines("sqlite", more=("postgresql", "fts5", "tantivy", "delta")))
 def test_a_view_that_does_not_know_whose_rows_it_has_is_to_be_rebuilt(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession, request: pytest.FixtureRequest, engine: str
+    directory: Path,
+    tmp_path: Path,
+    payments: DeclaredTopic,
+    spark: SparkSession,
+    request: pytest.FixtureRequest,
+    engine: str,
 ) -> None:
     view = _engine(engine, tmp_path, request)
     append(directory, ("a", payment()), ("b", payment()))
@@ -292,7 +311,7 @@ def test_a_view_that_does_not_know_whose_rows_it_has_is_to_be_rebuilt(
 
 
 def test_several_rows_of_a_record_go_with_it_under_whatever_keys(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
     view = fl.table(tmp_path / "shop.db", "lines", key=["tx_id", "line"])
     lines = fl.fold(payments, into=view, name="lines")(
@@ -309,7 +328,7 @@ def test_several_rows_of_a_record_go_with_it_under_whatever_keys(
 
 
 def test_rows_at_places_that_a_fold_was_not_given_are_refused(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
     append(directory, ("a", payment()), ("b", payment()))
     view = FileView(tmp_path / "view")
@@ -323,7 +342,7 @@ def test_rows_at_places_that_a_fold_was_not_given_are_refused(
 
 
 def test_a_column_that_is_wrongly_left_out_is_found_before_anything_is_stored(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(20)))
     view = FileView(tmp_path / "view")
@@ -338,7 +357,7 @@ def test_a_column_that_is_wrongly_left_out_is_found_before_anything_is_stored(
 
 
 def test_a_verification_does_not_repeat_a_mistake_of_the_short_way(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = FileView(tmp_path / "view")
     positive = fl.fold(payments, into=view, name="positive")(lambda rows: rows.filter("amount_paise > 5"))
@@ -367,7 +386,7 @@ def numbered(rows: DataFrame) -> DataFrame:
 
 @pytest.mark.parametrize("kind", ["table", "lake", "counters"])
 def test_a_fold_that_counts_within_its_batches_is_refused_before_it_stores_anything(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession, kind: str
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession, kind: str
 ) -> None:
     append(directory, *((f"tx{n}", payment(amount_paise=n)) for n in range(20)))
     views: dict[str, Callable[[], View]] = {
@@ -383,7 +402,7 @@ def test_a_fold_that_counts_within_its_batches_is_refused_before_it_stores_anyth
 
 
 def test_a_fold_that_began_with_one_record_is_tried_again_when_there_is_something_to_cut(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
     view = fl.table(tmp_path / "shop.db", "payments")
     fold = fl.fold(payments, into=view, name="numbered")(numbered)
@@ -395,7 +414,7 @@ def test_a_fold_that_began_with_one_record_is_tried_again_when_there_is_somethin
 
 
 def test_spark_s_own_types_are_refused_in_what_a_fold_returns(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession
 ) -> None:
     append(directory, ("tx1", payment("tea")), ("tx2", None))
     for made in (F.parse_json("note"), F.array(F.parse_json("note")), F.struct(F.parse_json("note"))):
@@ -407,7 +426,7 @@ def test_spark_s_own_types_are_refused_in_what_a_fold_returns(
 
 
 def test_counters_are_tried_as_well_as_tables(
-    directory: Path, tmp_path: Path, payments: Topic, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    directory: Path, tmp_path: Path, payments: DeclaredTopic, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(directory, *((f"tx{n}", payment(["tea", "books"][n % 2], amount_paise=n)) for n in range(20)))
     append(directory, ("tx1", None), ("x", b"{"))

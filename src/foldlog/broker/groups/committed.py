@@ -77,7 +77,7 @@ def partition_for_group(group: str, partitions: int) -> int:
 
 
 class CommittedOffsets:
-    """Every group's bookmarks, by topic and partition. One owner at a time: the driver locks.
+    """Every group's committed offsets, by topic and partition. One owner at a time: the driver locks.
 
     The `plan_…` methods change nothing. Not promised: that a commit comes from a member that may commit
     (`GroupCoordinator.validate_commit` says so), nor that the topic exists, nor that the offset is one: as in Kafka a
@@ -235,7 +235,7 @@ def load_records(
 ) -> list[CorruptGroupRecord]:
     """Rebuild both state machines from the records of `__consumer_offsets`, in log order.
 
-    A malformed record is skipped and returned, so that one of them costs one bookmark and not all groups.
+    A malformed record is skipped and returned, so that one of them costs one committed offset and not all groups.
     """
     skipped: list[CorruptGroupRecord] = []
     newest_metadata: dict[bytes, bytes | None] = {}

@@ -2,7 +2,7 @@
 
 Events come in as calls, time as the injected clock and `tick`; answers go out through the replies that came with
 the requests, records for `__consumer_offsets` through `take_writes`. What members exchange is opaque bytes, so
-eager and cooperative assignors work alike. `group_state.py` is one group, `group_rebalance.py` its way through the
+eager and cooperative assignors work alike. `state.py` is one group, `rebalance.py` its way through the
 states; here requests are accepted or refused.
 """
 
@@ -18,10 +18,10 @@ from typing import TypeVar
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import (
     NO_MEMBER,
-    GroupDescription,
     GroupListing,
     GroupSettings,
     GroupState,
+    GroupSummary,
     JoinReply,
     JoinRequest,
     JoinResult,
@@ -230,10 +230,10 @@ class GroupCoordinator:
     def list_groups(self) -> list[GroupListing]:
         return [GroupListing(group.group_id, group.protocol_type, group.state) for group in self._groups.values()]
 
-    def describe(self, group_id: str) -> GroupDescription:
+    def describe(self, group_id: str) -> GroupSummary:
         """A group that is not known is Dead."""
         group = self._groups.get(group_id)
-        return GroupDescription(group_id, GroupState.DEAD) if group is None else group.describe()
+        return GroupSummary(group_id, GroupState.DEAD) if group is None else group.describe()
 
     def subscribed_topics(self, group_id: str) -> frozenset[str] | None:
         """Topics that members want; None if that cannot be told. Their offsets may not be deleted one by one."""
@@ -271,6 +271,7 @@ class GroupCoordinator:
         if stored is not None:
             group = Group.from_stored(decoded.group, stored)
             self._groups[group.group_id] = group
+            # As if all had just been heard of: they could not heartbeat while nobody was there to hear it.
             for member in group.members.values():
                 self._rebalancer.touch(group, member)
             self._count(group)
@@ -444,6 +445,8 @@ class GroupCoordinator:
         try:
             yield
         finally:
+            # A reply that calls back begins an event inside this one: its replies wait in the same outbox, behind those
+            # of this event, and the outer loop delivers them. So the order is that of the events, and the stack flat.
             if not self._delivering:
                 self._delivering = True
                 try:

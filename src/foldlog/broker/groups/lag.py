@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-Place = tuple[str, int]
-"""A topic and the number of a partition."""
+from foldlog.broker.groups.committed import TopicPartition
 
 
-class Standing(NamedTuple):
+class PartitionLag(NamedTuple):
     """One partition of a group. `committed` is None where it has committed nothing; the bounds are None where they are
     not known: the topic was deleted, or the partition is damaged."""
 
@@ -54,26 +53,26 @@ class Standing(NamedTuple):
         return None if at is None or self.end is None else max(0, self.end - at)
 
 
-def standings(
-    committed: Mapping[Place, int],
-    assigned: Iterable[Place],
-    bounds: Mapping[Place, tuple[int | None, int | None]],
-    begins: Mapping[Place, int] = MappingProxyType({}),
-) -> list[Standing]:
+def partition_lags(
+    committed: Mapping[TopicPartition, int],
+    assigned: Iterable[TopicPartition],
+    bounds: Mapping[TopicPartition, tuple[int | None, int | None]],
+    begins: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> list[PartitionLag]:
     """Where a group stands, in order. `bounds` are the start and the end of partitions, `begins` where members begin
     that begin at the end.
 
-    >>> standings({("a", 0): 7}, [("a", 0), ("a", 1)], {("a", 0): (0, 9), ("a", 1): (2, 6)})[1].lag
+    >>> partition_lags({("a", 0): 7}, [("a", 0), ("a", 1)], {("a", 0): (0, 9), ("a", 1): (2, 6)})[1].lag
     4
     """
     known = {place: offset for place, offset in committed.items() if offset >= 0}  # Kafka's -1 is no offset
     return [
-        Standing(*place, known.get(place), *bounds.get(place, (None, None)), begins.get(place))
+        PartitionLag(*place, known.get(place), *bounds.get(place, (None, None)), begins.get(place))
         for place in sorted({*known, *assigned})
     ]
 
 
-def total_lag(found: Iterable[Standing]) -> int | None:
+def total_lag(found: Iterable[PartitionLag]) -> int | None:
     """Over all partitions whose lag is known; None if it is of none."""
     lags = [one.lag for one in found if one.lag is not None]
     return sum(lags) if lags else None

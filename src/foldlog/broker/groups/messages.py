@@ -149,8 +149,9 @@ class GroupListing:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberDescription:
-    """`metadata` and `assignment` are known, and not empty, only while the group is stable."""
+class MemberSummary:
+    """A member as the coordinator has it, its bytes opaque. `metadata` and `assignment` are known, and not empty, only
+    while the group is stable. MemberDescription is what users are told of it."""
 
     member_id: str
     group_instance_id: str | None
@@ -161,8 +162,9 @@ class MemberDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """A group as DescribeGroups shows it; `protocol` is known only while it is stable."""
+class GroupSummary:
+    """A group as DescribeGroups shows it; `protocol` is known only while it is stable. GroupDescription is what users
+    are told of it, with the assignments decoded."""
 
     group: str
     state: GroupState
@@ -170,7 +172,7 @@ class GroupDescription:
     protocol: str = ""
     generation: int = NO_GENERATION
     leader: str = NO_MEMBER
-    members: tuple[MemberDescription, ...] = ()
+    members: tuple[MemberSummary, ...] = ()
 
 
 JoinReply = Callable[[JoinResult], None]

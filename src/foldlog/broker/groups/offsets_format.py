@@ -54,7 +54,10 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A bookmark as stored. `expire_timestamp_ms` exists only in value version 1, `topic_id` only in 4."""
+    """What a group has committed for one partition, as stored.
+
+    `expire_timestamp_ms` exists only in value version 1, `topic_id` only in 4.
+    """
 
     offset: int
     leader_epoch: int = NO_EPOCH

@@ -5,7 +5,7 @@
       └──nobody left────┼────────┘                       leader sends assignments │
                         └──join, leave, expiry── Stable ◄─────────────────────────┘
 
-`groups.py` looks groups up and decides whether a request is acceptable; from there on it is this module's.
+`coordinator.py` looks groups up and decides whether a request is acceptable; from there on it is this module's.
 """
 
 from __future__ import annotations
@@ -103,12 +103,16 @@ class Rebalancer:
             self.try_complete_join(group)
             return
         from_empty = group.state is GroupState.EMPTY
+        # Who waits for an assignment of the generation that ends here will not get one: the leader's, if it still
+        # comes, is refused, for the group's state at first and then for its generation.
         for member in group.members.values():
             if member.parked_sync is not None:
                 self.answer_sync(group, member, SyncResult(GroupErrorCode.REBALANCE_IN_PROGRESS))
         group.awaiting_sync.clear()
         self.cancel_timer(Timer.SYNC, group)
         self.transition(group, GroupState.PREPARING_REBALANCE)
+        # The longest that a member has asked for, as in Kafka: each may be in the middle of what it polled, and one
+        # that is thrown out for another's impatience would see its records processed twice.
         timeout_ms = group.rebalance_timeout_ms()
         delay_ms = min(self._settings.initial_rebalance_delay_ms, timeout_ms)
         if not from_empty:
@@ -126,6 +130,8 @@ class Rebalancer:
             self._complete_join(group)
 
     def rebalance_due(self, group: Group) -> None:
+        # KIP-134: a group that comes up joins one member at a time, and each would begin a generation. As long as they
+        # keep coming the first one waits for more, up to the rebalance timeout.
         left_ms = group.initial_delay_left_ms
         if left_ms is not None and left_ms > 0 and group.joined_during_delay:
             more_ms = min(float(self._settings.initial_rebalance_delay_ms), left_ms)
@@ -138,6 +144,8 @@ class Rebalancer:
     def _complete_join(self, group: Group) -> None:
         """Begin the next generation with those who have joined; a static member keeps its place while it is away."""
         group.initial_delay_left_ms = None
+        # A dynamic member that did not join again is gone. A static one (KIP-345) has its session timeout to come back
+        # in, and the leader goes on assigning to it meanwhile: that is what it is static for.
         absent = [
             member.member_id
             for member in group.members.values()
@@ -156,6 +164,8 @@ class Rebalancer:
             self.transition(group, GroupState.EMPTY)
             self.write(group)
             return
+        # Not written yet: a generation without assignments means nothing after a restart. It is written with them, in
+        # `take_assignments`, before any member is told its own.
         self.transition(group, GroupState.COMPLETING_REBALANCE)
         for member in group.members.values():
             member.assignment = b""
@@ -167,6 +177,8 @@ class Rebalancer:
 
     def take_assignments(self, group: Group, assignments: Mapping[str, bytes]) -> None:
         """The leader has decided: the group is stable, and who waits for its assignment gets it."""
+        # By the members there are, not by the keys that came: what the leader gives to a stranger goes nowhere, and who
+        # is left out gets an empty assignment, which clients read as no partitions.
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self.transition(group, GroupState.STABLE)

@@ -1,6 +1,6 @@
 """One group as the coordinator knows it: members, votes, and what of it is stored.
 
-No time and no answers here; `groups.py` decides when things happen and who is told.
+No time and no answers here; `coordinator.py` decides when things happen and who is told.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import (
     NO_MEMBER,
-    GroupDescription,
     GroupState,
+    GroupSummary,
     JoinedMember,
     JoinReply,
     JoinRequest,
-    MemberDescription,
+    MemberSummary,
     SyncReply,
 )
 from foldlog.broker.groups.offsets_format import NO_TIMESTAMP, StoredGroup, StoredMember
@@ -28,7 +28,8 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 @dataclass(slots=True)
 class GroupMember:
-    """A member of one group. At any time it waits for an answer (`parked_…`) or has a session deadline."""
+    """A member of one group. Mutable, owned by the coordinator. It waits for an answer (`parked_…`) or has a session
+    deadline, at any time."""
 
     member_id: str
     group_instance_id: str | None
@@ -201,9 +202,9 @@ class Group:
         """It never had a generation and nobody is about to join: nothing is lost by forgetting it."""
         return self.generation == 0 and not self.members and not self.pending_ids
 
-    def describe(self) -> GroupDescription:
+    def describe(self) -> GroupSummary:
         stable = self.state is GroupState.STABLE
-        return GroupDescription(
+        return GroupSummary(
             self.group_id,
             self.state,
             self.protocol_type,
@@ -211,7 +212,7 @@ class Group:
             self.generation,
             self.leader or NO_MEMBER,
             tuple(
-                MemberDescription(
+                MemberSummary(
                     member.member_id,
                     member.group_instance_id,
                     member.client_id,

@@ -25,10 +25,10 @@ from foldlog.broker.groups.committed import (
 from foldlog.broker.groups.coordinator import GroupCoordinator
 from foldlog.broker.groups.errors import GroupErrorCode, raise_for
 from foldlog.broker.groups.messages import (
-    GroupDescription,
     GroupListing,
     GroupSettings,
     GroupState,
+    GroupSummary,
     check_group_name,
 )
 from foldlog.broker.groups.offsets_format import CommittedOffset, decode_key
@@ -45,7 +45,7 @@ _READ_BYTES: Final = 1 << 20
 Acknowledged = Callable[[FoldlogError | None], None]
 
 
-class OffsetsHome(Protocol):
+class OffsetsReader(Protocol):
     """Where the topic is read."""
 
     def offsets_partition_count(self) -> int:
@@ -92,12 +92,13 @@ class GroupStore:
 
     def __init__(
         self,
-        home: OffsetsHome,
+        home: OffsetsReader,
         clock: Clock,
         writer: OffsetsWriter | None,
         settings: GroupSettings | None = None,
         offsets: CommittedOffsets | None = None,
     ) -> None:
+        # First in broker.py's order. Re-entrant: a reply, which runs inside the block, may ask the coordinator again.
         self.lock = threading.RLock()
         self._home = home
         self._clock = clock
@@ -123,6 +124,7 @@ class GroupStore:
         with self.lock:
             self._ready()
             self._coordinator.tick()
+            # Also after an exception: what was decided before it is decided, and replies may have told it.
             try:
                 yield self._coordinator
             finally:
@@ -185,17 +187,17 @@ class GroupStore:
             listings.update((listing.group, listing) for listing in self._coordinator.list_groups())
         return [listings[group] for group in sorted(listings)]
 
-    def describe_group(self, group: str) -> GroupDescription:
+    def describe_group(self, group: str) -> GroupSummary:
         """A group that never had members and has committed offsets is Empty; one that has nothing is Dead."""
         with self.lock:
             self._ready()
             self._take_in()
             return self._described(group)
 
-    def _described(self, group: str) -> GroupDescription:
+    def _described(self, group: str) -> GroupSummary:
         description = self._coordinator.describe(group)
         if description.state is GroupState.DEAD and self._offsets.has_offsets(group):
-            return GroupDescription(group, GroupState.EMPTY)
+            return GroupSummary(group, GroupState.EMPTY)
         return description
 
     # --- offsets --------------------------------------------------------------------------------------------------
@@ -211,6 +213,7 @@ class GroupStore:
     ) -> None:
         """Returns once the commit is durable and `committed` answers it."""
         pending = self._begin_commit(group, offsets, member_id, generation, instance_id)
+        # Outside the lock: commits that come meanwhile are appended, and share the sync.
         if pending is not None:
             pending.partition.wait_acknowledged(pending.next_offset)
 
@@ -357,6 +360,8 @@ class GroupStore:
 
         Asked for by whoever looks, not told by whoever syncs: that one holds the partition's locks.
         """
+        # What a poisoned partition has not acknowledged is dropped: who committed it was told so, and whether it is on
+        # the disk is for the next open to find.
         waiting: deque[_Pending] = deque()
         for pending in self._pending:
             if pending.next_offset <= pending.partition.high_watermark:

@@ -84,7 +84,7 @@ class KafkaStorage(Storage):
         if not is_newer:  # groups of Kafka's newer protocols: what they have committed is in records of the old kind
             super().report(doing, error)
 
-    def resting_state(self, slot: int) -> SlotState | None:
+    def checkpointed_state(self, slot: int) -> SlotState | None:
         for topic in self._catalog.topics.values():
             if slot in topic.slots:
                 return self._state_of(topic.name, topic.slots.index(slot)).load_live()

@@ -46,7 +46,7 @@ class TopicChanges:
         self._checkpoint = checkpoint
         self._report = report
         self._directories = TopicDirectories(files, path)
-        self._changing = threading.Lock()
+        self._changing = threading.Lock()  # second in broker.py's order
         self._defaults = defaults
         self.catalog = catalog.with_defaults(defaults)
         if catalog.slot_count():
@@ -109,6 +109,8 @@ class TopicChanges:
         """Durable on return. The topic's partitions are closed first: who still holds one gets LogClosed from it."""
         with self._one_change(f"topic {name!r} could not be deleted"):
             topic = self._known(name)
+            # Closed, and kept so, until the catalog no longer names them: whoever asks meanwhile waits, and is then
+            # told that there is no such topic, instead of opening a directory that is being moved.
             with partitions.closed(keys_of(topic)):
                 self._directories_away(topic)
                 try:
@@ -178,6 +180,7 @@ class TopicChanges:
         return tuple(slots)
 
     def _commit(self, catalog: Catalog) -> None:
+        # One rename decides. In memory afterwards: nobody is told of a topic that a cut could take back.
         catalogs.store(self._files, self._path, catalog)
         self.catalog = catalog
 

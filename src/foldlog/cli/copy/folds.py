@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from foldlog.client.copy.groups import translate
-from foldlog.client.copy.offsets import CopyPoint, OffsetMap, Place
+from foldlog.client.copy.offsets import CopyPoint, OffsetMap, TranslatedOffset
 from foldlog.client.copy.targets import Route
 from foldlog.errors import UnknownTopic
 from foldlog.views.bookmark import Bookmark, Position
@@ -59,12 +59,12 @@ class _Places:
     def __init__(self, copying: Copying, ways: Ways) -> None:
         self.ways = ways
         self._source = copying.source
-        self._known: dict[tuple[int, int], Place] = {}
+        self._known: dict[tuple[int, int], TranslatedOffset] = {}
 
-    def find(self, number: int, offset: int) -> Place:
+    def find(self, number: int, offset: int) -> TranslatedOffset:
         route, offsets = self.ways[number]
         if offsets.is_kept:
-            return Place(offset, offset)
+            return TranslatedOffset(offset, offset)
         if (number, offset) not in self._known:
             self._known[number, offset] = translate(self._source, route, offsets, offset)
         return self._known[number, offset]
@@ -197,7 +197,7 @@ def _runner(fold: Fold, source: OriginSpec) -> str | None:
 
 
 def translated(bookmark: Bookmark, to_topic: str, topic_id: str, places: _Places) -> Bookmark:
-    """The same places of a view in the copy. Its epoch rises, as with everything that moves a bookmark by hand."""
+    """A bookmark in the offsets of the copy. Its epoch rises, as with everything that moves a bookmark by hand."""
 
     def place(number: int, offset: int) -> int:
         return places.find(number, offset).earliest

@@ -89,8 +89,9 @@ class CopyReport:
 
 def damage_text(damages: Mapping[str, CorruptLog], *, would: bool = False) -> str:
     """What could not be read, and what became of the rest, in one sentence."""
-    named = "; ".join(f"{name} is damaged ({error.path}, byte {error.position}: {error.reason})"
-                      for name, error in damages.items())  # fmt: skip
+    named = "; ".join(
+        f"{name} is damaged ({error.path}, byte {error.position}: {error.reason})" for name, error in damages.items()
+    )
     others = "would be copied" if would else "were copied"
     return (
         f"foldlog: {named}; the others {others}, and groups and folds left where they are: restore what is"
@@ -174,17 +175,28 @@ def show_report(arguments: Arguments, report: CopyReport) -> None:
         for route, one in report.copied.items()
     ]
     groups = [
-        {**move.route._asdict(), "group": move.group, "source_offset": move.source_offset,
-         "target_offset": move.target_offset, "outcome": move.outcome, "reread_max": move.reread_max}
+        {
+            **move.route._asdict(),
+            "group": move.group,
+            "source_offset": move.source_offset,
+            "target_offset": move.target_offset,
+            "outcome": move.outcome,
+            "reread_max": move.reread_max,
+        }
         for move in report.groups
-    ]  # fmt: skip
+    ]
     folds = [_fold_row(move) for move in report.folds]
     if arguments.format == "json":
         topics = [
-            {"topic": one.pair.topic, "to_topic": one.pair.to_topic, "is_made": one.is_made,
-             "settings": dict(one.settings), "settings_left": dict(one.left)}
+            {
+                "topic": one.pair.topic,
+                "to_topic": one.pair.to_topic,
+                "is_made": one.is_made,
+                "settings": dict(one.settings),
+                "settings_left": dict(one.left),
+            }
             for one in report.prepared
-        ]  # fmt: skip
+        ]
         damages = [
             {"name": name, "file": error.path, "position": error.position, "reason": error.reason}
             for name, error in report.damages.items()

@@ -192,7 +192,7 @@ def items_of(files: Files, path: str, wanted: Wanted) -> Items:
     if _METADATA_SNAPSHOT.fullmatch(name):
         return _segment_items(files, path, 0, wanted)
     if match is not None:
-        return _numbered_items(files, path, int(match["base"]), match["kind"], wanted)
+        return _partition_file_items(files, path, int(match["base"]), match["kind"], wanted)
     if name in KAFKA_NAMES:
         return items_of_kafkas(name, read_file(files, path))
     if name == EPOCHS_NAME:
@@ -202,7 +202,7 @@ def items_of(files: Files, path: str, wanted: Wanted) -> Items:
     return hints.checkpoint_items(files, path) if name == CHECKPOINT_NAME else hints.catalog_items(files, path)
 
 
-def _numbered_items(files: Files, path: str, base_offset: int, kind: str, wanted: Wanted) -> Items:
+def _partition_file_items(files: Files, path: str, base_offset: int, kind: str, wanted: Wanted) -> Items:
     """Of a file whose name begins with an offset."""
     if kind == INDEX_SUFFIX:
         return hints.index_items(read_file(files, path), base_offset, wanted)

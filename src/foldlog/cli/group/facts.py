@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from foldlog.broker.groups.lag import Standing, standings, total_lag
+from foldlog.broker.groups.lag import PartitionLag, partition_lags, total_lag
 from foldlog.cli.topic.facts import partitions_of
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX, FOLDS_TOPIC, Status, decode
 from foldlog.client.groups import OWN_GROUPS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class GroupCursor:
     """One partition of a group: where it stands, and who reads it. None where there is nobody, or it is not known."""
 
-    standing: Standing
+    standing: PartitionLag
     metadata: str
     member: MemberDescription | None
 
@@ -99,7 +99,7 @@ def facts_of(log: AnyLog, group: str, runs: FoldRuns) -> GroupFacts:
             bounds.update({(topic, one.partition): (one.start, one.end) for one in partitions_of(log, topic)})
         except UnknownTopic:
             continue  # it was deleted, and the group still has its offsets: their ends are not known
-    found = standings({place: one.offset for place, one in committed.items()}, readers, bounds)
+    found = partition_lags({place: one.offset for place, one in committed.items()}, readers, bounds)
     notes = {(place.topic, place.partition): one.metadata for place, one in committed.items()}
     members = {(place.topic, place.partition): member for place, member in readers.items()}
     cursors = [

@@ -116,8 +116,8 @@ class LogNode:
         return None if answer is None else answer.body()
 
     def begin(self, line: bytes) -> Answer | None:
-        """The same without waiting for durability: see Answer. Whatever the line holds, it is answered, unless it is
-        an answer itself or for another node."""
+        """Do what a line asks, not waiting until it is durable: see Answer. Whatever the line holds, it is answered,
+        unless it is an answer itself or for another node."""
         message: Fields = {}
         request: Fields = {}
         try:

@@ -61,7 +61,7 @@ def record_lines(records: Iterable[Record]) -> bytes:
 
 
 def record_lines_for_terminal(records: Iterable[Record]) -> bytes:
-    """The same as JSON, without characters that a terminal acts on; JSON that is embedded may be written otherwise."""
+    """Lines of JSON without characters that a terminal acts on; JSON that is embedded may be written otherwise."""
     lines = record_lines(records).decode().replace("\r", " ")
     return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", lines).encode()
 

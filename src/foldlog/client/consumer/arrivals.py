@@ -18,14 +18,14 @@ AnyPartition = Partition | FollowedPartition
 
 
 class Arrivals:
-    """One waiter's bell. `ring` may come from any thread; the rest belongs to the waiter.
+    """What one waiter waits for. `ring` may come from any thread; the rest belongs to the waiter.
 
     To miss nothing: `reset`, then look, then `wait`.
     """
 
     def __init__(self) -> None:
-        self._bell = Event()
-        self.ring: Callable[[], None] = self._bell.set
+        self._arrived = Event()
+        self.ring: Callable[[], None] = self._arrived.set
         self._watched: set[Partition] = set()
         self._must_poll = False
         self.is_closed = False
@@ -52,10 +52,10 @@ class Arrivals:
         """Let go of all partitions, and wake whoever waits."""
         self._end()
         self.is_closed = True
-        self._bell.set()
+        self._arrived.set()
 
     def reset(self) -> None:
-        self._bell.clear()
+        self._arrived.clear()
 
     def found(self) -> None:
         """There was something: look again soon."""
@@ -64,12 +64,12 @@ class Arrivals:
     def wait(self, timeout_ms: float | None) -> bool:
         """Wait until there may be something. False once `timeout_ms` have passed (None: no limit)."""
         if not self._must_poll:
-            return self._bell.wait(None if timeout_ms is None else max(timeout_ms, 0.0) / 1000)
+            return self._arrived.wait(None if timeout_ms is None else max(timeout_ms, 0.0) / 1000)
         pause_ms = self._pause_ms
         self._pause_ms = min(pause_ms * 2, READER_POLL_MAX_MS)
         if timeout_ms is not None and timeout_ms <= pause_ms:
-            return self._bell.wait(max(timeout_ms, 0.0) / 1000)
-        self._bell.wait(pause_ms / 1000)
+            return self._arrived.wait(max(timeout_ms, 0.0) / 1000)
+        self._arrived.wait(pause_ms / 1000)
         return True
 
 

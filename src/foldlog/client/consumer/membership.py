@@ -50,7 +50,7 @@ from foldlog.errors import FoldlogError, GroupError, LogClosed, StorageError
 
 _log = logging.getLogger("foldlog")
 
-_ATTEND_S = 0.05
+_WATCH_S = 0.05
 """How long a member of another process may have to wait for those here, who are asked nothing meanwhile."""
 
 EMBEDDED_HOST = "embedded"
@@ -66,7 +66,7 @@ class Memberships:
         self._absent: dict[str, list[MemberIdentity]] = {}
         self._abandoned: deque[Member] = deque()
         self._meets_others = False
-        self._attendant: Thread | None = None
+        self._watcher: Thread | None = None
         alive = weakref.ref(self)  # a log that is dropped is not kept by its broker
 
         def members_begin(group: str) -> dict[tuple[str, int], int]:
@@ -86,11 +86,11 @@ class Memberships:
         those begin without waiting for a poll, as they do in their own."""
         self._meets_others = True
 
-    def _attend(self) -> None:
+    def _watch_rebalances(self) -> None:
         """Look for such rebalances, as long as there is a member here."""
         try:
             while not self._is_alone():
-                time.sleep(_ATTEND_S)
+                time.sleep(_WATCH_S)
                 self.bury_abandoned()
                 for group in list(self._members):
                     self._take_part(group)
@@ -103,7 +103,7 @@ class Memberships:
         with self._broker.coordinator():
             if any(self._members.values()):
                 return False
-            self._attendant = None
+            self._watcher = None
             return True
 
     def _take_part(self, group: str) -> None:
@@ -134,13 +134,13 @@ class Memberships:
             self._meet(coordinator, member.group)
             self._members[member.group].append(member)
             self._start_join(coordinator, member)
-            self._join_everybody(coordinator, member.group)
+            self._join_all(coordinator, member.group)
             refusal, member.refusal = member.refusal, None
             if refusal is not None:
                 self._members[member.group].remove(member)
-            if self._meets_others and self._attendant is None:
-                self._attendant = Thread(target=self._attend, name="foldlog-members", daemon=True)
-                self._attendant.start()
+            if self._meets_others and self._watcher is None:
+                self._watcher = Thread(target=self._watch_rebalances, name="foldlog-members", daemon=True)
+                self._watcher.start()
         if refusal is not None:
             raise refusal
 
@@ -155,7 +155,7 @@ class Memberships:
         self._before_rebalance(member.group, apart_from=member)
         with self._broker.coordinator() as coordinator:
             self._remove(coordinator, member)
-            self._join_everybody(coordinator, member.group)
+            self._join_all(coordinator, member.group)
 
     def abandon(self, member: Member) -> None:
         """Note that a consumer was dropped without being closed. Takes no lock: the garbage collector calls it."""
@@ -201,7 +201,7 @@ class Memberships:
             # Only the leader's joining makes a settled group assign anew; the others' might just be answered again.
             self._start_join(coordinator, next((one for one in ours if one.member_id == leader), member))
             self._start_join(coordinator, member)
-            self._join_everybody(coordinator, member.group)
+            self._join_all(coordinator, member.group)
             refusal, member.refusal = member.refusal, None
         if refusal is not None:
             raise refusal
@@ -211,7 +211,7 @@ class Memberships:
             if member is not apart_from:
                 member.before_rebalance()
 
-    def _join_everybody(self, coordinator: GroupCoordinator, group: str) -> None:
+    def _join_all(self, coordinator: GroupCoordinator, group: str) -> None:
         """While the group waits for its members to join, join those of this process."""
         while coordinator.describe(group).state is GroupState.PREPARING_REBALANCE:
             absent = self._absent.pop(group, [])

@@ -39,11 +39,20 @@ def stand_ins(first_offset: int, next_offset: int) -> Iterator[Placed]:
     while first_offset < next_offset:
         end = min(next_offset, first_offset + POSITION_MAX)
         header = BatchHeader(
-            position=0, size=fmt.RECORDS_AT, base_offset=first_offset, leader_epoch=fmt.NO_LEADER_EPOCH, attributes=0,
-            last_offset_delta=end - first_offset - 1, base_timestamp=fmt.NO_TIMESTAMP, max_timestamp=fmt.NO_TIMESTAMP,
-            producer_id=fmt.NO_PRODUCER_ID, producer_epoch=fmt.NO_PRODUCER_EPOCH, base_sequence=fmt.NO_SEQUENCE,
-            record_count=0, crc=0,
-        )  # fmt: skip
+            position=0,
+            size=fmt.RECORDS_AT,
+            base_offset=first_offset,
+            leader_epoch=fmt.NO_LEADER_EPOCH,
+            attributes=0,
+            last_offset_delta=end - first_offset - 1,
+            base_timestamp=fmt.NO_TIMESTAMP,
+            max_timestamp=fmt.NO_TIMESTAMP,
+            producer_id=fmt.NO_PRODUCER_ID,
+            producer_epoch=fmt.NO_PRODUCER_EPOCH,
+            base_sequence=fmt.NO_SEQUENCE,
+            record_count=0,
+            crc=0,
+        )
         yield Placed(first_offset, bytearray(empty_batch(header)))
         first_offset = end
 
@@ -63,7 +72,7 @@ def as_stored(data: memoryview, header: BatchHeader, from_offset: int) -> list[P
 
 
 def as_sent(data: memoryview, header: BatchHeader, from_offset: int, limit_bytes: int) -> list[bytearray]:
-    """The same as a broker takes it from a client: dense, with the producer's times, none over `limit_bytes`.
+    """A batch as a broker takes it from a client: dense, with the producer's times, none over `limit_bytes`.
 
     The CRC is not right yet: the producer makes it when it puts its numbers in.
     """

@@ -29,7 +29,7 @@ _HEADER: Final = Struct(">ii")
 _SEEN_IN_RECORDS = fmt.COMPRESSION_MASK | fmt.LOG_APPEND_TIME
 
 
-class Batch(NamedTuple):
+class ComparedBatch(NamedTuple):
     """One batch, in memory of its own."""
 
     header: BatchHeader
@@ -41,7 +41,7 @@ class CheckWindow(NamedTuple):
 
     start: CopyPoint
     stop: CopyPoint
-    batches: list[Batch]  # of the source
+    batches: list[ComparedBatch]  # of the source
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ def _cut(both: _Both, first: CopyPoint, last: CopyPoint) -> Iterator[CheckWindow
     """Cut where about so many bytes of the source end. The target goes along by offsets if they are the same, else by
     the records that there are."""
     topic, partition = both.route.topic, both.route.partition
-    at, read, size_bytes, count = first, list[Batch](), 0, 0
+    at, read, size_bytes, count = first, list[ComparedBatch](), 0, 0
     for data, header in batches(both.source, topic, partition, first.source, last.source):
         read.append(_owned(data, header))
         size_bytes += header.size
@@ -203,15 +203,15 @@ def _cut(both: _Both, first: CopyPoint, last: CopyPoint) -> Iterator[CheckWindow
         yield CheckWindow(at, last, read)
 
 
-def _read(side: Side, topic: str, partition: int, start: int, stop: int) -> list[Batch]:
+def _read(side: Side, topic: str, partition: int, start: int, stop: int) -> list[ComparedBatch]:
     return [_owned(data, header) for data, header in batches(side, topic, partition, start, stop)]
 
 
-def _owned(data: memoryview, header: BatchHeader) -> Batch:
-    return Batch(header, bytes(data[header.position : header.position + header.size]))
+def _owned(data: memoryview, header: BatchHeader) -> ComparedBatch:
+    return ComparedBatch(header, bytes(data[header.position : header.position + header.size]))
 
 
-def _same_bytes(both: _Both, window: CheckWindow, found: Sequence[Batch]) -> bool:
+def _same_bytes(both: _Both, window: CheckWindow, found: Sequence[ComparedBatch]) -> bool:
     """Whether both sides have the same batches, so that nobody has to look into them."""
     if len(window.batches) != len(found):
         return False
@@ -225,7 +225,7 @@ def _same_bytes(both: _Both, window: CheckWindow, found: Sequence[Batch]) -> boo
     return True
 
 
-def _meaning(batch: Batch) -> tuple[object, ...]:
+def _meaning(batch: ComparedBatch) -> tuple[object, ...]:
     """Everything that says what the records of a batch are."""
     header = batch.header
     return (
@@ -238,7 +238,9 @@ def _meaning(batch: Batch) -> tuple[object, ...]:
     )
 
 
-def _shared_records(both: _Both, window: CheckWindow, found: Sequence[Batch]) -> tuple[list[Content], list[Content]]:
+def _shared_records(
+    both: _Both, window: CheckWindow, found: Sequence[ComparedBatch]
+) -> tuple[list[Content], list[Content]]:
     """What both sides have of a window, in the order of each; the verdict gets what they have not in common."""
     ours = _contents(window.batches, window.start.source, window.stop.source)
     theirs = _contents(found, window.start.target, window.stop.target)
@@ -268,7 +270,7 @@ def _judge(both: _Both, window: CheckWindow, only_ours: int, only_theirs: int, w
     verdict.removed += only_ours + only_theirs
 
 
-def _contents(read: Sequence[Batch], start: int, stop: int) -> list[tuple[int, Content]]:
+def _contents(read: Sequence[ComparedBatch], start: int, stop: int) -> list[tuple[int, Content]]:
     return [
         (record.offset, content(record)) for batch in read for record in records_in(memoryview(batch.data), start, stop)
     ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.client.copy.batches import as_sent, count_from, records_in
 from foldlog.client.copy.notes import Note, identity
-from foldlog.client.copy.offsets import CopyPoint, OffsetMap, Trail
+from foldlog.client.copy.offsets import CopyPoint, CopyPoints, OffsetMap
 from foldlog.client.copy.sides import ClusterSide, Side, batches, compacts, count_records
 from foldlog.client.copy.targets import (
     Content,
@@ -114,7 +114,7 @@ class ClusterTarget:
         partition = (route.to_topic, route.partition)
         numbers = resume.numbers or CopyNumbers(*self.side.cluster.new_producer_id(), resume.at.target)
         under_way = _UnderWay(self, Note(*identity(source, route), resume.points[0], resume.at, numbers), route)
-        trail = Trail(list(resume.points))
+        points = CopyPoints(list(resume.points))
         limit_bytes = self._limit_bytes(route.to_topic)
         done = Copied(OffsetMap(resume.points, is_kept=False), resume.at)
         at, target_offset = resume.at
@@ -133,11 +133,11 @@ class ClusterTarget:
                 on_progress(header.next_offset - at, header.size)
                 at = header.next_offset
                 if unsettled_bytes >= COPY_SYNC_BYTES:
-                    trail.add(under_way.settled(producer, CopyPoint(at, target_offset)))
+                    points.add(under_way.settled(producer, CopyPoint(at, target_offset)))
                     unsettled_bytes = 0
-            trail.add(under_way.settled(producer, CopyPoint(max(at, span.stop), target_offset)))
+            points.add(under_way.settled(producer, CopyPoint(max(at, span.stop), target_offset)))
         on_progress(max(0, span.stop - at), 0)
-        done.offsets = OffsetMap(trail.points(), trail.is_kept())
+        done.offsets = OffsetMap(points.points(), points.is_kept())
         return done
 
     def _limit_bytes(self, topic: str) -> int:
@@ -170,7 +170,7 @@ def _counted(ours: Mapping[int, Content], there: Mapping[int, Content], start: i
 
 
 def _matched(ours: Mapping[int, Content], there: Mapping[int, Content], stop: int) -> int | None:
-    """The same where the source has lost some of it: the offset of the first that did not arrive, or else `stop`.
+    """How far it got, where the source has lost some of it: offset of the first that did not arrive, or else `stop`.
 
     None unless it is so; and where records are the same in everything, nobody can tell them apart.
     """

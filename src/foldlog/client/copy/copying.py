@@ -1,7 +1,7 @@
 """Copies of topics, from one log into another: a directory, a broker, a cluster, in any direction.
 
-To follow one: `Copying.plan`, then `prepare` (the topics), then `copy_all` (copying_growths.py), which is `copy` for
-each partition (copying_directory.py, copying_cluster.py), then `check_all` (copying_check.py), and `move_groups`.
+To follow one: `Copying.plan`, then `prepare` (the topics), then `copy_all` (growths.py), which is `copy` for each
+partition (directory.py, cluster.py), then `check_all` (check.py), and `move_groups`.
 
 Kept: records, their order in each partition, keys, values, headers, times and tombstones; partitions; the settings that
 the target knows; offsets in a directory, and at a broker where the source has neither lost nor compacted anything. Not
@@ -24,9 +24,9 @@ from foldlog.client.copy.groups import GroupMove, committed_in, move_groups, tra
 from foldlog.client.copy.growths import joined, stages_of
 from foldlog.client.copy.notes import checked_up_to, note_checked
 from foldlog.client.copy.offsets import CopyPoint, OffsetMap
+from foldlog.client.copy.parallel import check_in_parallel, copy_in_parallel
 from foldlog.client.copy.sides import ClusterSide, DirectorySide, compacts, open_cluster, open_side
 from foldlog.client.copy.targets import Copied, CopySpan, OnProgress, Resume, Route, Target, nothing_yet
-from foldlog.client.copy.together import check_together, copy_together
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.client.positions import TopicPartition
 from foldlog.clock import SystemClock
@@ -289,7 +289,7 @@ class Copying:
     def _copied(self, spans: Sequence[CopySpan], on_progress: OnProgress) -> dict[Route, Copied]:
         is_over_network = isinstance(self.source, ClusterSide) or isinstance(self.target, ClusterTarget)
         if len(spans) > 1 and is_over_network:
-            return copy_together(self._more_sides, spans, on_progress, self.passing_damage)
+            return copy_in_parallel(self._more_sides, spans, on_progress, self.passing_damage)
         done: dict[Route, Copied] = {}
         for span in spans:
             with self.passing_damage(str(span.route)):
@@ -315,7 +315,7 @@ class Copying:
         `since`, where there is one, on."""
         verdicts: dict[Route, CopyVerdict] = {}
         if len(copies) > 1:
-            verdicts = check_together(self._more_sides, copies, on_progress, self.passing_damage, since)
+            verdicts = check_in_parallel(self._more_sides, copies, on_progress, self.passing_damage, since)
         else:
             for route, copied in copies.items():
                 with self.passing_damage(str(route)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.client.copy.offsets import OffsetMap, Place
+from foldlog.client.copy.offsets import OffsetMap, TranslatedOffset
 from foldlog.client.copy.sides import Side, count_records
 from foldlog.client.copy.targets import Route
 from foldlog.client.groups import HAS_MEMBERS, OWN_GROUPS
@@ -37,8 +37,8 @@ class GroupMove:
     reread_max: int = 0
 
 
-def translate(source: Side, route: Route, offsets: OffsetMap, offset: int) -> Place:
-    """The same place in the copy."""
+def translate(source: Side, route: Route, offsets: OffsetMap, offset: int) -> TranslatedOffset:
+    """Where an offset of the source is in the copy."""
     return offsets.translated(
         offset, lambda start, stop: count_records(source, route.topic, route.partition, start, stop)
     )
@@ -77,7 +77,7 @@ def move_groups(
         for route, offset in places.items():
             start, end = target.bounds(route.to_topic)[route.partition]
             place = translate(source, route, maps[route], offset)
-            place = Place(*(min(max(start, one), end) for one in place))
+            place = TranslatedOffset(*(min(max(start, one), end) for one in place))
             known = there.get(TopicPartition(route.to_topic, route.partition))
             move = GroupMove(group, route, offset, place.earliest, MOVED)
             is_back = mirrors and known is not None and known.offset > place.latest
@@ -134,7 +134,7 @@ def _forget_others(
             continue  # somebody has it now
 
 
-def _planned(move: GroupMove, place: Place, known: OffsetAndMetadata | None) -> GroupMove:
+def _planned(move: GroupMove, place: TranslatedOffset, known: OffsetAndMetadata | None) -> GroupMove:
     """What becomes of a group that belongs at a place, and has committed this in the copy."""
     if known is None or known.offset < place.earliest:
         outcome, at = (MOVED if place.is_exact else MOVED_BACK), place.earliest

@@ -28,7 +28,8 @@ def stages_of(spans: Sequence[CopySpan], count: int, growths: Sequence[Growth] |
     A log that does not remember (None) has grown somewhere before its ends: those of now are the best one can know.
     """
     if growths is None:
-        growths = [Growth(len(spans), tuple(span.stop for span in spans[:count]))] if count < len(spans) else []
+        has_grown = count < len(spans)
+        growths = [Growth(len(spans), tuple(span.stop for span in spans[:count]))] if has_grown else []
     stages: list[Stage] = []
     for growth in growths:
         if growth.partitions > count:

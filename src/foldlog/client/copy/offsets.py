@@ -17,7 +17,7 @@ class CopyPoint(NamedTuple):
     target: int
 
 
-class Place(NamedTuple):
+class TranslatedOffset(NamedTuple):
     """Where an offset of the source is in the copy: at `earliest`, or behind it but not behind `latest`.
 
     The two are the same, unless the source has lost records since they were copied: then nobody can tell which those
@@ -51,7 +51,7 @@ class OffsetMap:
         """Whether all that comes before it in the source has been copied, or was gone before."""
         return offset <= self.end.source
 
-    def translated(self, offset: int, count: Callable[[int, int], int]) -> Place:
+    def translated(self, offset: int, count: Callable[[int, int], int]) -> TranslatedOffset:
         """The offset of the copy from which the same records follow. `count` tells how many records the source has in a
         range. What lies before the copy begins is its beginning, and what lies behind it, its end.
 
@@ -62,7 +62,7 @@ class OffsetMap:
         Of the ten records from 200 to 900 the source has lost four since; they may have been before 500, or not:
 
         >>> holes.translated(500, lambda start, stop: 3)
-        Place(earliest=103, latest=107)
+        TranslatedOffset(earliest=103, latest=107)
         """
         first, last = self.points[0], self.end
         if self.is_kept:
@@ -81,18 +81,18 @@ class OffsetMap:
             earliest = max(earliest, point.target + count(point.source, offset))
             latest = min(latest, following.target - count(offset, following.source))
         # It would have more than was copied only if it were read another way: with aborted records, or without them.
-        return Place(min(earliest, latest), max(earliest, latest))
+        return TranslatedOffset(min(earliest, latest), max(earliest, latest))
 
 
-def _exactly(target_offset: int) -> Place:
-    return Place(target_offset, target_offset)
+def _exactly(target_offset: int) -> TranslatedOffset:
+    return TranslatedOffset(target_offset, target_offset)
 
 
 def _source(point: CopyPoint) -> int:
     return point.source
 
 
-class Trail:
+class CopyPoints:
     """The points of a copy while it is under way. It stays small: see COPY_POINTS_MAX."""
 
     def __init__(self, points: list[CopyPoint]) -> None:

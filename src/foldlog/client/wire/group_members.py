@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from foldlog.broker.groups.messages import GroupDescription, GroupState, MemberDescription
+from foldlog.broker.groups.messages import GroupState, GroupSummary, MemberSummary
 from foldlog.client import descriptions
 from foldlog.client.backends.served.calls import group_error
 from foldlog.client.positions import TopicPartition
@@ -25,17 +25,17 @@ def describe_request(group: str) -> DescribeGroupsRequest:
     return DescribeGroupsRequest(groups=[group])
 
 
-def read_description(answer: DescribeGroupsResponse, group: str) -> GroupDescription:
+def read_description(answer: DescribeGroupsResponse, group: str) -> GroupSummary:
     """As the coordinator knows it; Dead if it knows nothing of it."""
     if len(answer.groups) != 1:
         raise MalformedBytes("DescribeGroups response", f"{len(answer.groups)} results for one question", 0)
     found = answer.groups[0]
     if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return GroupDescription(group, GroupState.DEAD)
+        return GroupSummary(group, GroupState.DEAD)
     if found.error_code:
         raise exception_of(found.error_code, found.error_message, group=group)
     members = tuple(
-        MemberDescription(
+        MemberSummary(
             one.member_id,
             one.group_instance_id,
             one.client_id,
@@ -49,7 +49,7 @@ def read_description(answer: DescribeGroupsResponse, group: str) -> GroupDescrip
         state = GroupState(found.group_state)
     except ValueError:  # a word of a newer protocol
         state = GroupState.STABLE if members else GroupState.EMPTY
-    return GroupDescription(group, state, found.protocol_type, found.protocol_data, members=members)
+    return GroupSummary(group, state, found.protocol_type, found.protocol_data, members=members)
 
 
 def read_newer_description(answer: ConsumerGroupDescribeResponse, group: str) -> descriptions.GroupDescription | None:
@@ -80,7 +80,7 @@ def read_newer_description(answer: ConsumerGroupDescribeResponse, group: str) ->
     return descriptions.GroupDescription(group, found.group_state, found.assignor_name, members)
 
 
-def leave_request(group: str, members: Sequence[MemberDescription]) -> LeaveGroupRequest:
+def leave_request(group: str, members: Sequence[MemberSummary]) -> LeaveGroupRequest:
     """As Kafka's admin client removes members: by their ids. For version 3 on, which takes several."""
     leaving = [
         MemberIdentity(member_id=one.member_id, group_instance_id=one.group_instance_id, reason=_REASON)

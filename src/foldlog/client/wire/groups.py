@@ -50,8 +50,8 @@ def _described_by_newer_protocol(links: ClusterLinks, group: str) -> GroupDescri
     return links.retried(attempt)
 
 
-def _described(links: ClusterLinks, group: str) -> group_messages.GroupDescription:
-    def attempt() -> group_messages.GroupDescription:
+def _described(links: ClusterLinks, group: str) -> group_messages.GroupSummary:
+    def attempt() -> group_messages.GroupSummary:
         request = group_members.describe_request(group)
         answer = links.call(coordinator(links, group), request, DescribeGroupsResponse)
         return _unless_passing(lambda: group_members.read_description(answer, group))

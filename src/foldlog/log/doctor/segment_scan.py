@@ -244,7 +244,10 @@ def scan_foreign(files: Files, directory: str, base_offset: int, size: int, foll
 
 
 class _Hints:
-    """The entries of a segment's two indexes, as far as the checkpoint vouches for what they lead to."""
+    """The entries of a segment's two indexes, as far as the checkpoint vouches for what they lead to. One thread.
+
+    Not believed: an entry that leads elsewhere is reported, and nothing is mended by it alone.
+    """
 
     def __init__(self, files: Files, stem: str, base_offset: int, below: int, below_offset: int) -> None:
         self._is_used = below > 0

@@ -4,6 +4,7 @@ there a record stays if its key has no newer offset, here if its offset is one o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from foldlog.errors import InvalidArgument, InvalidBatch
@@ -23,8 +24,8 @@ class _ChangedError(Exception):
     """What is there is not what was."""
 
 
-class _Glance(NamedTuple):
-    """A record as far as its value's length."""
+class _CheckedRecord(NamedTuple):
+    """What is compared of a record: its parts as far as the value's length, and the bytes of all from its offset on."""
 
     attributes: int
     timestamp: int
@@ -81,6 +82,7 @@ def check_compacted(
     expected = _Expected(newest, at)
     mapped = range(mapped_start, mapped_end)
     with bytes_of(buffer) as before, bytes_of(rewritten) as after:
+        check = _Check(before, after, keys, expected, mapped, now_ms, keep_batches, decompressed_limit)
         position = made_position = 0
         while position < len(before):
             old = read_header(before, position, offsets_assigned=True)
@@ -93,7 +95,7 @@ def check_compacted(
                 made = None
             made_position += made.size if made is not None else 0
             try:
-                _check_batch(before, old, after, made, keys, expected, mapped, now_ms, keep_batches, decompressed_limit)
+                check.batch(old, made)
             except _LostError:
                 raise InvalidBatch(fmt.FAULT_LOST, old.position) from None
             except _ChangedError:
@@ -105,56 +107,68 @@ def check_compacted(
     return expected.at
 
 
-def _check_batch(
-    before: memoryview, old: BatchHeader, after: memoryview, made: BatchHeader | None, keys: KeyMap,
-    expected: _Expected, mapped: range, now_ms: int, keep_batches: frozenset[int], limit: int,
-) -> None:  # fmt: skip
-    if expected.has_before(old.base_offset):
-        raise _LostError
-    if made is None and (old.is_control or old.base_offset in keep_batches):
-        raise _LostError
-    is_same = made is not None and _bytes_of(after, made) == _bytes_of(before, old)
-    if made is not None and not is_same and (old.is_control or not _keeps_its_place(old, made)):
-        raise _ChangedError
-    if old.is_control or (is_same and old.record_count == old.last_offset_delta + 1):
-        # Every offset of a batch without gaps is there; those of a control batch are no key's newest.
-        if old.is_control and expected.has_before(old.next_offset):
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One comparison: the bytes before and after, and what decides which records may go. `made` is what became of a
+    batch, None if nothing did."""
+
+    before: memoryview
+    after: memoryview
+    keys: KeyMap
+    expected: _Expected
+    mapped: range
+    now_ms: int
+    keep_batches: frozenset[int]
+    decompressed_limit: int
+
+    def batch(self, old: BatchHeader, made: BatchHeader | None) -> None:
+        """_LostError or _ChangedError if that is not what may become of it."""
+        if self.expected.has_before(old.base_offset):
             raise _LostError
-        expected.pass_to(old.next_offset)
-        return
-    _check_records(before, old, after, made, keys, expected, mapped, now_ms, limit)
-    if expected.has_before(old.next_offset):
-        raise _LostError
+        if made is None and (old.is_control or old.base_offset in self.keep_batches):
+            raise _LostError
+        is_same = made is not None and _bytes_of(self.after, made) == _bytes_of(self.before, old)
+        if made is not None and not is_same and (old.is_control or not _keeps_its_place(old, made)):
+            raise _ChangedError
+        if old.is_control or (is_same and old.record_count == old.last_offset_delta + 1):
+            # Every offset of a batch without gaps is there; those of a control batch are no key's newest.
+            if old.is_control and self.expected.has_before(old.next_offset):
+                raise _LostError
+            self.expected.pass_to(old.next_offset)
+            return
+        self._records(old, made)
+        if self.expected.has_before(old.next_offset):
+            raise _LostError
 
-
-def _check_records(
-    before: memoryview, old: BatchHeader, after: memoryview, made: BatchHeader | None, keys: KeyMap,
-    expected: _Expected, mapped: range, now_ms: int, limit: int,
-) -> None:  # fmt: skip
-    records = _glances(before, old, old.position, limit)
-    made_records = iter(()) if made is None else _glances(after, made, old.position, limit)
-    tombstones_go = old.has_delete_horizon and now_ms >= old.base_timestamp
-    kept = next(made_records, None)
-    latest = -fmt.MAX_INT64
-    for record in records:
-        offset = old.base_offset + record.offset_delta
-        is_newest = expected.take(offset)
-        if kept is not None and kept.offset_delta == record.offset_delta:
+    def _records(self, old: BatchHeader, made: BatchHeader | None) -> None:
+        records = _records_of(self.before, old, old.position, self.decompressed_limit)
+        made_records: Iterator[_CheckedRecord] = iter(())
+        if made is not None:
+            made_records = _records_of(self.after, made, old.position, self.decompressed_limit)
+        kept = next(made_records, None)
+        latest = -fmt.MAX_INT64
+        for record in records:
+            offset = old.base_offset + record.offset_delta
+            is_newest = self.expected.take(offset)
+            if kept is None or kept.offset_delta != record.offset_delta:
+                self._check_may_go(record, offset, old, is_newest=is_newest)
+                continue
             if kept != record:
                 raise _ChangedError
             latest = max(latest, kept.timestamp)
             kept = next(made_records, None)
-            continue
-        if record.key is None or offset >= mapped.stop:
+        if kept is not None:
+            raise _ChangedError
+        if made is not None and made.record_count and not made.is_log_append_time and made.max_timestamp != latest:
+            raise _ChangedError
+
+    def _check_may_go(self, record: _CheckedRecord, offset: int, old: BatchHeader, *, is_newest: bool) -> None:
+        if record.key is None or offset >= self.mapped.stop:
             raise _LostError
-        if record.value_bytes < 0 and tombstones_go:
-            continue
-        if is_newest or (offset < mapped.start and keys.newest(record.key) <= offset):
+        if record.value_bytes < 0 and old.has_delete_horizon and self.now_ms >= old.base_timestamp:
+            return  # a tombstone whose time is over
+        if is_newest or (offset < self.mapped.start and self.keys.newest(record.key) <= offset):
             raise _LostError
-    if kept is not None:
-        raise _ChangedError
-    if made is not None and made.record_count and not made.is_log_append_time and made.max_timestamp != latest:
-        raise _ChangedError
 
 
 def _bytes_of(view: memoryview, header: BatchHeader) -> memoryview:
@@ -178,7 +192,7 @@ def _keeps_its_place(old: BatchHeader, made: BatchHeader) -> bool:
     )
 
 
-def _glances(view: memoryview, header: BatchHeader, position: int, limit: int) -> Iterator[_Glance]:
+def _records_of(view: memoryview, header: BatchHeader, position: int, limit: int) -> Iterator[_CheckedRecord]:
     try:
         body = open_body(view, header, limit)
     except InvalidBatch as error:
@@ -197,7 +211,7 @@ def _glances(view: memoryview, header: BatchHeader, position: int, limit: int) -
         if not -fmt.MAX_INT64 - 1 <= timestamp <= fmt.MAX_INT64:
             raise varint.VarintError(fmt.FAULT_TIMESTAMP)
         key = None if key_bytes < 0 else bytes(data[key_at : key_at + key_bytes])
-        yield _Glance(data[at], timestamp, offset_delta, key, value_bytes, bytes(data[after_timestamp:end]))
+        yield _CheckedRecord(data[at], timestamp, offset_delta, key, value_bytes, bytes(data[after_timestamp:end]))
         at = end
     if at != body.end:
         raise _ChangedError

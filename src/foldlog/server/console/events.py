@@ -112,7 +112,7 @@ class _Outgoing:
         return f"event: {self.event}\ndata: {json.dumps(self.data, ensure_ascii=False)}\n\n".encode()
 
 
-class _Listener:
+class _Subscriber:
     """What one client has not been sent yet."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class EventFeed:
         self._gather_s = gather_s
         self._comment_s = comment_s
         self._contributors: list[_Contributor] = []
-        self._listeners: set[_Listener] = set()
+        self._listeners: set[_Subscriber] = set()
         self._gathering: asyncio.Task[None] | None = None
         self._failed: set[int] = set()
 
@@ -171,7 +171,7 @@ class EventFeed:
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """The events for one client, for ever: server-sent events."""
-        listener = _Listener()
+        listener = _Subscriber()
         self._listeners.add(listener)
         try:
             yield b"retry: 1000\n\n"
@@ -223,7 +223,7 @@ class EventFeed:
 
     @staticmethod
     def _deliver(
-        contributor: _Contributor, change: tuple[str, Any] | None, listeners: set[_Listener] | list[_Listener]
+        contributor: _Contributor, change: tuple[str, Any] | None, listeners: set[_Subscriber] | list[_Subscriber]
     ) -> None:
         if change is not None:
             outgoing = _Outgoing(*change, contributor.merge)

@@ -7,8 +7,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.broker.groups.lag import standings
-from foldlog.broker.groups.messages import GroupDescription, GroupState, check_group_name
+from foldlog.broker.groups.lag import partition_lags
+from foldlog.broker.groups.messages import GroupState, GroupSummary, check_group_name
 from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.client.descriptions import assigned_places
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
@@ -20,7 +20,7 @@ from foldlog.server.console.topics import open_partition
 
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
-    from foldlog.broker.groups.messages import MemberDescription
+    from foldlog.broker.groups.messages import MemberSummary
     from foldlog.broker.groups.offsets_format import CommittedOffset
 
 _MEMBERS_NAMED: Final = 5
@@ -68,13 +68,13 @@ def group_overviews(broker: Broker, bounds_of: BoundsOf) -> list[dict[str, Any]]
 
 def _overview(
     broker: Broker,
-    description: GroupDescription,
+    description: GroupSummary,
     commits: Mapping[tuple[str, int], CommittedOffset],
     bounds_of: BoundsOf,
 ) -> dict[str, Any]:
     assigned = assigned_places(description)
     bounds = {place: bounds_of(*place) or (None, None) for place in {*commits, *assigned}}
-    found = standings(
+    found = partition_lags(
         {place: one.offset for place, one in commits.items()}, assigned, bounds, broker.members_begin(description.group)
     )
     cursors = [
@@ -116,7 +116,7 @@ def group_details(broker: Broker, group: str, bounds_of: BoundsOf) -> dict[str, 
     }
 
 
-def _known(broker: Broker, group: str) -> GroupDescription:
+def _known(broker: Broker, group: str) -> GroupSummary:
     description = broker.describe_group(_checked(group))
     if description.state is GroupState.DEAD:
         raise UnknownGroup(f"there is no group {group!r}: it has neither members nor committed offsets")
@@ -130,7 +130,7 @@ def _checked(group: str) -> str:
         raise ApiError(HTTPStatus.NOT_FOUND, str(error)) from error
 
 
-def _member(member: MemberDescription, description: GroupDescription) -> dict[str, Any]:
+def _member(member: MemberSummary, description: GroupSummary) -> dict[str, Any]:
     assignment: list[list[Any]] | None = None
     if description.protocol_type == PROTOCOL_TYPE:
         try:
@@ -198,7 +198,7 @@ def _commit(broker: Broker, group: str, place: tuple[str, int], committed: Offse
     return evicted
 
 
-def _has_members(group: str, members: tuple[MemberDescription, ...]) -> ApiError:
+def _has_members(group: str, members: tuple[MemberSummary, ...]) -> ApiError:
     names = [_name_of(member) for member in members]
     others = f" and {len(names) - _MEMBERS_NAMED} more" if len(names) > _MEMBERS_NAMED else ""
     return ApiError(
@@ -209,6 +209,6 @@ def _has_members(group: str, members: tuple[MemberDescription, ...]) -> ApiError
     )
 
 
-def _name_of(member: MemberDescription) -> str:
+def _name_of(member: MemberSummary) -> str:
     # A client's own name for itself says more to people; the id tells two of that name apart.
     return f"{member.client_id}/{member.member_id}" if member.client_id else member.member_id

@@ -29,7 +29,7 @@ _STALE_MS: Final = 10_000
 Rate = dict[str, float]
 
 
-class _Place(NamedTuple):
+class _End(NamedTuple):
     """Where a partition ended: its end offset, and the active segment with its size. A partition that nobody has opened
     has no known segment: -1."""
 
@@ -42,7 +42,7 @@ class _Sample(NamedTuple):
     """Every partition at one moment."""
 
     at_ms: float
-    places: dict[tuple[str, int], _Place]
+    places: dict[tuple[str, int], _End]
 
 
 class Rates:
@@ -64,12 +64,12 @@ class Rates:
 
     def _sample(self, broker: Broker, now_ms: float) -> dict[str, Rate]:
         before = self._samples[0] if self._samples else None
-        places: dict[tuple[str, int], _Place] = {}
+        places: dict[tuple[str, int], _End] = {}
         moved: dict[str, list[int]] = {}
         for seen in broker.overview():
             label = (seen.topic, seen.number)
             # What was not there a moment ago has begun since then.
-            known = _Place() if before is None else before.places.get(label, _Place())
+            known = _End() if before is None else before.places.get(label, _End())
             partition = broker.opened_partition(*label)
             try:
                 places[label], grown_bytes = _look(seen, partition, known)
@@ -99,19 +99,19 @@ class Rates:
         return {topic: rate for topic, rate in self._rates.items() if any(rate.values())}
 
 
-def _look(seen: PartitionOverview, partition: object, known: _Place) -> tuple[_Place, int]:
+def _look(seen: PartitionOverview, partition: object, known: _End) -> tuple[_End, int]:
     """Where a partition stands, and the bytes that were written to it since it stood at `known`."""
     if not isinstance(partition, Partition):
-        return _Place(seen.high_watermark, -1), 0
+        return _End(seen.high_watermark, -1), 0
     base_offset, size_bytes, grown_bytes = partition.look(partial(_tail, known=known))
     if known.base_offset < 0:
         # It was opened meanwhile, and what it held then is not known: by what its records are on average.
         mean_bytes = (seen.size_bytes or 0) / max(1, seen.high_watermark - seen.log_start_offset)
         grown_bytes = round(mean_bytes * max(0, seen.high_watermark - known.end))
-    return _Place(seen.high_watermark, base_offset, size_bytes), grown_bytes
+    return _End(seen.high_watermark, base_offset, size_bytes), grown_bytes
 
 
-def _tail(view: LogView, known: _Place) -> tuple[int, int, int]:
+def _tail(view: LogView, known: _End) -> tuple[int, int, int]:
     """Base offset and size of the active segment, and the bytes that were written since `known`: to the segment that
     was active then, and to those that came after it. What retention and compaction remove does not count."""
     active = view.segments[-1]

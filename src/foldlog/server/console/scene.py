@@ -170,7 +170,7 @@ class ReaderCrashed(Exception):
     """A reader dies with a record in its hands, before it has done anything with it."""
 
 
-class Numbered(NamedTuple):
+class SceneRecord(NamedTuple):
     """A value, and the offset that the same value has in the log: so that one can tell which it is on both sides."""
 
     offset: int
@@ -207,7 +207,7 @@ class Scene:
         self._forget()
 
     def _forget(self) -> None:
-        self._queue = Queue[Numbered]()
+        self._queue = Queue[SceneRecord]()
         self._enqueued = 0
         self._log_readers = {name: _LogReader() for name in READERS}
         self._queue_readers = {name: _QueueReader() for name in READERS}
@@ -228,7 +228,7 @@ class Scene:
                     HTTPStatus.CONFLICT,
                     f"the scene has had its {CONSOLE_SCENE_RECORDS_MAX} records; reset it to begin anew",
                 )
-            record = Numbered(self._log.append(value), value)
+            record = SceneRecord(self._log.append(value), value)
             self._queue.enqueue(record)
             self._enqueued += 1
             return self._did("append", record)
@@ -252,7 +252,9 @@ class Scene:
                 self._log.read(group_of(reader), handle)
             except ReaderCrashed:
                 tale.is_down = True
-            return self._did("crash" if tale.is_down else "read", _numbered(held[0]) if held else None, "log", reader)
+            return self._did(
+                "crash" if tale.is_down else "read", _scene_record(held[0]) if held else None, "log", reader
+            )
 
     def dequeue(self, reader: str, *, crash: bool = False) -> dict[str, Any]:
         """The head of the queue for a reader; nobody has it any more if that one crashes."""
@@ -272,7 +274,7 @@ class Scene:
             return self._did("reset", None)
 
     def _did(
-        self, verb: str, record: Numbered | None, side: str | None = None, reader: str | None = None
+        self, verb: str, record: SceneRecord | None, side: str | None = None, reader: str | None = None
     ) -> dict[str, Any]:
         shown = None if record is None else record.shown()
         return {"did": {"verb": verb, "side": side, "reader": reader, "record": shown}, **self._state()}
@@ -298,12 +300,12 @@ class Scene:
             },
         }
 
-    def _last_records(self, start: int, end: int) -> list[Numbered]:
+    def _last_records(self, start: int, end: int) -> list[SceneRecord]:
         """Few: others may write to the topic, too, as to any."""
         offset = max(start, end - CONSOLE_SCENE_RECORDS_MAX)
-        found: list[Numbered] = []
+        found: list[SceneRecord] = []
         while offset < end and (record := self._log.record_at(offset)) is not None:
-            found.append(_numbered(record))
+            found.append(_scene_record(record))
             offset = record.offset + 1
         return found
 
@@ -320,8 +322,8 @@ class Scene:
         }
 
 
-def _numbered(record: Record) -> Numbered:
-    return Numbered(record.offset, (record.value or b"").decode(errors="replace")[:CONSOLE_SCENE_VALUE_CHARS_MAX])
+def _scene_record(record: Record) -> SceneRecord:
+    return SceneRecord(record.offset, (record.value or b"").decode(errors="replace")[:CONSOLE_SCENE_VALUE_CHARS_MAX])
 
 
 class ScenePages:

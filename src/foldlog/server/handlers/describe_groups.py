@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from foldlog.broker.groups.messages import GroupDescription, GroupState
+from foldlog.broker.groups.messages import GroupState, GroupSummary
 from foldlog.errors import FoldlogError, brief_repr
 from foldlog.server.authorizer import AclOperation, ResourceType, authorized_operations
 from foldlog.server.call import Call
@@ -46,7 +46,7 @@ async def _describe(call: Call, group: str) -> DescribedGroup:
     return DescribedGroup(error_code=error, group_id=group)
 
 
-def _described(call: Call, description: GroupDescription) -> DescribedGroup:
+def _described(call: Call, description: GroupSummary) -> DescribedGroup:
     error, message = ErrorCode.NONE, None
     if description.state is GroupState.DEAD and call.version >= _NOT_FOUND_FROM:
         error = ErrorCode.GROUP_ID_NOT_FOUND

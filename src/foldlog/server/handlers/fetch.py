@@ -260,7 +260,7 @@ class Fetching:
             self._node.fetch_purgatory.wait(partition, self)
             if partition.log_end_offset > partition.high_watermark:
                 is_all_durable = False
-                self._node.syncs.hurry(partition)
+                self._node.syncs.sync_now(partition)
         # What comes is told from the sizes: reading again for each record would read all of it each time. But what is
         # written and not durable has its size already, so the next move is looked at whatever the size.
         missing_bytes = self._min_bytes - reading.size_bytes if is_all_durable else 0

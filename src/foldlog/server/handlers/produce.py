@@ -1,7 +1,7 @@
 """Produce: batches go to their partitions as they are, and are acknowledged when they are as safe as was asked for.
 
 To follow a batch: `handle`, `_append`, then `Partition.append`; with acks=all back through `_Acknowledgements`. The
-batches of a connection are appended in the order they came: on the loop, or on its lane while something is there.
+batches of a connection are appended in the order they came: on the loop, or on its queue while something is there.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ def handle(call: Call, request: ProduceRequest) -> Reply:
         batches = [batch._replace(partition=None, error=code, message=message) for batch in batches]
     if any(map(_must_open, batches)):
         return _open_and_append(call, request, _owned(call, batches))
-    if call.caller.lane.is_busy or sum(map(_weight, batches)) > INLINE_WEIGHT:
-        return _LaneAppend(call, request, _owned(call, batches)).later
+    if call.caller.append_queue.is_busy or sum(map(_weight, batches)) > INLINE_WEIGHT:
+        return _QueuedAppend(call, request, _owned(call, batches)).later
     found = call.found  # of the only batch, if anything
     outcomes: list[_Outcome] = []
     for at, batch in enumerate(batches):
         try:
             outcomes.append(_append(call.node, batch, nowait=True, found=found))
         except BlockingIOError as error:  # a segment is full, a thread appends to the partition, or it expands further
-            call.caller.lane.is_steep |= isinstance(error, ExpandsFurther) and error.is_steep
-            return _LaneAppend(call, request, _owned(call, batches[at:]), outcomes).later
+            call.caller.append_queue.is_steep |= isinstance(error, ExpandsFurther) and error.is_steep
+            return _QueuedAppend(call, request, _owned(call, batches[at:]), outcomes).later
     return _acknowledge(call.node, request, outcomes)
 
 
@@ -111,8 +111,8 @@ def _placed(call: Call, at: int, topic: TopicProduceData, index: int, records: R
 
 
 def _owned(call: Call, batches: Sequence[_Batch]) -> list[_Batch]:
-    """In memory of the lane: the views end with this call, as their buffer receives the next frame."""
-    views = call.caller.lane.own([batch.records for batch in batches])
+    """In memory of the queue: the views end with this call, as their buffer receives the next frame."""
+    views = call.caller.append_queue.own([batch.records for batch in batches])
     return [batch._replace(records=view) for batch, view in zip(batches, views, strict=True)]
 
 
@@ -135,12 +135,12 @@ def _expanded_bytes(batch: _Batch) -> int:
 
 
 async def _open_and_append(call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> Later:
-    """Opening takes a thread of its own, since it may be long; then it is the turn of the lane, where earlier ones are.
+    """Opening takes a thread of its own, since it may be long; then it goes to the queue, where earlier ones are.
 
     If the connection is lost meanwhile nothing is appended; from then on, what is appended is synced.
     """
     opened = await call.node.run(_open_all, call.node, batches)
-    return _LaneAppend(call, request, opened).later
+    return _QueuedAppend(call, request, opened).later
 
 
 def _open_all(node: BrokerNode, batches: Sequence[_Batch]) -> list[_Batch]:
@@ -155,8 +155,8 @@ def _opened(node: BrokerNode, batch: _Batch) -> _Batch:
         return batch._replace(error=code_of(error), message=str(error))
 
 
-class _LaneAppend:
-    """Appends on the connection's lane, which owns the batches, while the loop goes on. `before` is what was done
+class _QueuedAppend:
+    """Appends on the connection's queue, which owns the batches, while the loop goes on. `before` is what was done
     already of the request."""
 
     def __init__(
@@ -167,11 +167,11 @@ class _LaneAppend:
         for topic in request.topic_data:
             for data in topic.partition_data:
                 data.records = None  # what waits for the sync later needs no records, and must not keep them
-        self._lane = call.caller.lane
+        self._queue = call.caller.append_queue
         self._before = before
         self._batches = batches
         self.later: Later = call.node.loop.create_future()
-        self._lane.submit(self._append, max(map(_expanded_bytes, self._batches), default=0))
+        self._queue.submit(self._append, max(map(_expanded_bytes, self._batches), default=0))
 
     def _append(self) -> None:
         try:
@@ -198,7 +198,7 @@ class _LaneAppend:
 
     def _give_back(self) -> None:
         batches, self._batches = self._batches, ()
-        self._lane.done([memoryview(batch.records) for batch in batches])
+        self._queue.done([memoryview(batch.records) for batch in batches])
 
     def _fail(self, error: Exception) -> None:
         if not self.later.done():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog import __version__
 from foldlog.broker.broker import MEMORY_PATH
-from foldlog.broker.groups.lag import standings
+from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import GroupState
 from foldlog.client.descriptions import assigned_places
 from foldlog.client.groups import OWN_GROUPS
@@ -131,7 +131,7 @@ def _positions(groups: Sequence[GroupOverview], partitions: Sequence[PartitionOv
         committed = {place: at.offset for place, at in group.committed.items()}
         found += [
             GroupPosition(group.name, one.topic, one.partition, one.committed, one.lag)
-            for one in standings(committed, group.assigned, bounds, group.begins)
+            for one in partition_lags(committed, group.assigned, bounds, group.begins)
             if one.lag is not None
         ]
     return found

@@ -57,7 +57,10 @@ _HTTP_STARTS: Final = frozenset(
 
 
 class Exchange:
-    """A request under way. `chunks` is its answer, encoded; None while it is not known."""
+    """A request under way, owned by its connection. `chunks` is its answer, encoded; None while it is not known.
+
+    Exchanges are sent in the order of their requests: one whose answer is known may wait for those before it.
+    """
 
     __slots__ = ("began", "chunks", "has_error", "header", "later")
 
@@ -126,8 +129,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "a client"
         host = peer[0] if peer else ""
-        lane = self._node.appenders.lane(self._frame)
-        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), lane)
+        appends = self._node.appenders.queue(self._frame)
+        self._caller = Caller(host, ANONYMOUS, self._endpoint, ReadBuffers(self._is_sent), appends)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         self._node.connections.opened(self, host, transport.get_extra_info("socket").fileno())
 
@@ -179,8 +182,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._frame.finish()
         self._frame.release()
         self._caller.buffers.release()
-        self._memory.leave(self._caller.lane.capacity_bytes)
-        self._caller.lane.close(self._memory.close)
+        self._memory.leave(self._caller.append_queue.capacity_bytes)
+        self._caller.append_queue.close(self._memory.close)
         self._node.connections.closed(self, self._caller.host)
 
     def pause_writing(self) -> None:
@@ -235,7 +238,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._working is not None
             or self._is_write_paused
             or self._answered_bytes >= _WRITE_HIGH_BYTES
-            or self._caller.lane.is_full
+            or self._caller.append_queue.is_full
             or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
             # The records of a Fetch are read into buffers of the connection, which are free when it is answered.
             or (self._fetching and _INT16.unpack_from(view, body)[0] == _FETCH_KEY)
@@ -271,6 +274,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         header = _NO_HEADER
         found = None
         try:
+            # Before the header is parsed: the short way reads what it needs where it stands in the frame.
             if _INT16.unpack_from(view, start)[0] == _PRODUCE_KEY:
                 self._throttled.is_granted = False  # the turn, if it had to wait for one, is spent
                 quick = self._node.quick_produce.append(self._caller, view, start, end)
@@ -434,14 +438,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._release()
         unread = len(self._unread) if self._unread is not None else 0
         unsent = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
-        kept = self._frame.capacity_bytes + self._caller.buffers.capacity_bytes + self._caller.lane.capacity_bytes
+        buffers, append_queue = self._caller.buffers, self._caller.append_queue
+        kept = self._frame.capacity_bytes + buffers.capacity_bytes + append_queue.capacity_bytes
         held = kept + unread + unsent + self._answered_bytes
-        self._memory.account(held, is_idle=not self._caller.lane.is_busy)
+        self._memory.account(held, is_idle=not append_queue.is_busy)
 
     def _release(self) -> None:
         """Give back what is kept for the next requests and answers."""
         self._frame.release()
-        self._caller.lane.release()
+        self._caller.append_queue.release()
         if self._is_sent():
             self._caller.buffers.release()
 

@@ -17,7 +17,7 @@ SWEEP_S: Final = 1.0
 
 
 class Connections:
-    """The event loop's."""
+    """Who is connected, counted by host, and the limits on that. The event loop's."""
 
     def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
         self._settings = settings

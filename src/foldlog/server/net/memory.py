@@ -1,8 +1,8 @@
 """The memory of connections: how much all of them may hold together, and the buffers that each uses again.
 
 `MemoryBudget` and `HeldMemory` count; `FrameBuffer` is what a request is received in, `ReadBuffers` what is read from
-segments to be sent. Every byte that a peer can make the broker hold is in one of the two buffers, in a lane of
-`append_lanes`, or in an answer that nobody has read, and a connection tells the budget of all of them.
+segments to be sent. Every byte that a peer can make the broker hold is in one of the two buffers, in a queue of
+`append_queues`, or in an answer that nobody has read, and a connection tells the budget of all of them.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class MemoryBudget:
 
     def change(self, by_bytes: int) -> None:
         """A connection holds that much more, or less."""
+        # What one receive has brought is told after the fact: it is there already. Only what makes a frame larger is
+        # asked for before (`must_wait`). So the bound is the limit, and one receive for each connection.
         self.used_bytes += by_bytes
         if by_bytes < 0:
             self._wake()
@@ -72,6 +74,7 @@ class MemoryBudget:
             # a time: each may exceed the limit by a request, and two would exceed it by two.
             self._begin_turn(holder)
             return False
+        # Its turn is for one frame. With the next one it would never end, for a client that always sends.
         if self._in_turn is holder and not self._is_received:
             return False
         self._waiting.append(holder)
@@ -155,6 +158,7 @@ class HeldMemory:
 
     def account(self, held_bytes: int, *, is_idle: bool) -> None:
         """It holds that much now; idle, if no frame of it is being dealt with."""
+        # The whole, not a difference: whoever forgets to tell of a release is put right by the next one who tells.
         if held_bytes != self.held_bytes:
             change, self.held_bytes = held_bytes - self.held_bytes, held_bytes
             self._budget.change(change)
@@ -217,7 +221,7 @@ def fresh_memory(size: int) -> Memory:
 
 
 class FrameBuffer:
-    """The one frame of a connection that did not come in one piece.
+    """The one frame of a connection that did not come in one piece. The event loop's.
 
     Grows with what has come, not with what was declared: a length costs its sender as many bytes as it costs us. A
     large one gets its addresses at once, and `capacity_bytes` says how many of them it may fill.

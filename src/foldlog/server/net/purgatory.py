@@ -21,7 +21,7 @@ from foldlog.limits import SYNC_WAIT_MS
 if TYPE_CHECKING:
     from foldlog.log.partition import Partition
 
-_UNHURRIED_S: Final = 0.01
+_DEFERRED_SYNC_S: Final = 0.01
 """How long a record may wait for its sync while nobody waits for it; reading processes look every 20 ms at most."""
 
 
@@ -42,6 +42,8 @@ class _Watch:
         self.is_told = False
 
     def __call__(self) -> None:
+        # Without a lock: two threads that both find it unset tell the loop twice, which costs a look. It is reset on
+        # the loop before the waiters look, so a move that comes while they do is told again.
         if not self.is_told:
             self.is_told = True
             self._soon(self._wake, self)
@@ -60,6 +62,7 @@ class FetchPurgatory:
         if watch is None:
             watch = self._watches[partition] = _Watch(partition, self._soon, self._moved)
             partition.watch(watch)
+        # The handler looks once more after this: what came between its read and the watch would wake nobody.
         watch.waiters.add(waiter)
 
     def are_awaited(self, partition: Partition) -> bool:
@@ -92,7 +95,7 @@ class Syncs:
 
     Why there is no timer for those who wait: `call_soon` runs after the callbacks of every socket that was readable in
     this turn of the loop, so whatever had arrived by then is written and shares the sync. What arrives during the sync
-    is gathered for the next one. It rests on the loop being the only one who appends small batches; a lane's append
+    is gathered for the next one. It rests on the loop being the only one who appends small batches; a queued append
     tells the loop with `soon`, and so comes into the same gathering.
     """
 
@@ -101,7 +104,7 @@ class Syncs:
         self._soon = soon
         self._fetches = fetches
         self._awaited: dict[Partition, tuple[int, list[Waiter]]] = {}
-        self._unhurried: dict[Partition, int] = {}
+        self._deferred: dict[Partition, int] = {}
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -117,13 +120,13 @@ class Syncs:
             self._add(partition, next_offset, None)
             return
         # Not simply the last: threads tell of their appends in any order, and a duplicate has the offset it had.
-        self._unhurried[partition] = max(next_offset, self._unhurried.get(partition, 0))
+        self._deferred[partition] = max(next_offset, self._deferred.get(partition, 0))
         if self._timer is None:
-            self._timer = self._loop.call_later(_UNHURRIED_S, self._begin_unhurried)
+            self._timer = self._loop.call_later(_DEFERRED_SYNC_S, self._begin_deferred)
 
-    def hurry(self, partition: Partition) -> None:
+    def sync_now(self, partition: Partition) -> None:
         """Somebody wants to read it."""
-        next_offset = self._unhurried.pop(partition, None)
+        next_offset = self._deferred.pop(partition, None)
         if next_offset is not None:
             self._add(partition, next_offset, None)
 
@@ -150,10 +153,12 @@ class Syncs:
 
     def finish(self) -> None:
         """The broker leaves, and nobody calls any more: begin every sync that is to come."""
-        self._begin_unhurried()
+        self._begin_deferred()
         self._begin()
 
     def _add(self, partition: Partition, next_offset: int, waiter: Waiter | None) -> None:
+        # One callback for all who wait for a partition, at the largest of their offsets: they share the sync anyway,
+        # and a list of callbacks with an offset each would be walked for each record.
         known_offset, waiters = self._awaited.get(partition) or (next_offset, [])
         self._awaited[partition] = (max(known_offset, next_offset), waiters)
         if waiter is not None:
@@ -162,19 +167,19 @@ class Syncs:
             self._is_scheduled = True
             self._loop.call_soon(self._begin)
 
-    def _begin_unhurried(self) -> None:
+    def _begin_deferred(self) -> None:
         self._timer = None
-        for partition in tuple(self._unhurried):
-            self.hurry(partition)
+        for partition in tuple(self._deferred):
+            self.sync_now(partition)
 
     def _begin(self) -> None:
         self._is_scheduled = False
         # Taken away whole before the first sync: a waiter that is called at once may add the next batch.
         awaited, self._awaited = self._awaited, {}
         for partition, (next_offset, waiters) in awaited.items():
-            # What is unhurried and not beyond the awaited is covered by this sync; what is beyond keeps its timer.
-            if self._unhurried.get(partition, next_offset) <= next_offset:
-                self._unhurried.pop(partition, None)
+            # What is deferred and not beyond the awaited is covered by this sync; what is beyond keeps its timer.
+            if self._deferred.get(partition, next_offset) <= next_offset:
+                self._deferred.pop(partition, None)
             partition.on_acknowledged(next_offset, partial(self._soon, _tell, waiters), is_quick=True)
 
 

@@ -179,7 +179,9 @@ def _primitive(kind: str, logical: str | None, path: str) -> tuple[pa.DataType, 
         return of, _timestamp(1000 if str(logical).endswith("millis") else 1, has_zone=of.tz is not None)
     if pa.types.is_date(of):
         return of, _date
-    return of, _uuid_text if logical == "uuid" else _time_number(1000 if logical == "time-millis" else 1)
+    if logical == "uuid":
+        return of, _uuid_text
+    return of, _time_number(1000 if logical == "time-millis" else 1)
 
 
 def _record(schema: Any, named: dict[str, Any], path: str) -> tuple[pa.DataType, Convert | None]:

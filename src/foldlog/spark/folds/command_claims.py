@@ -3,7 +3,7 @@
 A pause and a resume are for every runner of a fold. A rewind, a rebuild and a verification are one runner's: whoever
 wants to do it appends a claim, reads on, and begins once it has read its own claim, unless it met another's of the same
 command before, or a newer command. All runners read one partition in one order, so they agree on who was first. A
-runner keeps its claim under a key of its own until a newer command makes it worthless, so compaction takes none that
+runner keeps its claim under a key of its own until a newer command supersedes it, so compaction takes none that
 still counts. A command is done at most once: if the runner that took it dies at that moment, it has to be asked again.
 """
 
@@ -91,7 +91,7 @@ class CommandClaims:
         """They are in the log; what they come to is heard."""
         self._sent.update({claim.fold: claim.command for claim in claims})
 
-    def worthless(self, claims: Iterable[Claim]) -> list[bytes]:
+    def superseded(self, claims: Iterable[Claim]) -> list[bytes]:
         """Keys of other runners' claims of older commands to the folds that these are for: they can be removed."""
         wanted = {claim.fold: claim.command for claim in claims}
         keys = [

@@ -45,8 +45,11 @@ _declared: ContextVar[list[Fold] | None] = ContextVar("_declared", default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as folds read it: which column its keys fill, and what its values hold. `topic()` makes one."""
+class DeclaredTopic:
+    """A topic as folds read it: which column its keys fill, and what its values hold. `topic()` makes one.
+
+    Users know it as `fl.Topic`; `foldlog.Topic` is what the log's catalog has of a topic.
+    """
 
     name: str
     key: str | None
@@ -63,7 +66,7 @@ class Topic:
 class Fold:
     """A deterministic function from records to a change of a view. `fold()` makes one of a function of a DataFrame."""
 
-    def __init__(self, name: str, topic: Topic, view: View, function: Callable[[DataFrame], DataFrame]) -> None:
+    def __init__(self, name: str, topic: DeclaredTopic, view: View, function: Callable[[DataFrame], DataFrame]) -> None:
         self.name = name
         self.topic = topic
         self.view = view
@@ -95,7 +98,7 @@ def topic(
     schema: str | StructType | None = None,
     format: str = "json",  # noqa: A002 as Spark's own readers call it
     **options: Any,
-) -> Topic:
+) -> DeclaredTopic:
     """A topic to fold.
 
     `key` names the column that the record's key fills, as STRING unless the schema gives it another type; tombstones
@@ -134,21 +137,23 @@ def topic(
         )
     if key is not None and (not _is_name(key) or key in META):
         raise InvalidArgument(f"key={brief_repr(key)} of topic {name!r} is not a name for a column")
-    return Topic(name, key, schema, format, options)
+    return DeclaredTopic(name, key, schema, format, options)
 
 
 def _is_name(given: object) -> bool:
     return isinstance(given, str) and bool(given)
 
 
-def fold(source: Topic, *, into: View, name: str | None = None) -> Callable[[Callable[[DataFrame], DataFrame]], Fold]:
+def fold(
+    source: DeclaredTopic, *, into: View, name: str | None = None
+) -> Callable[[Callable[[DataFrame], DataFrame]], Fold]:
     """Make a fold of a function that is given decoded rows and returns what the view shall hold.
 
     The rows have the topic's columns and `_topic, _partition, _offset, _timestamp, _deleted`. The function may filter,
     explode, join static frames and use any row-wise function of Spark; aggregation belongs into the view's measures.
     Its name is the fold's, unless `name` says another.
     """
-    if not isinstance(source, Topic):
+    if not isinstance(source, DeclaredTopic):
         raise InvalidArgument(f"a fold reads a topic made by fl.topic(), not {brief_repr(source)}")
     if not isinstance(into, View):
         raise InvalidArgument(

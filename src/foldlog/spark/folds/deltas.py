@@ -23,7 +23,7 @@ from foldlog.limits import FOLD_PLANS_MAX
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.fingerprint import Doing, PlanChanged, doing_of, logic_of, unsteady
 from foldlog.spark.folds.plans import (
-    check_law,
+    check_plan,
     check_source,
     checked_frame,
     is_cached,
@@ -102,7 +102,7 @@ class PreparedFold:
         key = plan_key(given, text)
         facts = self._known.get(key)
         if facts is None:
-            check_law(self.fold.name, given, result)
+            check_plan(self.fold.name, given, result)
             facts = _plan_facts(self.fold, result, final)
             if len(self._known) >= FOLD_PLANS_MAX:
                 self._known.clear()
@@ -246,7 +246,7 @@ def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
     given = _given(fold, rows)
     try:
         result = fold(given)
-        check_law(fold.name, given, result)
+        check_plan(fold.name, given, result)
         shape = _shape(fold, result)
         is_plain = result is rows and fold.view.aggregation is None
         logic = logic_of(result)

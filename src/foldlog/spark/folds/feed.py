@@ -68,7 +68,7 @@ class Feed:
     """Dead letters are stored; a replay has met them before."""
 
     goes_long: bool = False
-    """It is folded without any shortcut, in ranges of random sizes, and shares no read: see `long_way`."""
+    """It is folded without any shortcut, in ranges of random sizes, and shares no read: see `reference.py`."""
 
     prepared: PreparedFold | None = None
     bookmark: Bookmark | None = None
@@ -220,7 +220,10 @@ def lag_of(feed: Feed, base: Bookmark, bounds: Mapping[int, Bounds]) -> int:
     stops = feed.stops
     if stops is None or not feed.label:
         return lag(base, bounds)  # a fold that is run once may stop before the end, and lags all the same
-    return lag(base, {n: b._replace(end=min(b.end, stops[n])) for n, b in bounds.items() if n in stops})
+    until = {
+        number: bound._replace(end=min(bound.end, stops[number])) for number, bound in bounds.items() if number in stops
+    }
+    return lag(base, until)
 
 
 def is_for_good(error: BaseException) -> bool:

@@ -40,23 +40,23 @@ def with_growths(
             OffsetRange(facts.name, number, base.offset(number) or 0, min(bound.end, stops.get(number, bound.end)))
             for number, bound in sorted(bounds.items())
         ]
-        ends = ends_of_strangers(origin, ranges, facts.topic_id)
+        ends = ends_of_moved_keys(origin, ranges, facts.topic_id)
         feed.moved_keys = base.epoch, (TopicGrowth(len(bounds), ends),) if any(ends) else ()
     return replace(facts, growths=feed.moved_keys[1])
 
 
-def ends_of_strangers(origin: Origin, ranges: Sequence[OffsetRange], topic_id: str | None = None) -> tuple[int, ...]:
+def ends_of_moved_keys(origin: Origin, ranges: Sequence[OffsetRange], topic_id: str | None = None) -> tuple[int, ...]:
     """Of one range for each partition: one past its last record whose key is at home in another; 0 if there is none."""
     ends = {one.partition: 0 for one in ranges}
     unread = [one for one in ranges if one.start < one.stop]
     for wanted, batch in origin.read_all(unread, ["key", "offset"], topic_id=topic_id):
-        row = _last_stranger(batch.column("key"), wanted.partition, len(ranges))
+        row = _last_moved_key(batch.column("key"), wanted.partition, len(ranges))
         if row >= 0:
             ends[wanted.partition] = batch.column("offset")[row].as_py() + 1
     return tuple(ends.values())
 
 
-def _last_stranger(keys: pa.Array, partition: int, partitions: int) -> int:
+def _last_moved_key(keys: pa.Array, partition: int, partitions: int) -> int:
     """The last row with a key that is at home elsewhere, -1 if there is none. Records without key have no home."""
     import numpy as np
 

@@ -231,8 +231,8 @@ class Pipeline:
         own = {feed.fold.name: feed for feed in self._own}
         self._commands.hear(self._news())
         claims = self._commands.to_claim(self._clock.now_ms())
-        worthless = [LedgerEntry(key, None) for key in self._commands.worthless(claims)]
-        if claims and self._publisher.append([*map(entry_of, claims), *worthless]):
+        superseded = [LedgerEntry(key, None) for key in self._commands.superseded(claims)]
+        if claims and self._publisher.append([*map(entry_of, claims), *superseded]):
             self._commands.sent(claims)
             self._commands.hear(self._news())
         for command in self._commands.due():

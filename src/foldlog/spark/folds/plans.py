@@ -2,8 +2,8 @@
 
 Spark's analysed plan says what a fold does with its rows. What looks at several rows at once (aggregation, windows,
 limits), at the clock, at chance, or at rows that do not come from the topic would give another view for another split.
-It is refused before anything is stored. What happens inside a user's own function cannot be seen in a plan: `trial` and
-`verify` find that by running it.
+It is refused before anything is stored. What happens inside a user's own function cannot be seen in a plan: a trial
+(reference.py) and `verify` find that by running it.
 
 A plan also says which of the topic's columns a fold needs, and which it passes on unchanged. Both are answered only
 where every node on the way is one of a known few; whatever else is in a plan means that all columns are needed, and
@@ -133,7 +133,7 @@ _PYTHON_UDTF: Final = _EXPRESSIONS + "PythonUDTF"
 
 _FIELDS_MAX: Final = 2**31 - 1
 _ROWS_LEAF: Final = re.compile(rf"MapInArrow {ROWS_FUNCTION}\([^)]*\)#(\d+)")
-_NUMBERED: Final = re.compile(r"#(\d+)")
+_EXPRESSION_ID: Final = re.compile(r"#(\d+)")
 _NUMBERS_MAX: Final = 100_000
 """More than a plan uses of Spark's numbers. They count up, so a range's lie between the first of its rows and this."""
 _COUNTED: Final = re.compile(r"(?:\blambda \w+?_|\bCTERelation(?:Def|Ref) )\d+\b")
@@ -142,11 +142,13 @@ _PASSING_NAMES: Final = re.compile(r"_pyspark_[0-9a-f]{32}")
 """Spark's names of the views behind `spark.sql("... {rows}", rows=rows)`."""
 
 
-def check_law(fold: str, rows: DataFrame, result: object) -> None:
+def check_plan(fold: str, rows: DataFrame, result: object) -> None:
     """UnlawfulFold if the plan of what a fold returned shows that it breaks the law."""
     frame = checked_frame(fold, result)
     if not hasattr(rows, "_jdf"):
         raise FoldError("folds need a classic Spark session, and this is a Spark Connect one; unset SPARK_REMOTE")
+    # The analysed plan, not the optimised one: it has what the user wrote, node for node, before Spark folds constants,
+    # prunes and reorders. A clock that was computed beforehand would be a literal by then.
     check_source(fold, rows, plan_text(frame))
     _check(fold, _tree(frame), checked=set())
 
@@ -207,10 +209,12 @@ def plan_text(frame: DataFrame) -> str:
 
 
 def plan_key(rows: DataFrame, text: str) -> tuple[str, int]:
-    """The same for plans that do the same with rows of several ranges, if no setting of the session has changed;
-    `text` is the plan's. What their Python functions do is not in it: see `python_commands`.
+    """Equal for plans that do the same with rows of several ranges, if no setting of the session has changed; `text` is
+    the plan's. What their Python functions do is not in it: see `python_commands`.
     """
-    first = min(map(int, _NUMBERED.findall(plan_text(rows))), default=0)
+    # Spark numbers expressions through a session. What is below the numbers of these rows was made before the range, as
+    # static frames are, and keeps its numbers: another frame is another plan.
+    first = min(map(int, _EXPRESSION_ID.findall(plan_text(rows))), default=0)
     return normal_text(text, first), int(_settings_of(rows.sparkSession).hashCode())
 
 
@@ -230,7 +234,7 @@ def normal_text(text: str, first: int = 0) -> str:
             return found[0]  # such as a text that looks like one
         return "#" + numbers.setdefault(found[1], str(len(numbers)))
 
-    text = _NUMBERED.sub(counted, text)
+    text = _EXPRESSION_ID.sub(counted, text)
     names: dict[str, str] = {}
     text = _COUNTED.sub(lambda found: names.setdefault(found[0], f"{found[0].rstrip('0123456789')}{len(names)}"), text)
     return _PASSING_NAMES.sub(lambda found: names.setdefault(found[0], f"_pyspark_{len(names)}"), text)
@@ -240,7 +244,7 @@ def logic_text(result: DataFrame) -> str:
     """What a plan does with the topic's rows: its nodes, each with all that it is made of, but without Spark's numbers
     and without columns just passed on. Empty if it does nothing but pick some of the topic's columns.
     """
-    return _Logic().text(_tree(result))
+    return _LogicText().text(_tree(result))
 
 
 Path = tuple[tuple[str, int | None], ...]
@@ -449,7 +453,7 @@ _DEPTH_MAX: Final = 8
 """Of objects inside an argument of a node."""
 
 
-class _Logic:
+class _LogicText:
     """Puts a plan into lines, one for each node that does something. Nothing is left to Spark's own texts, which
     shorten what is long and leave out what they find obvious: each expression is told with all its arguments.
     """
@@ -670,7 +674,7 @@ def _check_expressions(fold: str, node: _Node) -> None:
             raise UnlawfulFold(
                 fold, f"{_brief(part)} depends on who runs it, and where", "write the value that you mean as a literal"
             )
-        if _kind(part) == "AesEncrypt" and _draws_lots(part):
+        if _kind(part) == "AesEncrypt" and _has_random_iv(part):
             raise UnlawfulFold(
                 fold,
                 f"{_brief(part)} begins with other random bytes each time",
@@ -722,10 +726,11 @@ def _written(part: Any) -> str:
     origin = part.origin()
     if not (origin.sqlText().isDefined() and origin.startIndex().isDefined() and origin.stopIndex().isDefined()):
         return ""
-    return str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
+    start, last = int(origin.startIndex().get()), int(origin.stopIndex().get())
+    return str(origin.sqlText().get())[start : last + 1]
 
 
-def _draws_lots(encryption: Any) -> bool:
+def _has_random_iv(encryption: Any) -> bool:
     """Whether aes_encrypt begins with random bytes: in every mode but ECB, unless it is given some."""
     _, _, mode, _, iv, _ = _items(encryption.children())
     if _constant(mode).upper() == "ECB":

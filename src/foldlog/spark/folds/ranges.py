@@ -21,6 +21,10 @@ def reachable_ends(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, B
     Partitions that are not among them wait until the older ones have been read up to a growth.
     """
     ends = {number: bound.end for number, bound in bounds.items()}
+    # The first growth that is not read up to is a barrier. A key is in one partition between two growths, so within
+    # them the order of partitions does not matter; across one it does, as the key's newer records may be in another
+    # partition. Assumed: producers route by the number of partitions they know, and an old one that still routes by the
+    # old number after the growth writes behind the remembered ends.
     for growth in facts.growths or ():
         older = {number: end for number, end in enumerate(growth.ends) if number in bounds}
         if any(_at(bookmark, number, bounds) < end for number, end in older.items()):
@@ -62,6 +66,8 @@ def next_ranges(bookmark: Bookmark, ends: Mapping[int, int], budget: int) -> lis
     total = sum(left.values())
     if not total:
         return []
+    # In proportion, so that all partitions come to their end together: a view then never has one far ahead of another,
+    # and the last ranges are as wide as the first, with a task for each core.
     share = min(1.0, max(1, budget) / total)
     ranges: list[OffsetRange] = []
     for number, lag in left.items():
@@ -73,6 +79,8 @@ def next_ranges(bookmark: Bookmark, ends: Mapping[int, int], budget: int) -> lis
 
 def after(bookmark: Bookmark, ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]) -> Bookmark:
     """The bookmark once these ranges are in the view: it comes from the ranges, never from the rows."""
+    # Rows may be none (filtered, compacted, tombstones), or the last ones dead letters: taken from them, the bookmark
+    # would stay behind what was read, and read it again for ever.
     return bookmark.advanced({one.partition: Position(one.stop, bounds[one.partition].leader_epoch) for one in ranges})
 
 
@@ -130,6 +138,8 @@ class RangeSizes:
         if number is None or left[number] <= 0:
             return 1
         start = bookmark.positions[number].offset
+        # The larger of what was met and what is sampled here: a range that is too small costs a little time, one that
+        # is too large the memory of the driver, and of one task.
         size = max(
             self._met.get(bookmark.topic, 0.0), self._sample(OffsetRange(bookmark.topic, number, start, ends[number]))
         )

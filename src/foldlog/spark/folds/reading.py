@@ -27,7 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from foldlog.errors import FoldError
 from foldlog.spark.decoders.decoder import Decoder, KeyDecoder, decoder_for, key_decoder
-from foldlog.spark.folds.declaration import Topic
+from foldlog.spark.folds.declaration import DeclaredTopic
 from foldlog.spark.folds.plans import cache_of
 from foldlog.spark.folds.ranges import split_for_tasks
 from foldlog.spark.folds.spark_errors import brief_spark_error
@@ -140,16 +140,7 @@ class RangeDecoder:
 
     def _filled(self, columns: dict[str, Any], rows: int) -> list[Any]:
         """The schema's columns; those that are not wanted cost next to nothing."""
-        import pyarrow as pa
-
-        return [
-            columns[one.name]
-            if self._wants(one.name)
-            else pa.repeat(_nothing(one.type), rows)
-            if one.name in META  # which Spark believes to be filled
-            else pa.nulls(rows, one.type)
-            for one in self.schema
-        ]
+        return [columns[one.name] if self._wants(one.name) else _unused_column(one, rows) for one in self.schema]
 
     def _decoded(self, records: pa.RecordBatch, wanted: OffsetRange) -> pa.RecordBatch:
         import pyarrow as pa
@@ -238,7 +229,7 @@ def _as_times(times_ms: Any) -> Any:
 class TopicFrames:
     """Makes DataFrames of ranges of one topic. The driver's; one thread at a time."""
 
-    def __init__(self, spark: SparkSession, topic: Topic, spec: OriginSpec, topic_id: str) -> None:
+    def __init__(self, spark: SparkSession, topic: DeclaredTopic, spec: OriginSpec, topic_id: str) -> None:
         self._spark = spark
         self._spec = spec
         self._topic_id = topic_id
@@ -376,7 +367,8 @@ class TopicFrames:
 
 
 def _reading(reader: RangeDecoder) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Spark wants a plain function of the iterator. Its name stands in the plan: `law` knows the topic's rows by it."""
+    """Spark wants a plain function of the iterator. Its name stands in the plan, and tells plans.py which rows are the
+    topic's."""
 
     unpacked = packed_for_workers(reader)
 
@@ -386,11 +378,15 @@ def _reading(reader: RangeDecoder) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return foldlog_rows
 
 
-def _nothing(kind: Any) -> Any:
-    """A value of a column that is never null and that nobody looks at."""
+def _unused_column(column: pa.Field, rows: int) -> pa.Array:
+    """A column that nobody looks at. Spark believes those of META to be never null."""
     import pyarrow as pa
 
-    return pa.scalar("" if pa.types.is_string(kind) else 0, kind) if not pa.types.is_boolean(kind) else pa.scalar(False)
+    if column.name not in META:
+        return pa.nulls(rows, column.type)
+    if pa.types.is_boolean(column.type):
+        return pa.repeat(pa.scalar(False), rows)
+    return pa.repeat(pa.scalar("" if pa.types.is_string(column.type) else 0, column.type), rows)
 
 
 def _packing(reader: RangeDecoder) -> Callable[[Iterable[int]], Iterator[bytes]]:
@@ -403,7 +399,7 @@ def _packing(reader: RangeDecoder) -> Callable[[Iterable[int]], Iterator[bytes]]
     return foldlog_batches
 
 
-def _parsed(topic: Topic) -> T.StructType | None:
+def _parsed(topic: DeclaredTopic) -> T.StructType | None:
     """The topic's schema; FoldError if Spark cannot read it."""
     if not topic.schema:
         return None
@@ -416,7 +412,7 @@ def _parsed(topic: Topic) -> T.StructType | None:
     return parsed
 
 
-def _value_columns(topic: Topic, given: T.StructType | None) -> tuple[Decoder, list[T.StructField]]:
+def _value_columns(topic: DeclaredTopic, given: T.StructType | None) -> tuple[Decoder, list[T.StructField]]:
     """The decoder of a topic's values, and the columns it fills. The key's column is filled from the key instead."""
     fields = [one for one in given or () if one.name != topic.key]
     arrow = to_arrow_schema(T.StructType(fields), timezone="UTC") if given is not None else None

@@ -250,14 +250,11 @@ def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -
         records = records.drop_columns([fold.topic.key]).append_column(RECORD, digests)
     bare = sorted(set(numbers.values()).difference(owners))
     deletions = records.take(pa.array(bare, pa.int64()))
-    columns = {
-        one.name: pa.array([True] * len(bare))
-        if one.name == DELETED
-        else deletions[one.name].cast(one.type)
-        if one.name in deletions.column_names
-        else pa.nulls(len(bare), one.type)
-        for one in rows.schema
-    }
+    columns = {one.name: pa.nulls(len(bare), one.type) for one in rows.schema}
+    for name in set(columns).intersection(deletions.column_names):
+        columns[name] = deletions[name].cast(rows.schema.field(name).type)
+    if DELETED in columns:
+        columns[DELETED] = pa.array([True] * len(bare))
     return _in_order(pa.concat_tables([rows, pa.table(columns, schema=rows.schema)]))
 
 
@@ -295,8 +292,13 @@ def _merged(how: str, one: Any, other: Any) -> Any:
         return other if one is None else one
     if how in ("count", "sum"):
         return one + other
-    smaller, larger = (one, other) if (one != one, one) <= (other != other, other) else (other, one)
+    smaller, larger = sorted((one, other), key=_with_nan_last)
     return smaller if how == "min" else larger
+
+
+def _with_nan_last(value: Any) -> tuple[bool, Any]:
+    is_nan = value != value
+    return is_nan, value
 
 
 # --- the trial ------------------------------------------------------------------------------------------------------

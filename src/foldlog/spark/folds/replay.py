@@ -179,10 +179,13 @@ def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_sw
     if stored is None:
         raise FoldError(f"fold {fold.name!r} has no view yet; to build it: foldlog fold run")
     bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
+    # Before anything is read: replaying takes hours, and a swap that is refused at the end would be hours for nothing.
     refuse_loss(fold, what_is_missing(fold, stored, origin), accept_loss=accept_loss)
     fold.view.check_swap()
     shadow = fold.view.shadow("rebuild")
     shadow.drop()
+    # One epoch further: once it is swapped in, a runner that holds the bookmark of the old view stores nothing more,
+    # even where the offsets happen to be the same.
     start = starting_bookmark(facts, bounds, stored.epoch + 1)
     # A schema that has changed may make dead letters of other records than before, so they are stored.
     feed = Feed(fold, shadow, label="rebuild", start=start, stops=_ends(bounds), is_loading=True)
@@ -197,6 +200,7 @@ def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_sw
         if ends != feed.stops and next(rounds, None) is not None:
             feed.stops = ends
             return False
+        # The shadow has no lock of its own while it is read into: its bookmark tells whether it is still ours.
         stored = shadow.bookmark()
         if stored is None or stored != feed.bookmark:
             # Another rebuild of this fold has begun the shadow anew, or is at work on it.
@@ -236,6 +240,8 @@ class Verification:
         if not self._missing:
             snapshot = fold.view.scan()
             self._bookmark, self._digest = snapshot.bookmark, digest(snapshot.batches)
+        # From where the view began, which may be behind the first record that there ever was. That the log still goes
+        # back so far was looked at above.
         self._start = replace(
             self._bookmark,
             positions={number: Position(at) for number, at in self._bookmark.origins.items()},
@@ -285,6 +291,8 @@ class Verification:
         replayed = digest(self._scratch.scan().batches)
         if replayed == self._digest:
             return Verdict(self.fold.name, "equal", self._bookmark, self._digest, replayed)
+        # Different is a grave word, so it is said last: where compaction may have removed what the view has read, the
+        # log cannot prove it wrong.
         compacted = self._compacted()
         if compacted:
             return Verdict(self.fold.name, "not provable", self._bookmark, self._digest, replayed, missing=compacted)

@@ -85,6 +85,8 @@ class _Standing:
     def sharing(self, ends: Mapping[int, int]) -> object:
         """Feeds with equal ones can share a read."""
         fold = self.feed.fold
+        # Equal in all that decides which rows Spark reads, and how: one read then gives each of them what it would have
+        # read alone. Whoever fails, is rewound or lags has another position, and so leaves the others by itself.
         positions = tuple(sorted((number, at.offset) for number, at in self.base.positions.items()))
         reach = tuple(sorted(ends.items()))
         how = (
@@ -135,7 +137,7 @@ def _planned(prepared: PreparedFold, given: DataFrame) -> PlannedFold | Exceptio
         return error
 
 
-def _together(one: pa.Table | None, other: pa.Table | None) -> pa.Table | None:
+def _merged_letters(one: pa.Table | None, other: pa.Table | None) -> pa.Table | None:
     """The letters of both, in the order of their places."""
     import pyarrow as pa
 
@@ -188,6 +190,8 @@ class Runner:
         self._sizes = RangeSizes(origin)
         self._frames: dict[tuple[int, str], TopicFrames] = {}
         self._ahead: list[_Batch] = []
+        # One thread beside ours: Spark computes the next range while a view stores this one. More would only compete
+        # for the same executors, and hold more ranges in the driver's memory.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="foldlog-spark")
 
     def close(self) -> None:
@@ -275,6 +279,8 @@ class Runner:
         before = feed.bookmark.logic
         if before is not None and (logic.mixes > before.mixes or logic.plan != before.plan):
             # At once, and not with the next range: who asks has to be told, and is told once.
+            # A change of the bookmark alone, and compared like any other: a runner with the older function that stores
+            # after this is refused, and finds out.
             accepted = with_logic(feed.bookmark, logic)
             feed.view.move(feed.bookmark, accepted)
             feed.bookmark = accepted
@@ -340,6 +346,8 @@ class Runner:
         if outcome.seen.bytes:
             offsets = sum(one.stop - one.start for one in batch.ranges)
             self._sizes.met(batch.ranges[0].topic, offsets, outcome.seen.bytes)
+        # Begun before this one is stored, as if that had worked: most often it does. If it does not, the feed stands
+        # elsewhere the next time, and `_read_ahead` drops what was begun for a place where nobody stands.
         following = [_Standing(one.feed, batch.new(one), batch.new(one)) for one in standings]
         if len(self._ahead) < RANGES_AHEAD_MAX and all(isinstance(delta, Delta) for delta in outcome.deltas):
             ahead = self._begin(following, ends, bounds)
@@ -414,6 +422,7 @@ class Runner:
         if not reach:
             return None
         budget = self._sizes.budget(first.base, reach, first.feed.range_bytes or self._range_bytes)
+        # A verification cuts where the fold did not: a function that depends on the cut gives other rows then.
         if first.feed.goes_long:
             budget = random.randint(max(1, budget // 3), budget)
         ranges = tuple(next_ranges(first.base, reach, budget))
@@ -498,7 +507,7 @@ class Runner:
         dead = frames.dead(ranges, needs_key=needs_key) if met.dead else None
         return _Outcome(
             [one.delta if isinstance(one, Folded) else one for one in found],
-            [_together(dead, letters_of(one, ranges, some)) for one, some in zip(prepared, faults, strict=True)],
+            [_merged_letters(dead, letters_of(one, ranges, some)) for one, some in zip(prepared, faults, strict=True)],
             met,
         )
 
@@ -537,9 +546,13 @@ class Runner:
         feed = standing.feed
         if isinstance(delta, Exception):
             raise delta
+        # The letters first: a crash between the two writes them again, under the same key. The other way round it would
+        # lose them, with a bookmark that says they were dealt with.
         if dead is not None and dead.num_rows and feed.buries:
             bury(feed.fold, dead, self.ledger, strict=feed.strict)
             feed.dead += dead.num_rows
+        # Compared and set in the view's own transaction, with the rows: two runners of one fold may both compute a
+        # range, and the view takes one of them. Exactly once rests on this, and on nothing that Spark or the log does.
         new = batch.new(standing)
         feed.view.apply(delta, standing.stored, new)
         feed.bookmark = new

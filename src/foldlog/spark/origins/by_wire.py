@@ -126,9 +126,9 @@ class WireOrigin:
         self, wanted: Sequence[OffsetRange], columns: Sequence[str], *, topic_id: str | None = None
     ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
         for ranges in _one_per_partition(wanted):
-            yield from self._read_together(ranges, columns, topic_id)
+            yield from self._read_in_parallel(ranges, columns, topic_id)
 
-    def _read_together(
+    def _read_in_parallel(
         self, ranges: Sequence[OffsetRange], columns: Sequence[str], topic_id: str | None
     ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
         from foldlog.records.arrow import arrow_batches

@@ -1,4 +1,5 @@
-"""What a runner writes into the log beside reading it: its bookmarks as a group's, dead letters, status.
+"""What a runner writes into the log beside reading it: its bookmarks as committed offsets of a group, dead letters,
+status.
 
 Reading goes through `Origin`; this is the little that goes the other way, from the driver only.
 """

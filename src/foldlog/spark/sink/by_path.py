@@ -99,8 +99,12 @@ def stage(
     options = told.options
     area = StagingArea(files or PosixFiles(), told.path)
     with open_directory(options.origin) as log:
+
+        def limits_of(topic: str) -> TopicLimits:
+            return _find_limits(told, lambda name: TopicLimits.of(log.topic(name), told.defaults), topic)
+
         packer = RowPacker(
-            lambda topic: _find_limits(told, lambda name: TopicLimits.of(log.topic(name), told.defaults), topic),
+            limits_of,
             topic=options.topic,
             compression=options.compression,
             now_ms=SystemClock().now_ms(),

@@ -68,9 +68,14 @@ class PathCommitter:
         if not any(rows.file for rows in staged):
             return
         with self._area.committing():
+            # What was decided before comes first: a query's batches go into the log in their order, and the one that
+            # this process repeats after a crash may be among them.
             commits = self._finish_decided(self._load(), sender)
             if not commits.is_done(sender, version):
                 with closing(NumberedLog.open(self._path, self._files)) as log:
+                    # Decided is a rename, and the point of no return: before it nothing is in the log, after it all of
+                    # it will be, by this process or by the next that commits. Numbers and ends are in the note, so that
+                    # the next one can tell what is there already.
                     commit = self._decide(log, commits, job, staged, (sender, version))
                     commits = self._store_decided(commits, commit)
                     commits = self._finish(commits, commit, log)

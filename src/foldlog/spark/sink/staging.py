@@ -127,6 +127,8 @@ class StagingArea:
         except OSError as error:
             raise storage_error(f"{path} cannot be read, which holds rows of a commit", error) from error
         try:
+            # As far as the commit says, not as far as the file goes: what is behind that was not part of what was
+            # decided.
             position = 0
             while position < staged.size_bytes:
                 frame, position = _read_frame(file, path, position)
@@ -200,6 +202,8 @@ class StagingFile:
     def finish(self) -> StagedFile:
         """Durable on return, with its name."""
         try:
+            # Before Spark hears that the task is done: the driver may decide the commit as soon as it does, and what is
+            # decided has to be there after a cut.
             self._write()
             self._file.sync()
             self._file.close()

@@ -26,12 +26,12 @@ from foldlog.client.backends.served.resumable import TopicLimits
 from foldlog.client.wire.cluster import Cluster
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldlogError, InvalidArgument, UnknownTopic
-from foldlog.spark.plainly import plainly
 from foldlog.spark.sink.by_path import PathPlan, StagedRows, job_of_query, plan, stage
 from foldlog.spark.sink.committing import PathCommitter
 from foldlog.spark.sink.options import SinkOptions, sink_options, with_create_option
 from foldlog.spark.sink.rows import RowPacker
 from foldlog.spark.source.options import origin_spec
+from foldlog.spark.tracebacks import without_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,17 +88,17 @@ class PathBatchWriter(DataSourceArrowWriter):
         self._told = told
         self._job = uuid.uuid4().hex
 
-    @plainly
+    @without_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return Staged(stage(self._told, self._job, _task().partitionId(), iterator))
 
-    @plainly
+    @without_traceback
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         options = self._told.options
         sender = None if options.application is None else _APPLICATION + options.application
         PathCommitter(self._told.path).commit(self._job, _rows(messages), sender, options.version)
 
-    @plainly
+    @without_traceback
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         PathCommitter(self._told.path).abort(_rows(messages), self._job)
 
@@ -109,7 +109,7 @@ class PathStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, told: PathPlan) -> None:
         self._told = told
 
-    @plainly
+    @without_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         task = _task()
         query_id, batch_id = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
@@ -121,7 +121,7 @@ class PathStreamWriter(DataSourceStreamArrowWriter):
         job = job_of_query(query_id, int(batch_id))
         return Staged(stage(self._told, job, task.partitionId(), iterator), query_id)
 
-    @plainly
+    @without_traceback
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         query_ids = {message.query_id for message in messages if isinstance(message, Staged)}
         for query_id in query_ids:  # one; none if the batch had no task
@@ -129,7 +129,7 @@ class PathStreamWriter(DataSourceStreamArrowWriter):
                 job = job_of_query(query_id, batchId)
                 PathCommitter(self._told.path).commit(job, _rows(messages), query_id, batchId)
 
-    @plainly
+    @without_traceback
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         PathCommitter(self._told.path).abort(_rows(messages))
 
@@ -140,7 +140,7 @@ class WireBatchWriter(DataSourceArrowWriter):
     def __init__(self, told: SinkOptions) -> None:
         self._told = told
 
-    @plainly
+    @without_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
         return SentRows(send(self._told, iterator))
 
@@ -151,7 +151,7 @@ class WireStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, told: SinkOptions) -> None:
         self._told = told
 
-    @plainly
+    @without_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
         return SentRows(send(self._told, iterator))
 

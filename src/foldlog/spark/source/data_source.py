@@ -23,12 +23,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from foldlog.spark.origins.origin import open_origin
-from foldlog.spark.plainly import plainly
 from foldlog.spark.source.columns import ddl
 from foldlog.spark.source.filters import Narrowing, narrowed, take_filters
 from foldlog.spark.source.offsets import plan_batch, split
 from foldlog.spark.source.options import ReadOptions, batch_options, includes_headers, origin_spec
 from foldlog.spark.source.tasks import RangeTask, SourceReader
+from foldlog.spark.tracebacks import without_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ _log = logging.getLogger("foldlog")
 class FoldlogSource(DataSource):
     """Reads and writes topics, from a log's files or through a broker. Options as in Spark's Kafka source."""
 
-    @plainly
+    @without_traceback
     def __init__(self, options: CaseInsensitiveDict | dict[str, str]) -> None:
         super().__init__(options)
         origin_spec(self.options)  # wrong for every use, so it is said at the first
@@ -48,27 +48,27 @@ class FoldlogSource(DataSource):
     def name(cls) -> str:
         return "foldlog"
 
-    @plainly
+    @without_traceback
     def schema(self) -> str:
         return ddl(include_headers=includes_headers(self.options))
 
-    @plainly
+    @without_traceback
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(batch_options(self.options), schema)
 
-    @plainly
+    @without_traceback
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 Spark's name
         from foldlog.spark.source.stream import stream_reader
 
         return stream_reader(self.options, schema)
 
-    @plainly
+    @without_traceback
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from foldlog.spark.sink.writers import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
-    @plainly
+    @without_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from foldlog.spark.sink.writers import stream_writer
 
@@ -92,7 +92,7 @@ class BatchReader(DataSourceReader):
         self._narrowing, left = take_filters(filters, self._narrowing, latest_per_key=latest_per_key)
         return left
 
-    @plainly
+    @without_traceback
     def partitions(self) -> list[InputPartition]:
         """One task for each range. Spark takes an empty list for one task, so nothing to read is a task as well."""
         options = self._options

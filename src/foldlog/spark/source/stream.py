@@ -26,11 +26,11 @@ from pyspark.sql.types import StructType
 
 from foldlog.clock import SystemClock
 from foldlog.spark.origins.origin import open_origin
-from foldlog.spark.plainly import plainly
 from foldlog.spark.source.offsets import split
 from foldlog.spark.source.options import ReadOptions, stream_options
 from foldlog.spark.source.stream_planner import Json, StreamPlanner
 from foldlog.spark.source.tasks import RangeTask, SourceReader
+from foldlog.spark.tracebacks import without_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
 
-    @plainly
+    @without_traceback
     def initialOffset(self) -> Json:  # noqa: N802 Spark's names
         """Where startingOffsets says. Only for a new query: one that has a checkpoint goes on from there."""
         return self._planning().initial()
@@ -66,11 +66,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
-    @plainly
+    @without_traceback
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         return self._planning().latest(start, unlimited=isinstance(limit, ReadAllAvailable))
 
-    @plainly
+    @without_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Everything that is there now is read, in as many batches as the limits ask for, and nothing else."""
         self._planning().fix_end()
@@ -79,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """For the query's progress: with `endOffset` it gives the lag."""
         return None if self._planner is None else self._planner.report()
 
-    @plainly
+    @without_traceback
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         if start == end:
             return []

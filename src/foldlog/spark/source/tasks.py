@@ -18,11 +18,11 @@ from pyspark.sql.types import StructType
 
 from foldlog.errors import RecordsMissing, UnknownTopic
 from foldlog.spark.origins.origin import OffsetRange, Origin, OriginSpec, open_origin
-from foldlog.spark.plainly import plainly_iterated
 from foldlog.spark.source.columns import SparkColumns, check_schema, resized
 from foldlog.spark.source.newest import newest_per_key
 from foldlog.spark.source.offsets import PlannedRange, warn_skipped
 from foldlog.spark.source.options import ReadOptions
+from foldlog.spark.tracebacks import iterated_without_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,7 @@ class SourceReader:
         check_schema(schema)
         return cls(schema, options.fail_on_data_loss, options.latest_per_key)
 
-    @plainly_iterated
+    @iterated_without_traceback
     def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(task, RangeTask) or task.planned is None:
             return

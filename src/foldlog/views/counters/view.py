@@ -30,7 +30,7 @@ Connection = TypeVar("Connection")
 
 KIND: Final = "counters"
 
-_NUMBERED: Final = re.compile(r"__[0-9]+$")
+_PART_SUFFIX: Final = re.compile(r"__[0-9]+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class CountersView(View, Generic[Connection]):
     aggregation: Aggregation
 
     def __init__(self, table: TableName, aggregation: Aggregation, label: str | None) -> None:
-        if _NUMBERED.search(table.name):
+        if _PART_SUFFIX.search(table.name):
             raise InvalidArgument(f"{table.name!r} cannot name counters: so end the tables that hold their parts")
         self._table = table
         self._label = label

@@ -113,10 +113,10 @@ class _Order:
         self._types = [postgres_type(shape.columns.field(name).type) for name in shape.key]
         taken = {name.lower() for name in shape.columns.names}
         number = next((name for name in _ROW_NUMBERS if name not in taken), None)
-        self._is_numbered = source.engine == "sqlite" and number is not None
-        self._names = [str(number)] if self._is_numbered else [source.name(name) for name in shape.key]
+        self._is_by_row_id = source.engine == "sqlite" and number is not None
+        self._names = [str(number)] if self._is_by_row_id else [source.name(name) for name in shape.key]
         # Under names of their own: one that a column has, too, would make the order ambiguous.
-        selected = self._names if self._is_numbered else [source.text(name) for name in shape.key]
+        selected = self._names if self._is_by_row_id else [source.text(name) for name in shape.key]
         self.columns = [f"{one} AS _foldlog_place_{number}" for number, one in enumerate(selected)]
         self.descending = ", ".join(f"{name} DESC" for name in self._names)
 

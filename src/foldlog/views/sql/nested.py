@@ -122,7 +122,9 @@ def _first(pair: tuple[Any, Any]) -> Any:
 def _float_to_json(value: float) -> float | str:
     if math.isfinite(value):
         return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
 
 
 def _time_to_json(value: datetime) -> str:

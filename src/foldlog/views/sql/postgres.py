@@ -99,7 +99,7 @@ class PostgresDatabase:
         With `snapshot` it only reads, and all of it one state of the database. `wait_ms` is for a lock, if not as long
         as usual.
         """
-        patience_ms = self._wait_ms if wait_ms is None else min(wait_ms, self._wait_ms)
+        lock_wait_ms = self._wait_ms if wait_ms is None else min(wait_ms, self._wait_ms)
         psycopg = load_psycopg()
         try:
             connection = self._connected(psycopg)
@@ -108,10 +108,10 @@ class PostgresDatabase:
             connection.isolation_level = level.REPEATABLE_READ if snapshot else level.READ_COMMITTED
             connection.read_only = True if snapshot else None
             with connection.transaction():
-                connection.execute(_SETTINGS, (str(patience_ms),))
+                connection.execute(_SETTINGS, (str(lock_wait_ms),))
                 yield connection
         except psycopg.errors.LockNotAvailable as error:
-            raise ViewUnavailable(self.place, self._who_holds_it(psycopg, patience_ms)) from error
+            raise ViewUnavailable(self.place, self._who_holds_it(psycopg, lock_wait_ms)) from error
         except psycopg.Error as error:
             raise ViewUnavailable(self.place, _one_line(error)) from error
         finally:

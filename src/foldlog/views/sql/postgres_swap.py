@@ -159,6 +159,9 @@ def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: T
     _carry_security(run, live, shadow)
     _carry_identity(run, live, shadow, {name: built for _, name, built in renames})
     drop_table(run, place, old)
+    # Readers wait only from here to the commit: all that takes long, the indexes above all, was done under the weaker
+    # lock. That one does not keep others from making a view of the table, so what depends on it is looked for again,
+    # now that nobody can.
     run(f"LOCK TABLE {live.sql} IN ACCESS EXCLUSIVE MODE")
     _check_dependents(run, place, live, own)
     for oid, name, _ in renames:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from foldlog.broker.broker import Broker
 from foldlog.broker.data_directory import writer_of
 from foldlog.broker.groups.committed import OffsetAndMetadata, check_offsets
-from foldlog.broker.groups.messages import GroupDescription, check_group_name
+from foldlog.broker.groups.messages import GroupSummary, check_group_name
 from foldlog.broker.topics.catalog import Topic
 from foldlog.broker.topics.changes import check_partition_count
 from foldlog.broker.topics.config import TopicConfig
@@ -252,7 +252,7 @@ class RemoteBroker:
         except StorageError:
             return self._followed.group_names()
 
-    def describe_group(self, group: str) -> GroupDescription:
+    def describe_group(self, group: str) -> GroupSummary:
         return self._carry_out(requests.describe_group(group), lambda broker: broker.describe_group(group))
 
     def move_offsets(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.broker.groups.messages import GroupDescription, MemberDescription
+from foldlog.broker.groups.messages import GroupSummary, MemberSummary
 from foldlog.client.backends.served.calls import group_error, topic_error
 from foldlog.client.wire import group_members
 from foldlog.errors import FoldlogError, MalformedBytes, MetadataTooLarge
@@ -310,14 +310,14 @@ def list_groups() -> Question[ListGroupsResponse, list[str]]:
     return Question(ListGroupsRequest(), ListGroupsResponse, read, repeatable=True)
 
 
-def describe_group(group: str) -> Question[DescribeGroupsResponse, GroupDescription]:
+def describe_group(group: str) -> Question[DescribeGroupsResponse, GroupSummary]:
     request = group_members.describe_request(group)
     return Question(
         request, DescribeGroupsResponse, lambda answer: group_members.read_description(answer, group), repeatable=True
     )
 
 
-def evict_members(group: str, members: Sequence[MemberDescription]) -> Question[LeaveGroupResponse, None]:
+def evict_members(group: str, members: Sequence[MemberSummary]) -> Question[LeaveGroupResponse, None]:
     """Repeatable: who has left is not asked twice."""
     request = group_members.leave_request(group, members)
     return Question(

@@ -12,7 +12,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
-def plainly(call: Callable[Given, Result]) -> Callable[Given, Result]:
+def without_traceback(call: Callable[Given, Result]) -> Callable[Given, Result]:
     """An error of ours leaves the call with one frame and no cause behind it: its sentence says all. Others do not."""
 
     @wraps(call)
@@ -25,8 +25,8 @@ def plainly(call: Callable[Given, Result]) -> Callable[Given, Result]:
     return called
 
 
-def plainly_iterated(call: Callable[Given, Iterator[Result]]) -> Callable[Given, Iterator[Result]]:
-    """As `plainly`, for what an iterator raises on its way."""
+def iterated_without_traceback(call: Callable[Given, Iterator[Result]]) -> Callable[Given, Iterator[Result]]:
+    """As `without_traceback`, for what an iterator raises on its way."""
 
     @wraps(call)
     def called(*args: Given.args, **kwargs: Given.kwargs) -> Iterator[Result]:

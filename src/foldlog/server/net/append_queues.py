@@ -1,10 +1,10 @@
 """Appends that the event loop does not wait for: what it would be busy with for too long, and what waits for the disk.
 
-A connection has a lane, and one job of a lane runs at a time, so its batches stay in order. Lanes take turns, a job
+A connection has a queue, and one job of a queue runs at a time, so its batches stay in order. Queues take turns, a job
 each: who has many jobs waiting keeps nobody from a turn. And as nobody sees from outside what a batch expands to, jobs
-that open batches never have the last thread: one that only waits for the disk does not queue behind them. Lanes with
-batches that expand steeply are a queue of their own, and the two take turns: however many connections send such, one
-with usual batches waits for one of them.
+that open batches never have the last thread: one that only waits for the disk does not stand behind them. Queues with
+batches that expand steeply wait in a line of their own, and the two lines take turns: however many connections send
+such, one with usual batches waits for one of them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from foldlog.server.net.memory import FrameBuffer, Memory, fresh_memory
 from foldlog.wire.schema import Records
 
 _OPENING_THREADS_MAX: Final = 4
-_LANE_JOBS_MAX: Final = 16
-_LANE_BYTES_MAX: Final = 4 << 20
+_QUEUE_JOBS_MAX: Final = 16
+_QUEUE_BYTES_MAX: Final = 4 << 20
 """What one connection may have waiting: enough that the thread never waits for the loop."""
 
-_LANE_KEPT_BYTES_MAX: Final = _LANE_BYTES_MAX + (2 << 20)
+_QUEUE_KEPT_BYTES_MAX: Final = _QUEUE_BYTES_MAX + (2 << 20)
 """What is kept for the next batches, with what is on its way: fresh memory costs more than filling it."""
 
 Job = Callable[[], None]
@@ -40,23 +40,24 @@ class _Job(NamedTuple):
 
 
 class Appenders:
-    """The threads. They start with the first job, and end with `close`. All but `lane` is any thread's."""
+    """The threads. They start with the first job, and end with `close`. All but `queue` is any thread's."""
 
     def __init__(self, holding: Holding = lambda _: None) -> None:
         self._opening_max = max(1, min(_OPENING_THREADS_MAX, (os.cpu_count() or 1) - 1))  # one core is the loop's
         self._holding = holding
+        # A leaf. Jobs run without it: they append, and that takes the locks of a partition.
         self._changed = threading.Condition()
-        self._plain: deque[AppendLane] = deque()
-        self._opening: deque[AppendLane] = deque()
-        self._steep: deque[AppendLane] = deque()
+        self._plain: deque[AppendQueue] = deque()
+        self._opening: deque[AppendQueue] = deque()
+        self._steep: deque[AppendQueue] = deque()
         self._opening_now = 0
         self._was_steep = False
         self._is_closed = False
         self._threads: list[threading.Thread] = []
 
-    def lane(self, frame: FrameBuffer) -> AppendLane:
+    def queue(self, frame: FrameBuffer) -> AppendQueue:
         """For a new connection, whose large frames are received in `frame`."""
-        return AppendLane(self, frame)
+        return AppendQueue(self, frame)
 
     def start(self) -> None:
         """Idempotent. The event loop's."""
@@ -66,12 +67,14 @@ class Appenders:
                 self._threads.append(thread)
                 thread.start()
 
-    def add(self, lane: AppendLane, job: _Job) -> None:
-        """It runs after those before it in its lane."""
+    def add(self, queue: AppendQueue, job: _Job) -> None:
+        """It runs after those before it in its queue."""
         with self._changed:
-            lane.waiting.append(job)
-            if len(lane.waiting) == 1:
-                self._line_up(lane)
+            queue.waiting.append(job)
+            # Only with its first job: while one of it runs or stands in line, the others follow by `_done`. So there is
+            # never a second thread in the same queue.
+            if len(queue.waiting) == 1:
+                self._line_up(queue)
 
     def close(self) -> None:
         """Finish what is queued."""
@@ -81,20 +84,20 @@ class Appenders:
         for thread in self._threads:
             thread.join()
 
-    def _line_up(self, lane: AppendLane) -> None:
-        if not lane.waiting[0].expanded_bytes:
-            self._plain.append(lane)
+    def _line_up(self, queue: AppendQueue) -> None:
+        if not queue.waiting[0].expanded_bytes:
+            self._plain.append(queue)
         else:
-            (self._steep if lane.is_steep else self._opening).append(lane)
+            (self._steep if queue.is_steep else self._opening).append(queue)
         self._changed.notify()
 
     def _run(self) -> None:
-        while (lane := self._next()) is not None:
-            self._run_first(lane)
-            del lane  # whoever waits for the next one keeps nothing of the last
+        while (queue := self._next()) is not None:
+            self._run_first(queue)
+            del queue  # whoever waits for the next one keeps nothing of the last
 
-    def _run_first(self, lane: AppendLane) -> None:
-        run, expanded_bytes = lane.waiting[0]
+    def _run_first(self, queue: AppendQueue) -> None:
+        run, expanded_bytes = queue.waiting[0]
         if expanded_bytes:
             self._holding(expanded_bytes)
         try:
@@ -102,10 +105,10 @@ class Appenders:
         finally:
             if expanded_bytes:
                 self._holding(-expanded_bytes)
-            self._done(lane, expanded_bytes)
+            self._done(queue, expanded_bytes)
 
-    def _next(self) -> AppendLane | None:
-        """The lane whose turn it is, waited for; None at the end."""
+    def _next(self) -> AppendQueue | None:
+        """The queue whose turn it is, waited for; None at the end."""
         with self._changed:
             while True:
                 if self._plain:
@@ -117,26 +120,26 @@ class Appenders:
                     return None
                 self._changed.wait()
 
-    def _next_opening(self) -> AppendLane:
+    def _next_opening(self) -> AppendQueue:
         turn, other = (self._opening, self._steep) if self._was_steep else (self._steep, self._opening)
-        lane = (turn or other).popleft()
-        self._was_steep = lane.is_steep
-        return lane
+        queue = (turn or other).popleft()
+        self._was_steep = queue.is_steep
+        return queue
 
-    def _done(self, lane: AppendLane, expanded_bytes: int) -> None:
+    def _done(self, queue: AppendQueue, expanded_bytes: int) -> None:
         with self._changed:
             self._opening_now -= bool(expanded_bytes)
-            lane.waiting.popleft()
-            if lane.waiting:
-                self._line_up(lane)
+            queue.waiting.popleft()
+            if queue.waiting:
+                self._line_up(queue)
             self._changed.notify_all()
 
 
-class AppendLane:
+class AppendQueue:
     """The appends of one connection that are on their way, in order. The event loop's.
 
     Every request of the connection looks at `is_busy`, `is_full` and `capacity_bytes`, and most connections never use
-    their lane: so they are attributes, set by `_recount` whenever something comes or goes.
+    their queue: so they are attributes, set by `_recount` whenever something comes or goes.
     """
 
     def __init__(self, appenders: Appenders, frame: FrameBuffer) -> None:
@@ -155,15 +158,16 @@ class AppendLane:
 
     def _recount(self) -> None:
         self.is_busy = self._jobs > 0 or self._bytes > 0
-        self.is_full = self._jobs >= _LANE_JOBS_MAX or self._bytes >= _LANE_BYTES_MAX
+        self.is_full = self._jobs >= _QUEUE_JOBS_MAX or self._bytes >= _QUEUE_BYTES_MAX
         self.capacity_bytes = self._bytes + sum(map(len, self._free))
 
     def own(self, records: Sequence[Records]) -> list[memoryview]:
-        """The records of one request in memory of this lane: the connection's own receives the next frame meanwhile.
+        """The records of one request in memory of this queue: the connection's own receives the next frame meanwhile.
 
         A frame that came in pieces stands alone in its memory, which is exchanged for another; others are copied. They
         are held until they are `done`.
         """
+        # The connection is read on while the batches wait, so they cannot stay in the memory that it receives in.
         views = [memoryview(one) for one in records]
         self._bytes += sum(map(len, views))
         if any(view.obj is self._frame.data for view in views):
@@ -205,7 +209,7 @@ class AppendLane:
                 self._when_empty()
             return
         for buffer in {id(view.obj): view.obj for view in views}.values():
-            if isinstance(buffer, (bytearray, mmap)) and self.capacity_bytes + len(buffer) <= _LANE_KEPT_BYTES_MAX:
+            if isinstance(buffer, (bytearray, mmap)) and self.capacity_bytes + len(buffer) <= _QUEUE_KEPT_BYTES_MAX:
                 self._free.append(buffer)
                 self._recount()
 

@@ -17,7 +17,7 @@ from foldlog.client.copy.check import CopyVerdict, compare
 from foldlog.client.copy.offsets import CopyPoint
 from foldlog.client.copy.sides import Side
 from foldlog.client.copy.targets import Copied, CopySpan, OnProgress, Route, Target
-from foldlog.limits import COPY_TOGETHER_MAX
+from foldlog.limits import COPY_THREADS_MAX
 
 Done = TypeVar("Done")
 
@@ -32,7 +32,7 @@ class _Stopped(Exception):
     """Another partition has failed, or the copy was interrupted: this one ends here, too."""
 
 
-def copy_together(
+def copy_in_parallel(
     open_sides: OpenSides, spans: Sequence[CopySpan], on_progress: OnProgress, passing: Passing = nullcontext
 ) -> dict[Route, Copied]:
     """What became of each, all acknowledged; the first error ends all of them."""
@@ -42,10 +42,10 @@ def copy_together(
         span = by_route[route]
         return target.copy(source, span, target.find(source, span), progress)
 
-    return _together(open_sides, by_route, copied, on_progress, passing)
+    return _in_parallel(open_sides, by_route, copied, on_progress, passing)
 
 
-def check_together(
+def check_in_parallel(
     open_sides: OpenSides,
     copies: Mapping[Route, Copied],
     on_progress: OnProgress,
@@ -57,17 +57,17 @@ def check_together(
     def compared(source: Side, target: Target, route: Route, progress: OnProgress) -> CopyVerdict:
         return compare(source, target.side, route, copies[route], progress, since.get(route))
 
-    return _together(open_sides, copies, compared, on_progress, passing)
+    return _in_parallel(open_sides, copies, compared, on_progress, passing)
 
 
-def _together(
+def _in_parallel(
     open_sides: OpenSides,
     routes: Iterable[Route],
     do: Callable[[Side, Target, Route, OnProgress], Done],
     on_progress: OnProgress,
     passing: Passing,
 ) -> dict[Route, Done]:
-    """In the order of the routes, COPY_TOGETHER_MAX of them at a time."""
+    """In the order of the routes, COPY_THREADS_MAX of them at a time."""
     chosen = list(routes)
     waiting = iter(chosen)
     done: dict[Route, Done] = {}
@@ -104,7 +104,7 @@ def _together(
             source.close()
             target.side.close()
 
-    threads = min(COPY_TOGETHER_MAX, len(chosen))
+    threads = min(COPY_THREADS_MAX, len(chosen))
     pool = ThreadPoolExecutor(threads, thread_name_prefix="foldlog-copy")
     try:
         for ended in as_completed([pool.submit(work) for _ in range(threads)]):
