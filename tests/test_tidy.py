@@ -291,6 +291,24 @@ def swallows(handler: ast.ExceptHandler) -> bool:
     return not (raises or uses or logs)
 
 
+FILE_ROOMS = ("files", "cli", "demo", "testing")
+
+
+def test_only_who_may_touch_the_file_system_opens_files() -> None:
+    """`.importlinter` names who may import `os`; `open` needs no import, so it is looked for here."""
+    found = [
+        place
+        for path in sources("src/foldlog")
+        if path.relative_to(SOURCE).parts[0] not in FILE_ROOMS and not imports_os(tree_of(path))
+        for place in calls(path, {"open"})
+    ]
+    assert not found, f"ask foldlog.files.paths for it: {found}"
+
+
+def imports_os(tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.Import) and node.names[0].name == "os" for node in ast.walk(tree))
+
+
 def test_no_error_is_swallowed() -> None:
     swallowed = [
         f"{relative(path)}:{node.lineno}"
