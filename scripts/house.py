@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import TypeGuard
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "foldlog"
@@ -160,9 +161,35 @@ def complexities() -> list[tuple[int, str]]:
 # --- repetition -------------------------------------------------------------------------------------------------------
 
 
+def declarations(path: Path) -> set[int]:
+    """The lines that only declare: imports, docstrings, fields, constants and their tables, signatures, decorators."""
+    found: set[int] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import | ast.ImportFrom) or is_declaration(node):
+            found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            found.update(range(first, node.body[0].lineno))
+    return found
+
+
+def is_declaration(node: ast.AST) -> TypeGuard[ast.stmt]:
+    """A field or a constant that calls nothing (but `field` and the like), a text on its own, `...` and `pass`."""
+    if isinstance(node, ast.AnnAssign | ast.Assign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        is_name = all(isinstance(target, ast.Name) for target in targets)
+        return is_name and (node.col_offset == 0 or (isinstance(node, ast.AnnAssign) and not has_work(node.value)))
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+
+
+def has_work(value: ast.expr | None) -> bool:
+    calls = [node for node in ast.walk(value or ast.Constant(None)) if isinstance(node, ast.Call)]
+    return any(not (isinstance(call.func, ast.Name) and call.func.id == "field") for call in calls)
+
+
 def shapes(path: Path) -> list[tuple[int, str]]:
-    """The lines of code with their numbers: names, texts and numbers replaced, comments and imports left out."""
-    skipped = {number for node in imports(path) for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    """The lines that do something, with their numbers: names, texts and numbers replaced, comments left out."""
+    skipped = declarations(path)
     lines: dict[int, list[str]] = defaultdict(list)
     for token in tokenize.generate_tokens(io.StringIO(text_of(path)).readline):
         if token.type == tokenize.NAME:
@@ -177,11 +204,11 @@ def shapes(path: Path) -> list[tuple[int, str]]:
             continue
         if token.start[0] not in skipped:
             lines[token.start[0]].append(word)
-    # A docstring is a line that is one text; brackets alone say nothing.
+    # Brackets alone say nothing, nor does an argument that is a name on a line of its own.
     return [
         (number, " ".join(words))
         for number, words in sorted(lines.items())
-        if words != ["''"] and any(word not in "()[]{},:" for word in words)
+        if any(word not in "()[]{},:" for word in words) and words != ["a", ","]
     ]
 
 
