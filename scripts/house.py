@@ -161,11 +161,15 @@ def complexities() -> list[tuple[int, str]]:
 # --- repetition -------------------------------------------------------------------------------------------------------
 
 
+def import_numbers(path: Path) -> set[int]:
+    return {number for node in imports(path) for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+
+
 def declarations(path: Path) -> set[int]:
     """The lines that only declare: imports, docstrings, fields, constants and their tables, signatures, decorators."""
-    found: set[int] = set()
+    found = import_numbers(path)
     for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Import | ast.ImportFrom) or is_declaration(node):
+        if is_declaration(node):
             found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
@@ -187,9 +191,10 @@ def has_work(value: ast.expr | None) -> bool:
     return any(not (isinstance(call.func, ast.Name) and call.func.id == "field") for call in calls)
 
 
-def shapes(path: Path) -> list[tuple[int, str]]:
-    """The lines that do something, with their numbers: names, texts and numbers replaced, comments left out."""
-    skipped = declarations(path)
+def shapes(path: Path, *, with_declarations: bool) -> list[tuple[int, str]]:
+    """The lines of code with their numbers: names, texts and numbers replaced, comments, imports and docstrings left
+    out, and unless they are wanted all that only declares."""
+    skipped = declarations(path) if not with_declarations else import_numbers(path)
     lines: dict[int, list[str]] = defaultdict(list)
     for token in tokenize.generate_tokens(io.StringIO(text_of(path)).readline):
         if token.type == tokenize.NAME:
@@ -204,22 +209,25 @@ def shapes(path: Path) -> list[tuple[int, str]]:
             continue
         if token.start[0] not in skipped:
             lines[token.start[0]].append(word)
-    # Brackets alone say nothing, nor does an argument that is a name on a line of its own.
+    # A docstring is a line that is one text. Brackets alone say nothing, nor does an argument that is only a name.
+    silent = [["''"]] if with_declarations else [["''"], ["a", ","]]
     return [
         (number, " ".join(words))
         for number, words in sorted(lines.items())
-        if any(word not in "()[]{},:" for word in words) and words != ["a", ","]
+        if any(word not in "()[]{},:" for word in words) and words not in silent
     ]
 
 
-def pairs() -> list[str]:
-    """Two files with PAIR_LINES or more lines of one shape, and where they begin.
+def pairs(*, with_declarations: bool = False) -> list[str]:
+    """Two files, or places of one, with PAIR_LINES or more lines of one shape after each other, and where they begin.
 
+    Lines that only declare are left out: imports, docstrings, fields and constants, signatures, decorators, arguments
+    that are a name on a line of its own. They are alike wherever something is declared, and nobody could share them.
     What stands in over COMMON_PLACES places is how this house writes, and nobody's copy.
     """
     windows: dict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
     for path in written().values():
-        found = shapes(path)
+        found = shapes(path, with_declarations=with_declarations)
         for index in range(len(found) - PAIR_LINES + 1):
             shape = tuple(shape for _, shape in found[index : index + PAIR_LINES])
             windows[shape].append((relative(path), found[index][0]))
@@ -265,7 +273,10 @@ def table() -> Iterator[tuple[str, str]]:
     for name, files, switches, _ in paths():
         yield f"path of {name}", f"{files} files, {switches} switches"
     yield "names that several public classes have", str(len(repeated_classes()))
-    yield f"pairs of files with {PAIR_LINES} or more lines of one shape", str(len(pairs()))
+    yield (
+        f"pairs of files with {PAIR_LINES} or more lines of one shape",
+        f"{len(pairs())} in code that does something ({len(pairs(with_declarations=True))} with what only declares)",
+    )
     yield "worst complexity", "{} in {}".format(*complexities()[0])
 
 

@@ -31,7 +31,7 @@ what_takes_long() {
     done
 }
 
-echo "[3/3] installing about 75 packages and compiling the kernels: 680 MB to download, 456 MB of them Spark, and 1.5 GB"
+echo "[3/3] installing about 95 packages and compiling the kernels: 680 MB to download, 456 MB of them Spark, and 1.5 GB"
 echo "      on disk; it takes 2 minutes with a quick network"
 
 # Without build isolation the kernels are compiled by the Cython that stands in the environment: a changed kernel is

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 from foldlog.errors import InvalidArgument, brief_repr
 from foldlog.files.paths import PathLike, as_text
-from foldlog.views.counters.measures import Aggregation, Measure, Window
+from foldlog.views.counters.measures import Aggregation, Measure, Window, parse_window
 from foldlog.views.counters.settings import check_aggregation
 from foldlog.views.counters.view import CountersView
-from foldlog.views.counters.windows import parse_window
 from foldlog.views.sql.postgres import is_postgres_url
 
 if TYPE_CHECKING:
