@@ -251,8 +251,7 @@ def walk(
             if gap_is_legal and before_offset < fmt.MAX_INT64 and base_offset >= before_offset:
                 return Walk(headers, position, None, 0)
             fault = header_fault(header, magic, offsets_assigned=True)
-            if fault is None and not gap_is_legal and base_offset != expected_offset:
-                fault = f"its base offset is {base_offset} where {expected_offset} was expected"
+            fault = fault or (None if gap_is_legal else offset_fault(base_offset, expected_offset))
             if fault is not None:
                 return Walk(headers, position, fault, 0)
             if headers and position + header.size - start > max_bytes:
@@ -265,6 +264,12 @@ def walk(
             position += header.size
             if expected_offset >= 0:
                 expected_offset = header.next_offset
+
+
+def offset_fault(base_offset: int, expected_offset: int) -> str | None:
+    if base_offset == expected_offset:
+        return None
+    return f"its base offset is {base_offset} where {expected_offset} was expected"
 
 
 def check_epochs(headers: list[BatchHeader], starts: Sequence[tuple[int, int]]) -> tuple[BatchHeader, int] | None:
