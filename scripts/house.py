@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import TypeGuard
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "foldlog"
@@ -160,9 +161,40 @@ def complexities() -> list[tuple[int, str]]:
 # --- repetition -------------------------------------------------------------------------------------------------------
 
 
-def shapes(path: Path) -> list[tuple[int, str]]:
-    """The lines of code with their numbers: names, texts and numbers replaced, comments and imports left out."""
-    skipped = {number for node in imports(path) for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+def import_numbers(path: Path) -> set[int]:
+    return {number for node in imports(path) for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+
+
+def declarations(path: Path) -> set[int]:
+    """The lines that only declare: imports, docstrings, fields, constants and their tables, signatures, decorators."""
+    found = import_numbers(path)
+    for node in ast.walk(tree_of(path)):
+        if is_declaration(node):
+            found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            found.update(range(first, node.body[0].lineno))
+    return found
+
+
+def is_declaration(node: ast.AST) -> TypeGuard[ast.stmt]:
+    """A field or a constant that calls nothing (but `field` and the like), a text on its own, `...` and `pass`."""
+    if isinstance(node, ast.AnnAssign | ast.Assign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        is_name = all(isinstance(target, ast.Name) for target in targets)
+        return is_name and (node.col_offset == 0 or (isinstance(node, ast.AnnAssign) and not has_work(node.value)))
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+
+
+def has_work(value: ast.expr | None) -> bool:
+    calls = [node for node in ast.walk(value or ast.Constant(None)) if isinstance(node, ast.Call)]
+    return any(not (isinstance(call.func, ast.Name) and call.func.id == "field") for call in calls)
+
+
+def shapes(path: Path, *, with_declarations: bool) -> list[tuple[int, str]]:
+    """The lines of code with their numbers: names, texts and numbers replaced, comments, imports and docstrings left
+    out, and unless they are wanted all that only declares."""
+    skipped = declarations(path) if not with_declarations else import_numbers(path)
     lines: dict[int, list[str]] = defaultdict(list)
     for token in tokenize.generate_tokens(io.StringIO(text_of(path)).readline):
         if token.type == tokenize.NAME:
@@ -177,22 +209,25 @@ def shapes(path: Path) -> list[tuple[int, str]]:
             continue
         if token.start[0] not in skipped:
             lines[token.start[0]].append(word)
-    # A docstring is a line that is one text; brackets alone say nothing.
+    # A docstring is a line that is one text. Brackets alone say nothing, nor does an argument that is only a name.
+    silent = [["''"]] if with_declarations else [["''"], ["a", ","]]
     return [
         (number, " ".join(words))
         for number, words in sorted(lines.items())
-        if words != ["''"] and any(word not in "()[]{},:" for word in words)
+        if any(word not in "()[]{},:" for word in words) and words not in silent
     ]
 
 
-def pairs() -> list[str]:
-    """Two files with PAIR_LINES or more lines of one shape, and where they begin.
+def pairs(*, with_declarations: bool = False) -> list[str]:
+    """Two files, or places of one, with PAIR_LINES or more lines of one shape after each other, and where they begin.
 
+    Lines that only declare are left out: imports, docstrings, fields and constants, signatures, decorators, arguments
+    that are a name on a line of its own. They are alike wherever something is declared, and nobody could share them.
     What stands in over COMMON_PLACES places is how this house writes, and nobody's copy.
     """
     windows: dict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
     for path in written().values():
-        found = shapes(path)
+        found = shapes(path, with_declarations=with_declarations)
         for index in range(len(found) - PAIR_LINES + 1):
             shape = tuple(shape for _, shape in found[index : index + PAIR_LINES])
             windows[shape].append((relative(path), found[index][0]))
@@ -238,7 +273,10 @@ def table() -> Iterator[tuple[str, str]]:
     for name, files, switches, _ in paths():
         yield f"path of {name}", f"{files} files, {switches} switches"
     yield "names that several public classes have", str(len(repeated_classes()))
-    yield f"pairs of files with {PAIR_LINES} or more lines of one shape", str(len(pairs()))
+    yield (
+        f"pairs of files with {PAIR_LINES} or more lines of one shape",
+        f"{len(pairs())} in code that does something ({len(pairs(with_declarations=True))} with what only declares)",
+    )
     yield "worst complexity", "{} in {}".format(*complexities()[0])
 
 

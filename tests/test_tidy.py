@@ -63,10 +63,8 @@ SMALL_MODULES: dict[str, str] = {
     "spark/functions.py": "functions for users, which nobody here calls",
     "spark/interpreter.py": "runs at import, before Spark is there",
     "spark/source/newest.py": "the newest record of each key, as a reader of its own",
-    "spark/source/rate_limits.py": "shares of a limit, decided without any I/O",
     "spark/source/stream.py": "what Spark calls of a stream, beside that of a batch",
     "testing/power_cuts.py": "a fault model, beside the histories that it cuts",
-    "views/counters/windows.py": "windows of time, decided without an engine",
     "views/lake/lake.py": "what users call, and which engine that means",
     "views/peek/lake.py": "one kind of view, beside the peeks into the others",
     "views/peek/search.py": "one kind of view, beside the peeks into the others",
@@ -364,6 +362,24 @@ def swallows(handler: ast.ExceptHandler) -> bool:
     )
     logs = any(isinstance(node, ast.Attribute) and node.attr == "exception" for node in ast.walk(handler))
     return not (raises or uses or logs)
+
+
+FILE_ROOMS = ("files", "cli", "demo", "testing")
+
+
+def test_only_who_may_touch_the_file_system_opens_files() -> None:
+    """`.importlinter` names who may import `os`; `open` needs no import, so it is looked for here."""
+    found = [
+        place
+        for path in sources("src/foldlog")
+        if path.relative_to(SOURCE).parts[0] not in FILE_ROOMS and not imports_os(tree_of(path))
+        for place in calls(path, {"open"})
+    ]
+    assert not found, f"ask foldlog.files.paths for it: {found}"
+
+
+def imports_os(tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.Import) and node.names[0].name == "os" for node in ast.walk(tree))
 
 
 def test_no_error_is_swallowed() -> None:

@@ -1,4 +1,4 @@
-"""What the process's environment may choose, read once at import. No imports from the package."""
+"""What a process finds around it: its environment's choices, and the machine's cores. No imports from the package."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import os
 import warnings
 from typing import Final
 
+CORES: Final = os.cpu_count() or 1
+"""Of the machine, whether or not the process may use all of them."""
+
 PURE_PYTHON: Final = os.environ.get("FOLDLOG_PURE_PYTHON", "") not in ("", "0")
 """Use the Python twins of the compiled loops, even where those were built: for debugging, and to compare."""
+
+
+def variable(name: str) -> str:
+    """As it is now; empty where it is not set."""
+    return os.environ.get(name, "")
 
 
 def _max_decompressed_bytes() -> int:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.spark.source.options import TopicPartition
-from foldlog.spark.source.rate_limits import RateLimits, TriggerPace, shares
+from foldlog.spark.source.stream_planner import RateLimits, TriggerPace, shares
 from foldlog.testing.sim_clock import SimClock
 
 PLACES = st.tuples(st.sampled_from(["orders", "payments"]), st.integers(0, 9))

@@ -13,8 +13,7 @@ import pyarrow as pa
 from foldlog.views.contract import Delta, Shape
 from foldlog.views.counters import measures as fl
 from foldlog.views.counters.counters import check_aggregation
-from foldlog.views.counters.measures import Aggregation, Measure
-from foldlog.views.counters.windows import window_start_us
+from foldlog.views.counters.measures import Aggregation, Measure, window_start_us
 from views.view_contract import COLUMNS, Event, ViewCase
 
 Rows = Sequence[dict[str, Any]]

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldlog.errors import InvalidArgument
-from foldlog.views.counters.measures import Window
-from foldlog.views.counters.windows import parse_width_ms, parse_window, window_start_us
+from foldlog.views.counters.measures import Window, parse_width_ms, parse_window, window_start_us
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ it, the log's own threads sync the one before that.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,6 +21,7 @@ from foldlog.client.consumer.arrivals import AnyPartition
 from foldlog.client.outgoing import checked_partition, emptiest
 from foldlog.client.positions import Place, resolve_place
 from foldlog.client.reader import refuse_end, resolve_stop
+from foldlog.environment import CORES
 from foldlog.errors import FoldlogError, InvalidArgument, MissingDependency, SerializationError, brief_repr
 from foldlog.limits import (
     ARROW_PACK_BYTES,
@@ -73,7 +73,7 @@ def plan_ranges(
 
 def read_threads() -> int:
     """How many threads one bulk read has."""
-    return min(ARROW_READ_THREADS, os.cpu_count() or 1)
+    return min(ARROW_READ_THREADS, CORES)
 
 
 def read_table(ranges: Sequence[Range], columns: Sequence[str]) -> pa.Table:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 import struct
 from collections.abc import Iterable
 from typing import Final, Self
 
+from foldlog.environment import variable
 from foldlog.errors import InvalidArgument, StorageError
+from foldlog.files.paths import exists, is_directory, is_file, read_bytes, write_secret
 
 KEY_FILE: Final = "folds.key"
 KEY_VARIABLE: Final = "FOLDLOG_FOLDS_KEY"
@@ -62,10 +63,9 @@ class FoldsKey:
     @classmethod
     def read(cls, path: str) -> Self:
         """InvalidArgument if that file is no key; OSError where it cannot be read."""
-        if os.path.exists(path) and not os.path.isfile(path):  # an open of a pipe waits for its other end
+        if exists(path) and not is_file(path):  # an open of a pipe waits for its other end
             raise InvalidArgument(f"{path} is not a file, so it is no key of folds; name {KEY_FILE} of a directory")
-        with open(path, "rb") as file:
-            text = file.read(4 * _SECRET_BYTES)
+        text = read_bytes(path, at_most=4 * _SECRET_BYTES)
         try:
             secret = bytes.fromhex(text.decode("ascii").strip())
         except ValueError:
@@ -77,11 +77,11 @@ class FoldsKey:
     @classmethod
     def of_directory(cls, directory: str) -> Self:
         """The directory's, made now if it has none. StorageError if it can be neither read nor made."""
-        path = os.path.join(directory, KEY_FILE)
+        path = f"{directory}/{KEY_FILE}"
         try:
-            if not os.path.exists(path):
-                _make(path)
-            elif not os.path.isfile(path):
+            if not exists(path):
+                write_secret(path, secrets.token_hex(_SECRET_BYTES).encode() + b"\n")
+            elif not is_file(path):
                 raise StorageError(f"{path} is not a file; it has the name of the folds' key: move it away")
             return cls.read(path)
         except OSError as error:
@@ -118,10 +118,10 @@ def runners_key(directory: str | None, named: str | None = None) -> FoldsKey | N
 
     None where there is neither: of a cluster, or of a broker elsewhere. InvalidArgument, StorageError as above.
     """
-    named = named or os.environ.get(KEY_VARIABLE)
+    named = named or variable(KEY_VARIABLE)
     if not named:
         return None if directory is None else FoldsKey.of_directory(directory)
-    if os.path.isdir(named):
+    if is_directory(named):
         return FoldsKey.of_directory(named)
     try:
         return FoldsKey.read(named)
@@ -134,24 +134,3 @@ def runners_key(directory: str | None, named: str | None = None) -> FoldsKey | N
 
 def _length(part: bytes | None) -> int:
     return _NO_VALUE if part is None else len(part)
-
-
-def _make(path: str) -> None:
-    """A new key, durable, for its owner only. Another process may make one at the same time: the first stays."""
-    draft = f"{path}.{secrets.token_hex(4)}"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(secrets.token_hex(_SECRET_BYTES).encode() + b"\n")
-            file.flush()
-            os.fsync(descriptor)
-        os.link(draft, path)  # unlike a rename, it fails where there is one
-        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except FileExistsError:
-        pass
-    finally:
-        os.unlink(draft)

@@ -6,11 +6,12 @@ writes is told once, in the child, and looks at a plain field from then on.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
+
+from foldlog.files.base import in_forked_children
 
 _watched: weakref.WeakKeyDictionary[object, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 """Objects, and the function of each that tells it: a method would keep its object alive."""
@@ -29,4 +30,4 @@ def _tell_all() -> None:
         forked(thing)
 
 
-os.register_at_fork(after_in_child=_tell_all)
+in_forked_children(_tell_all)

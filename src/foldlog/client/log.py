@@ -6,7 +6,6 @@ What is done is done by its backend: see `backends/backend.py` for the contract,
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -46,6 +45,7 @@ from foldlog.client.serializers import Deserializer, Serializer, deserializer, s
 from foldlog.clock import Clock
 from foldlog.errors import DirectoryLocked, FoldlogError, InvalidArgument, UnknownGroup, brief_repr
 from foldlog.files.base import Files
+from foldlog.files.paths import PathLike, as_text
 from foldlog.limits import ARROW_BATCH_BYTES, PRODUCER_BUFFER_BYTES
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.doctor.recompression import RecompressionReport
@@ -68,7 +68,7 @@ DEFAULT_COLUMNS = (
 
 
 def open_log(
-    path: str | os.PathLike[str],
+    path: str | PathLike[str],
     mode: str = "w",
     *,
     clock: Clock | None = None,
@@ -80,7 +80,7 @@ def open_log(
     """`foldlog.open` without its listener: see there."""
     from foldlog.client.backends.local import LocalBackend
 
-    plain = os.fspath(path) if isinstance(path, os.PathLike) else path
+    plain = as_text(path)
     try:
         broker = Broker.open(
             plain,
@@ -101,7 +101,7 @@ def open_log(
     return Log(LocalBackend(broker, files))
 
 
-def open_shared(path: str | os.PathLike[str]) -> Log:
+def open_shared(path: str | PathLike[str]) -> Log:
     """The log of an existing directory, without becoming its writer: reading is from the files; each call that writes
     goes to the process that writes the directory, if it listens, or takes the lock for as long as the call takes.
 
@@ -118,7 +118,7 @@ def open_shared(path: str | os.PathLike[str]) -> Log:
     """
     from foldlog.client.backends.served.backend import open_served
 
-    return Log(open_served(os.fspath(path), None, None, None))
+    return Log(open_served(as_text(path), None, None, None))
 
 
 def connect_log(url: str, properties: Mapping[str, object] | None = None) -> Log:

@@ -6,7 +6,6 @@ The topic says which views the console opens and what runners do, and every clie
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,7 @@ class FoldGuard:
         """The key if there is one: where nobody has made it, nobody can have used it. A small file, read once."""
         if self._key is None and self._path is not None:
             try:
-                self._key = FoldsKey.read(os.path.join(self._path, KEY_FILE))
+                self._key = FoldsKey.read(f"{self._path}/{KEY_FILE}")
             except (OSError, InvalidArgument):
                 return None
         return self._key

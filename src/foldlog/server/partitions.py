@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from foldlog.broker.groups.committed import TopicPartition
 from foldlog.broker.storage import AnyPartition, Key
 from foldlog.broker.topics.catalog import Topic
-from foldlog.broker.topics.names import OFFSETS_TOPIC
-from foldlog.errors import FoldlogError, StorageError, WaitTimeout
+from foldlog.broker.topics.names import OFFSETS_TOPIC, check_topic_name
+from foldlog.errors import FoldlogError, InvalidTopicName, StorageError, WaitTimeout
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode, code_of
 
@@ -130,6 +130,20 @@ class Openings:
 
 NO_EPOCH: Final = -1
 """The client does not say, or the broker does not know, a leader epoch."""
+
+
+def described_topic(call: Call, name: str) -> Topic | ErrorCode:
+    """The topic, for who may know of it; else what is said of it."""
+    if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = call.node.broker.find_topic(name)
+    if topic is not None:
+        return topic
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def partition_refusal(call: Call, operation: AclOperation, topic: str, number: int) -> ErrorCode:

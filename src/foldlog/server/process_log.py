@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from types import TracebackType
 from typing import Any, Final, TextIO
 
 from foldlog.clock import Clock
+from foldlog.environment import variable
 
 _COLOURS: Final = {"DEBUG": "\x1b[2m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
 _PLAIN: Final = "\x1b[0m"
@@ -109,7 +109,7 @@ def _error_text(error: BaseException) -> str:
 
 def _frames(trace: TracebackType | None) -> list[str]:
     summaries = traceback.extract_tb(trace)[-_FRAMES_MAX:]
-    return [f"{os.path.basename(each.filename)}:{each.lineno} {each.name}" for each in reversed(summaries)]
+    return [f"{each.filename.rpartition('/')[2]}:{each.lineno} {each.name}" for each in reversed(summaries)]
 
 
 def _summary(error: BaseException) -> str:
@@ -118,7 +118,7 @@ def _summary(error: BaseException) -> str:
 
 def _wants_colours(stream: TextIO | None) -> bool:
     """A terminal, unless its owner says no (https://no-color.org)."""
-    return stream is not None and stream.isatty() and not os.environ.get("NO_COLOR")
+    return stream is not None and stream.isatty() and not variable("NO_COLOR")
 
 
 logger = logging.getLogger("foldlog.server")

@@ -9,7 +9,6 @@ They take Arrow batches straight from Spark. What a format accepts is the same a
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from foldlog.errors import InvalidArgument, SerializationError, brief_repr
+from foldlog.files.paths import PathLike
 from foldlog.spark.decoders.avro import AvroDecoder
 from foldlog.spark.decoders.decoder import Decoder
 from foldlog.spark.decoders.json_values import JsonDecoder
@@ -58,7 +58,7 @@ def from_avro(
 
 def from_protobuf(
     column: Column | str,
-    descriptors: bytes | str | Path | type,
+    descriptors: bytes | str | PathLike[str] | type,
     message: str | None = None,
     *,
     confluent: bool = False,

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 from pyspark.util import is_remote_only
 
+from foldlog.environment import CORES
 from foldlog.errors import FoldError
 from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.workers import await_workers
@@ -142,7 +143,7 @@ def _settings(given: Mapping[str, str]) -> SparkConf:
         "spark.log.level": "ERROR",
     }
     if _is_local(settings):
-        suits[_SHUFFLE] = str(os.cpu_count() or 1)
+        suits[_SHUFFLE] = str(CORES)
         # Nobody else has to reach it, and the address that the host's name leads to may be one of a network that goes.
         suits |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # Elsewhere the machines may lack foldlog, and `await_workers` has to be able to say so.

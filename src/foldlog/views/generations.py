@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from foldlog.errors import InvalidArgument, ViewUnavailable
+from foldlog.files.paths import sync_directory
 from foldlog.limits import VIEW_LOCK_WAIT_MS
 
 CURRENT: Final = "current"
@@ -207,15 +208,6 @@ class Generations:
         for name in names:
             if _GENERATION.fullmatch(name) and name not in linked:
                 shutil.rmtree(os.path.join(self.root, name))
-
-
-def sync_directory(path: str) -> None:
-    """Returns once the names in it are on disk."""
-    descriptor = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _is_same_file(descriptor: int, path: str) -> bool:

@@ -3,11 +3,12 @@ is called from; elsewhere, as in a program of one's own, it is relative to the c
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
+
+from foldlog.files.paths import PathLike, absolute
 
 _base: Final[ContextVar[str]] = ContextVar("_base", default="")
 
@@ -22,11 +23,11 @@ def relative_to(directory: str) -> Iterator[None]:
         _base.reset(token)
 
 
-def local_path(path: str | os.PathLike[str]) -> str:
+def local_path(path: str | PathLike[str]) -> str:
     """The absolute path that a path of a view means.
 
     >>> with relative_to("/srv/pipeline"):
     ...     local_path("views/shop.db"), local_path("/tmp/shop.db")
     ('/srv/pipeline/views/shop.db', '/tmp/shop.db')
     """
-    return os.path.abspath(os.path.join(_base.get(), path))
+    return absolute(path, _base.get())

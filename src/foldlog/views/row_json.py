@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument
+from foldlog.views.storable import nested_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,40 +109,28 @@ def _decode_column(values: Sequence[Any], kind: Any) -> Any:
     from pyarrow import types
 
     if types.is_struct(kind):
-        return _decode_structs(values, kind)
+        parts = [[value and value[field.name] for value in values] for field in kind]
+        arrays = [_decode_column(part, field.type) for part, field in zip(parts, kind, strict=True)]
+        return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=_is_null(values))
     if types.is_map(kind):
-        return _decode_maps(values, kind)
+        return _decode_map(values, kind)
     if types.is_list(kind) or types.is_large_list(kind):
-        return _decode_lists(values, kind)
+        content = _decode_column([item for value in values if value for item in value], kind.value_type)
+        array = pa.ListArray if types.is_list(kind) else pa.LargeListArray
+        return array.from_arrays(_offsets(values), content, type=kind, mask=_is_null(values))
     plain = _plain_type(kind)
     if types.is_large_binary(plain):
         values = [None if value is None else b64decode(value) for value in values]
     return pa.array(values, plain).cast(kind)
 
 
-def _decode_structs(values: Sequence[Any], kind: Any) -> Any:
-    import pyarrow as pa
-
-    parts = [[value and value[field.name] for value in values] for field in kind]
-    arrays = [_decode_column(part, field.type) for part, field in zip(parts, kind, strict=True)]
-    return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=_is_null(values))
-
-
-def _decode_maps(values: Sequence[Any], kind: Any) -> Any:
+def _decode_map(values: Sequence[Any], kind: Any) -> Any:
     import pyarrow as pa
 
     entries = [entry for value in values if value for entry in value]
     keys = _decode_column([key for key, _ in entries], kind.key_type)
     items = _decode_column([item for _, item in entries], kind.item_type)
     return pa.MapArray.from_arrays(_offsets(values), keys, items, kind, mask=_is_null(values))
-
-
-def _decode_lists(values: Sequence[Any], kind: Any) -> Any:
-    import pyarrow as pa
-
-    content = _decode_column([item for value in values if value for item in value], kind.value_type)
-    array = pa.ListArray if pa.types.is_list(kind) else pa.LargeListArray
-    return array.from_arrays(_offsets(values), content, type=kind, mask=_is_null(values))
 
 
 def _is_null(values: Sequence[Any]) -> Any:
@@ -159,22 +148,6 @@ def _plain_type(kind: Any) -> Any:
     import pyarrow as pa
     from pyarrow import types
 
-    if types.is_list(kind) or types.is_large_list(kind):
-        return pa.large_list(_inner_type(kind.value_type))
-    if types.is_map(kind):
-        return pa.map_(_inner_type(kind.key_type), _inner_type(kind.item_type))
-    if types.is_struct(kind):
-        names = [field.name for field in kind]
-        if len(set(names)) != len(names):
-            raise InvalidArgument(f"its struct has two fields of the same name ({', '.join(names)})")
-        return pa.struct([pa.field(field.name, _inner_type(field.type)) for field in kind])
-    return _plain_scalar_type(kind)
-
-
-def _plain_scalar_type(kind: Any) -> Any:
-    import pyarrow as pa
-    from pyarrow import types
-
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_null(kind):
         return kind
     if _is_text(kind) or types.is_floating(kind) or types.is_decimal(kind):
@@ -185,7 +158,10 @@ def _plain_scalar_type(kind: Any) -> Any:
         return pa.int32()
     if types.is_timestamp(kind) or types.is_duration(kind) or types.is_time64(kind) or types.is_date64(kind):
         return pa.int64()
-    raise InvalidArgument(f"there is no exact text for its type {kind}")
+    nested = nested_type(kind, _inner_type, pa.large_list)
+    if nested is None:
+        raise InvalidArgument(f"there is no exact text for its type {kind}")
+    return nested
 
 
 def _inner_type(kind: Any) -> Any:

@@ -2,7 +2,8 @@
 maps.
 
 No view holds text that is not UTF-8, or a date or time outside the years 1 to 9999: SQL, JSON and Python have no word
-for them, and Spark itself promises no more. PostgreSQL holds no character NUL either.
+for them, and Spark itself promises no more. PostgreSQL holds no character NUL either. And how types with parts are
+kept, part by part.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
+
+from foldlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,3 +184,23 @@ def _any_of(flags: list[Any]) -> Any:
 
     some = [one for one in flags if one is not None]
     return reduce(pc.or_, some) if some else None
+
+
+def nested_type(kind: Any, part: Callable[[Any], Any], list_of: Callable[[Any], Any]) -> Any | None:
+    """The list, map or struct `kind`, with each of its parts as `part` has it; None for what is none of them.
+
+    InvalidArgument for a struct with two fields of one name: no text of it could be read back.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    if types.is_list(kind) or types.is_large_list(kind):
+        return list_of(part(kind.value_type))
+    if types.is_map(kind):
+        return pa.map_(part(kind.key_type), part(kind.item_type))
+    if types.is_struct(kind):
+        names = [field.name for field in kind]
+        if len(set(names)) != len(names):
+            raise InvalidArgument(f"its struct has two fields of the same name ({', '.join(names)})")
+        return pa.struct([pa.field(field.name, part(field.type)) for field in kind])
+    return None

@@ -128,15 +128,19 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if group is None:
             return GroupErrorCode.UNKNOWN_MEMBER_ID
+        return self._sign_of_life(group, member_id, group_instance_id, generation, GroupState.PREPARING_REBALANCE)
+
+    def _sign_of_life(
+        self, group: Group, member_id: str, group_instance_id: str | None, generation: int, not_in: GroupState
+    ) -> GroupErrorCode:
+        """Note that a member of this generation lives; REBALANCE_IN_PROGRESS if the group is in the state `not_in`."""
         error = group.check_member(member_id, group_instance_id)
         if error is not GroupErrorCode.NONE:
             return error
         if generation != group.generation:
             return GroupErrorCode.ILLEGAL_GENERATION
         self._rebalancer.touch(group, group.members[member_id])
-        if group.state is GroupState.PREPARING_REBALANCE:
-            return GroupErrorCode.REBALANCE_IN_PROGRESS
-        return GroupErrorCode.NONE
+        return GroupErrorCode.REBALANCE_IN_PROGRESS if group.state is not_in else GroupErrorCode.NONE
 
     def leave(self, group_id: str, members: Iterable[MemberIdentity]) -> list[LeaveResult]:
         """Members go on purpose: their partitions are free at once, without waiting for a session to expire."""
@@ -161,15 +165,7 @@ class GroupCoordinator:
             return GroupErrorCode.NONE if generation < 0 else GroupErrorCode.ILLEGAL_GENERATION
         if generation < 0 and group.state is GroupState.EMPTY:
             return GroupErrorCode.NONE
-        error = group.check_member(member_id, group_instance_id)
-        if error is not GroupErrorCode.NONE:
-            return error
-        if generation != group.generation:
-            return GroupErrorCode.ILLEGAL_GENERATION
-        self._rebalancer.touch(group, group.members[member_id])
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            return GroupErrorCode.REBALANCE_IN_PROGRESS
-        return GroupErrorCode.NONE
+        return self._sign_of_life(group, member_id, group_instance_id, generation, GroupState.COMPLETING_REBALANCE)
 
     def delete(self, group_id: str) -> GroupErrorCode:
         """Forget a group without members; its offsets are `CommittedOffsets.plan_delete_group`'s."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from foldlog.broker.topics import catalog as catalogs
 from foldlog.broker.topics.names import partition_directory
-from foldlog.cli.files.dump_items import Item, Items, damage, time_text
+from foldlog.cli.files.dump_items import Item, Items, damage, named_values, time_text
 from foldlog.cli.files.dump_segment import Wanted
 from foldlog.cli.wording import counted
 from foldlog.errors import CorruptLog, FoldlogError
@@ -91,14 +91,7 @@ def epoch_items(files: Files, path: str) -> Items:
 
 
 def metadata_items(data: bytes) -> Items:
-    fields: dict[str, object] = {}
-    for line in data.decode("utf-8", "replace").splitlines():
-        name, sign, value = line.partition(":")
-        if not sign:
-            yield damage(0, len(data), f"the line {line!r} is not NAME: VALUE")
-            return
-        fields[name.strip()] = value.strip()
-    yield Item("metadata", "  " + ", ".join(f"{name} {value}" for name, value in fields.items()), fields)
+    return named_values("metadata", data, ": ")
 
 
 def checkpoint_items(files: Files, path: str) -> Items:

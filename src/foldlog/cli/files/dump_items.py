@@ -39,6 +39,20 @@ def damage(position: int, end: int, reason: str, *, is_mendable: bool = False) -
     )
 
 
+def named_values(kind: str, data: bytes, sign: str, *, comment: str | None = None) -> Items:
+    """A text of lines, each a name and a value with `sign` between them; with comments there may be empty lines too."""
+    fields: dict[str, object] = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        if comment is not None and (not line.strip() or line.strip().startswith(comment)):
+            continue
+        name, found, value = line.partition(sign.strip())
+        if not found:
+            yield damage(0, len(data), f"the line {line.strip()!r} is not NAME{sign}VALUE")
+            return
+        fields[name.strip()] = value.strip()
+    yield Item(kind, "  " + ", ".join(f"{name} {value}" for name, value in fields.items()), fields)
+
+
 def time_text(timestamp_ms: int) -> str:
     """
     >>> time_text(1_768_473_000_123), time_text(-1)

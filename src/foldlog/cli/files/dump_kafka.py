@@ -8,7 +8,7 @@ from typing import Final
 
 from foldlog.broker.groups.offsets_format import OffsetKey, decode_group_value, decode_key, decode_offset_value
 from foldlog.broker.kafka_files.directory import KAFKA_PROPERTIES, LOG_STARTS_NAME, parse_offset_checkpoint
-from foldlog.cli.files.dump_items import Item, Items, damage, time_text
+from foldlog.cli.files.dump_items import Item, Items, damage, named_values, time_text
 from foldlog.cli.wording import counted
 from foldlog.errors import CorruptGroupRecord, MalformedBytes
 from foldlog.log.transactions import ENTRY_BYTES, read_transaction_index
@@ -39,7 +39,7 @@ CONTROL_KINDS: Final = {
 def items_of_kafkas(name: str, data: bytes) -> Items:
     """What a file of KAFKA_NAMES holds."""
     if name == KAFKA_PROPERTIES:
-        return _properties(data)
+        return named_values("properties", data, "=", comment="#")
     return _quorum(data) if name == QUORUM_NAME else _offsets(name, data)
 
 
@@ -54,19 +54,6 @@ def transaction_items(data: bytes) -> Items:
         yield Item("aborted transaction", text, entry._asdict())
     if problem:
         yield damage(len(entries) * ENTRY_BYTES, len(data), problem)
-
-
-def _properties(data: bytes) -> Items:
-    lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
-    fields: dict[str, object] = {}
-    for line in lines:
-        if line and not line.startswith("#"):
-            name, sign, value = line.partition("=")
-            if not sign:
-                yield damage(0, len(data), f"the line {line!r} is not NAME=VALUE")
-                return
-            fields[name.strip()] = value.strip()
-    yield Item("properties", "  " + ", ".join(f"{name} {value}" for name, value in fields.items()), fields)
 
 
 def _quorum(data: bytes) -> Items:

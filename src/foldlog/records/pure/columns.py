@@ -12,7 +12,7 @@ from foldlog.records import batch as fmt
 from foldlog.records import columns as col
 from foldlog.records.compression import READ_DECOMPRESSED_BYTES, check_codec
 from foldlog.records.pure.headers import bytes_of
-from foldlog.records.pure.reading import batches_in, field, header_fields, open_body, parse_records, timestamp_of
+from foldlog.records.pure.reading import batches_between, field, header_fields, open_body, parse_records, timestamp_of
 from foldlog.records.pure.writing import BatchBuilder, murmur2
 
 
@@ -69,11 +69,7 @@ def gather(
     next_offset = start_offset
     decompressed_bytes = 0
     with bytes_of(buffer) as view:
-        for header in batches_in(view):
-            if header.base_offset >= end_offset:
-                break
-            if header.next_offset <= start_offset:
-                continue
+        for header in batches_between(view, start_offset, end_offset):
             next_offset = min(header.next_offset, end_offset)
             if header.is_control:
                 continue

@@ -10,7 +10,7 @@ from foldlog.records import batch as fmt
 from foldlog.records import varint
 from foldlog.records.compression import READ_DECOMPRESSED_BYTES, check_codec, compress
 from foldlog.records.pure.headers import BatchHeader, Value, bytes_of
-from foldlog.records.pure.reading import Body, Parsed, batches_in, field, open_body, parse_records
+from foldlog.records.pure.reading import Body, Parsed, batches_between, batches_in, field, open_body, parse_records
 from foldlog.records.pure.writing import empty_batch, seal
 
 
@@ -42,11 +42,7 @@ class KeyMap:
         """
         noted = start_offset
         with bytes_of(buffer) as view:
-            for header in batches_in(view):
-                if header.base_offset >= end_offset:
-                    break
-                if header.next_offset <= start_offset:
-                    continue
+            for header in batches_between(view, start_offset, end_offset):
                 noted = min(header.next_offset, end_offset)
                 if header.is_control:
                     continue

@@ -251,7 +251,7 @@ def walk(
             if gap_is_legal and before_offset < fmt.MAX_INT64 and base_offset >= before_offset:
                 return Walk(headers, position, None, 0)
             fault = header_fault(header, magic, offsets_assigned=True) or (
-                None if gap_is_legal else _gap_fault(base_offset, expected_offset)
+                None if gap_is_legal else offset_fault(base_offset, expected_offset)
             )
             if fault is not None:
                 return Walk(headers, position, fault, 0)
@@ -267,7 +267,7 @@ def walk(
                 expected_offset = header.next_offset
 
 
-def _gap_fault(base_offset: int, expected_offset: int) -> str | None:
+def offset_fault(base_offset: int, expected_offset: int) -> str | None:
     if base_offset == expected_offset:
         return None
     return f"its base offset is {base_offset} where {expected_offset} was expected"

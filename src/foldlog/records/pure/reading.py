@@ -311,6 +311,15 @@ def batches_in(view: memoryview) -> Iterator[BatchHeader]:
         position += header.size
 
 
+def batches_between(view: memoryview, start_offset: int, end_offset: int) -> Iterator[BatchHeader]:
+    """Those that reach into start_offset <= offset < end_offset, as far as their headers tell."""
+    for header in batches_in(view):
+        if header.base_offset >= end_offset:
+            return
+        if header.next_offset > start_offset:
+            yield header
+
+
 def decode(
     buffer: Any,
     topic: str,
@@ -334,11 +343,7 @@ def decode(
     if max_records <= 0:
         return records, next_offset
     with bytes_of(buffer) as view:
-        for header in batches_in(view):
-            if header.base_offset >= end_offset:
-                break
-            if header.next_offset <= start_offset:
-                continue
+        for header in batches_between(view, start_offset, end_offset):
             next_offset = min(header.next_offset, end_offset)
             if header.is_control:
                 continue

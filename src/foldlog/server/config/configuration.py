@@ -14,10 +14,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from foldlog.errors import InvalidConfig, brief_repr
+from foldlog.files.paths import read_text
 from foldlog.server.config.broker_settings import ALIASES, BROKER_SETTINGS, SYNONYMS
 from foldlog.server.config.properties_file import parse_properties
 from foldlog.server.config.property_reading import setting_name
@@ -98,7 +98,7 @@ def read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Given], 
 def read_file(path: str) -> dict[str, Given]:
     """What a file sets. InvalidConfig if it cannot be read, or is not what its name says."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = read_text(path, "utf-8-sig")
     except OSError as error:
         raise InvalidConfig(
             f"the configuration file {path} cannot be read: {error.strerror or error};"

@@ -9,7 +9,6 @@ take its time.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -22,6 +21,7 @@ from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, VERBS, Comma
 from foldlog.client.fold_proof import KEY_FILE
 from foldlog.client.places import parse_points
 from foldlog.errors import FoldError, FoldlogError, OffsetOutOfRange, TopicExists, UnknownTopic, brief_repr
+from foldlog.files.paths import absolute
 from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX, PEEK_ROWS_MAX
 from foldlog.records.loops import BatchBuilder, decode
 from foldlog.server.console.api_errors import ApiError
@@ -147,7 +147,7 @@ class FoldPages:
         self._processes = PeekProcesses()
         path = node.broker.path
         in_memory = path == MEMORY_PATH
-        self._topic.board.source = LogAddress("-b", bootstrap) if in_memory else LogAddress("-d", os.path.abspath(path))
+        self._topic.board.source = LogAddress("-b", bootstrap) if in_memory else LogAddress("-d", absolute(path))
         self._reading = asyncio.Lock()
         self._peekers = ThreadPoolExecutor(_PEEKERS, thread_name_prefix="foldlog-peek")
         self._peeks = 0

@@ -7,13 +7,12 @@ A partition that cannot be opened, or is still being recovered, is left out, as 
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.broker import MEMORY_PATH
 from foldlog.errors import FoldlogError
+from foldlog.files.paths import absolute, disk_space
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.wire.error_codes import ErrorCode
@@ -94,14 +93,14 @@ def _sizes(broker: Broker, name: str, numbers: Iterable[int]) -> Iterable[Descri
 
 
 def shown_path(path: str) -> str:
-    return path if path == MEMORY_PATH else os.path.abspath(path)
+    return path if path == MEMORY_PATH else absolute(path)
 
 
 def _disk_of(path: str) -> _Disk:
     if path == MEMORY_PATH:
         return _Disk(_UNKNOWN_BYTES, _UNKNOWN_BYTES)
     try:
-        usage = shutil.disk_usage(path)
+        usage = disk_space(path)
     except OSError:
         return _Disk(_UNKNOWN_BYTES, _UNKNOWN_BYTES, ErrorCode.KAFKA_STORAGE_ERROR)
-    return _Disk(usage.total, usage.free)
+    return _Disk(usage.size_bytes, usage.free_bytes)

@@ -10,11 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from foldlog.broker.topics.catalog import Topic
-from foldlog.broker.topics.names import check_topic_name
-from foldlog.errors import InvalidTopicName
 from foldlog.server.authorizer import AclOperation, ResourceType, authorized_operations
 from foldlog.server.call import Call
-from foldlog.server.partitions import PartitionMetadata, is_internal_to_kafka, leaders_of
+from foldlog.server.partitions import PartitionMetadata, described_topic, is_internal_to_kafka, leaders_of
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -43,9 +41,9 @@ async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> Describ
         if limit == 0:
             next_cursor = Cursor(topic_name=name, partition_index=0)
             break
-        found = _find(call, name)
+        found = described_topic(call, name)
         if not isinstance(found, Topic):
-            unknown[name] = found
+            unknown[name] = _unknown(name, found)
             continue
         first = start_number if name == start_name else 0
         numbers = range(first, max(first, min(found.partition_count, first + limit)))
@@ -64,19 +62,6 @@ async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> Describ
 
 def _may_describe(call: Call, name: str) -> bool:
     return call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-
-
-def _find(call: Call, name: str) -> Topic | DescribeTopicPartitionsResponseTopic:
-    if not _may_describe(call, name):
-        return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    topic = call.node.broker.find_topic(name)
-    if topic is not None:
-        return topic
-    try:
-        check_topic_name(name)
-    except InvalidTopicName:
-        return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _unknown(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from foldlog.broker.topics.catalog import Topic
-from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, check_topic_name
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
-from foldlog.errors import FoldlogError, InvalidTopicName, TopicExists
+from foldlog.errors import FoldlogError, TopicExists
 from foldlog.limits import AUTO_CREATED_TOPICS_MAX
 from foldlog.server.authorizer import CLUSTER_NAME, AclOperation, ResourceType, authorized_operations
 from foldlog.server.call import Call
-from foldlog.server.partitions import PartitionMetadata, is_internal_to_kafka, leaders_of
+from foldlog.server.partitions import PartitionMetadata, described_topic, is_internal_to_kafka, leaders_of
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.metadata import (
     MetadataRequest,
@@ -91,23 +91,19 @@ def _needs_topic_ids(topic: MetadataRequestTopic) -> bool:
 
 
 async def _find_one(call: Call, creating: _Creating, wanted: MetadataRequestTopic) -> Found:
+    name = wanted.name or ""
     if wanted.topic_id != ZERO_UUID:
-        name = call.node.topic_ids.name_of(wanted.topic_id)
+        known = call.node.topic_ids.name_of(wanted.topic_id)
         # Who may not know of a topic does not learn that it is there.
-        if name is None or not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+        if known is None or not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, known):
             return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted.topic_id)
-    else:
-        name = wanted.name or ""
-        if not call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-            return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    topic = call.node.broker.find_topic(name)
-    if topic is not None:
-        return topic
-    try:
-        check_topic_name(name)
-    except InvalidTopicName:
-        return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return await creating.create(name)
+        name = known
+    found = described_topic(call, name)
+    if isinstance(found, Topic):
+        return found
+    if found is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return await creating.create(name)
+    return _unknown(name, found)
 
 
 class _Creating:

@@ -21,6 +21,7 @@ from foldlog.broker.groups.messages import GroupState
 from foldlog.client.descriptions import assigned_places
 from foldlog.client.groups import OWN_GROUPS
 from foldlog.errors import StorageError
+from foldlog.files.paths import disk_space
 from foldlog.server.metrics.exposition import Family, Labels, Sample
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def _disk(path: str) -> list[Family]:
     if path == MEMORY_PATH:
         return []
     try:
-        found = os.statvfs(path)
+        found = disk_space(path)
     except OSError:
         return []
     return [
@@ -254,13 +255,13 @@ def _disk(path: str) -> list[Family]:
             "foldlog_disk_free_bytes",
             "gauge",
             "Bytes that the broker may still write to the disk of its log.",
-            [Sample(found.f_bavail * found.f_frsize)],
+            [Sample(found.free_bytes)],
         ),
         Family(
             "foldlog_disk_size_bytes",
             "gauge",
             "Size of the disk of the log.",
-            [Sample(found.f_blocks * found.f_frsize)],
+            [Sample(found.size_bytes)],
         ),
     ]
 

@@ -9,13 +9,12 @@ such, one with usual batches waits for one of them.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from mmap import mmap
 from typing import Final, NamedTuple
 
+from foldlog.environment import CORES
 from foldlog.server.net.memory import FrameBuffer, Memory, fresh_memory
 from foldlog.wire.schema import Records
 
@@ -43,7 +42,7 @@ class Appenders:
     """The threads. They start with the first job, and end with `close`. All but `queue` is any thread's."""
 
     def __init__(self, holding: Holding = lambda _: None) -> None:
-        self._opening_max = max(1, min(_OPENING_THREADS_MAX, (os.cpu_count() or 1) - 1))  # one core is the loop's
+        self._opening_max = max(1, min(_OPENING_THREADS_MAX, CORES - 1))  # one core is the loop's
         self._holding = holding
         # A leaf. Jobs run without it: they append, and that takes the locks of a partition.
         self._changed = threading.Condition()
@@ -209,7 +208,7 @@ class AppendQueue:
                 self._when_empty()
             return
         for buffer in {id(view.obj): view.obj for view in views}.values():
-            if isinstance(buffer, (bytearray, mmap)) and self.capacity_bytes + len(buffer) <= _QUEUE_KEPT_BYTES_MAX:
+            if isinstance(buffer, Memory) and self.capacity_bytes + len(buffer) <= _QUEUE_KEPT_BYTES_MAX:
                 self._free.append(buffer)
                 self._recount()
 

@@ -13,10 +13,10 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from foldlog.errors import InvalidArgument, RegistryUnavailable, brief_repr
+from foldlog.files.paths import PathLike, absolute, is_directory, read_text
 from foldlog.limits import (
     REGISTRY_ANSWER_BYTES_MAX,
     REGISTRY_REFERENCES_MAX,
@@ -105,9 +105,9 @@ class SchemaRegistry:
     them in their own repository. `user_info` is "user:password" for basic authentication; it may stand in the URL too.
     """
 
-    def __init__(self, source: str | Path | Mapping[int, Any], *, user_info: str | None = None) -> None:
+    def __init__(self, source: str | PathLike[str] | Mapping[int, Any], *, user_info: str | None = None) -> None:
         self._schemas: dict[int, RegisteredSchema] | None = None
-        self._directory: Path | None = None
+        self._is_directory = False
         self._url = ""
         self._user_info = user_info
         if isinstance(source, Mapping):
@@ -118,10 +118,10 @@ class SchemaRegistry:
         elif isinstance(source, str) and "://" in source:
             self._set_url(source)
             self.place = self._url
-        elif isinstance(source, str | Path):
-            self._directory = Path(source).absolute()
-            self.place = str(self._directory)
-            if not self._directory.is_dir():
+        elif isinstance(source, str | PathLike):
+            self.place = absolute(source)
+            self._is_directory = True
+            if not is_directory(self.place):
                 raise InvalidArgument(f"there is no directory of schemas at {self.place}")
         else:
             raise InvalidArgument(f"a registry is a URL, a directory or a dict, not {brief_repr(source)}")
@@ -146,7 +146,7 @@ class SchemaRegistry:
         known = _known.get((self.place, schema_id))
         if known is not None:
             return known
-        found = self._from_directory(schema_id) if self._directory is not None else self._from_url(schema_id)
+        found = self._from_directory(schema_id) if self._is_directory else self._from_url(schema_id)
         if found is not None:
             if len(_known) >= REGISTRY_SCHEMAS_MAX:
                 _known.clear()
@@ -155,13 +155,13 @@ class SchemaRegistry:
 
     def _from_directory(self, schema_id: int) -> RegisteredSchema | None:
         for suffix in _FILE_SUFFIXES:
-            path = Path(self.place) / f"{schema_id}{suffix}"
+            name = f"{schema_id}{suffix}"
             try:
-                return RegisteredSchema(path.read_text(encoding="utf-8"))
+                return RegisteredSchema(read_text(f"{self.place}/{name}"))
             except FileNotFoundError:
                 continue
             except (OSError, UnicodeDecodeError) as error:
-                raise RegistryUnavailable(self.place, f"{path.name} cannot be read ({error})") from error
+                raise RegistryUnavailable(self.place, f"{name} cannot be read ({error})") from error
         return None
 
     def _from_url(self, schema_id: int) -> RegisteredSchema | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from foldlog.errors import InvalidArgument, MissingDependency, brief_repr
+from foldlog.files.paths import PathLike, read_bytes
 from foldlog.spark.decoders.columns_by_name import pick_columns
 from foldlog.spark.decoders.confluent import read_header, read_message_path
 from foldlog.spark.decoders.protobuf_types import column
@@ -109,10 +109,10 @@ def _descriptor_set(descriptors: Any, message: str | None) -> tuple[bytes, str]:
         raise InvalidArgument("name the message, with its package: message='shop.Payment'")
     if isinstance(descriptors, bytes):
         return descriptors, message
-    if not isinstance(descriptors, str | Path):
+    if not isinstance(descriptors, str | PathLike):
         raise InvalidArgument(f"descriptors are a path, bytes or a message class, not {brief_repr(descriptors)}")
     try:
-        return Path(descriptors).read_bytes(), message
+        return read_bytes(descriptors), message
     except OSError as error:
         raise InvalidArgument(f"the descriptor set {str(descriptors)!r} cannot be read: {error.strerror}") from error
 

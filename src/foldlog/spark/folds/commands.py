@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from foldlog.client.fold_proof import runners_key
 from foldlog.client.places import parse_points
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldError, FoldlogError, UnknownTopic
+from foldlog.files.paths import PathLike
 from foldlog.spark.folds import replay
 from foldlog.spark.folds.bulletin import entry_of, latest, proven
 from foldlog.spark.folds.declaration import Fold
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("foldlog")
 
-Source = str | os.PathLike[str] | OriginSpec
+Source = str | PathLike[str] | OriginSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class FoldState:
     """The last that was asked of it is a pause, which its next runner obeys, too."""
 
 
-def log_at(place: str | os.PathLike[str], properties: Mapping[str, str] | None = None) -> OriginSpec:
+def log_at(place: str | PathLike[str], properties: Mapping[str, str] | None = None) -> OriginSpec:
     """Where a log is, with Kafka client properties that are not to stand in a URL, such as a password.
 
     >>> log_at("kafka://one:9092", {"sasl.password": "secret"})

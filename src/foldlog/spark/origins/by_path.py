@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from foldlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from foldlog.files.paths import absolute
 from foldlog.limits import ARROW_READ_BYTES
 from foldlog.log.checkpoint import StartReason
 from foldlog.log.follower import FollowedPartition
@@ -52,7 +52,7 @@ class PathOrigin:
         """DirectoryElsewhere where `spec` comes from another process and its directory is not to be seen here."""
         log = open_directory(spec)
         # Absolute: Spark's processes stay in the directory that they were started in.
-        path = None if spec.path is None else os.path.abspath(spec.path)
+        path = None if spec.path is None else absolute(spec.path)
         return cls(log, replace(spec, path=path, directory_id=log.directory_id))
 
     @property

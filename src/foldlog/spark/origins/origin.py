@@ -6,7 +6,6 @@ used by one thread at a time.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from foldlog.client.backends.cluster.url import SCHEME as KAFKA_SCHEME
 from foldlog.client.backends.cluster.url import parse_url
 from foldlog.errors import InvalidArgument
+from foldlog.files.paths import PathLike, as_text, exists
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,7 +138,7 @@ class Origin(Protocol):
 _ADDRESSES: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+)*")
 
 
-def origin_spec(source: str | os.PathLike[str] | OriginSpec, properties: Mapping[str, str] | None = None) -> OriginSpec:
+def origin_spec(source: str | PathLike[str] | OriginSpec, properties: Mapping[str, str] | None = None) -> OriginSpec:
     """What a person writes for a log: a directory, "host:port" of a broker, or "kafka://host:port,host2:port?name=value"
     with Kafka client properties; `properties` are more of them, and win. InvalidArgument if it is none of them.
 
@@ -149,10 +149,10 @@ def origin_spec(source: str | os.PathLike[str] | OriginSpec, properties: Mapping
     """
     if isinstance(source, OriginSpec):
         return source if not properties else replace(source, properties={**source.properties, **properties})
-    text = os.fspath(source)
+    text = as_text(source)
     if not text:
         raise InvalidArgument(f"{source!r} is not a log: give a directory, or kafka://host:port")
-    if _ADDRESSES.fullmatch(text) and not os.path.exists(text):
+    if _ADDRESSES.fullmatch(text) and not exists(text):
         text = KAFKA_SCHEME + text
     if text.startswith(KAFKA_SCHEME.rstrip("/")):  # whatever directory of such a name there is
         url = parse_url(text, properties)

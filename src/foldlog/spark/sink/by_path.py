@@ -5,7 +5,6 @@ A task changes nothing in the log, but for a topic that it makes where `createTo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -78,7 +77,7 @@ def plan(options: SinkOptions) -> PathPlan:
 
 def _has_files(path: str) -> bool:
     try:
-        return any(os.scandir(path))
+        return bool(PosixFiles().entries(path))
     except FileNotFoundError:
         return False
 

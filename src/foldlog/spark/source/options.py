@@ -11,7 +11,6 @@ Names are case-insensitive. Two options are our own: `path`, which stands where 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from foldlog.client.wire.property_names import refuse_unknown
 from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.files.paths import absolute
 from foldlog.spark.origins.origin import OriginSpec
 
 TopicPartition = tuple[str, int]
@@ -198,7 +198,7 @@ def _local_path(path: str) -> str:
                 f" or serve the log and read it with {BOOTSTRAP}"
             )
         path = unquote(parts.path)
-    return os.path.abspath(path)
+    return absolute(path)
 
 
 def _refuse_offset(limit: Limit, refused: int, name: str, word: str) -> None:

@@ -10,15 +10,14 @@ view at it. Index the table if you like; do not write to it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from foldlog.errors import InvalidArgument, brief_repr
-from foldlog.views.counters.measures import Aggregation, Measure, Window
+from foldlog.files.paths import PathLike, as_text
+from foldlog.views.counters.measures import Aggregation, Measure, Window, parse_window
 from foldlog.views.counters.settings import check_aggregation
 from foldlog.views.counters.view import CountersView
-from foldlog.views.counters.windows import parse_window
 from foldlog.views.sql.postgres import is_postgres_url
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ DUCKDB_PREFIX = "duckdb:///"
 
 
 def counters(
-    url_or_path: str | os.PathLike[str],
+    url_or_path: str | PathLike[str],
     by: Sequence[str] | str = (),
     window: tuple[str, str] | Window | None = None,
     measures: Mapping[str, Measure] | None = None,
@@ -42,7 +41,7 @@ def counters(
     Without `by` and `window` there is one row for everything.
     """
     aggregation = aggregation_of(by, window, measures)
-    text: object = os.fspath(url_or_path) if isinstance(url_or_path, os.PathLike) else url_or_path
+    text: object = as_text(url_or_path)
     if isinstance(text, str) and is_postgres_url(text):
         from foldlog.views.counters.postgres import PostgresCounters
 

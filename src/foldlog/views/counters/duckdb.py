@@ -7,7 +7,6 @@ keeps the file open until it is read to its end or closed. Timestamps are stored
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, MissingDependency, ViewUnavailable, brief_repr
+from foldlog.files.paths import exists, make_parents
 from foldlog.limits import VIEW_LOCK_WAIT_MS, VIEW_SCAN_ROWS
 from foldlog.views.counters.measures import Aggregation
 from foldlog.views.counters.settings import SUM_TOO_LARGE
@@ -66,7 +66,7 @@ class DuckdbCounters(CountersView[Any]):
         return BookmarkTable(TableName(BOOKMARKS))
 
     def _exists(self) -> bool:
-        return os.path.exists(self._path)
+        return exists(self._path)
 
     @contextmanager
     def _writing(self, *, create: bool = False) -> Iterator[Transaction[Any]]:
@@ -98,7 +98,7 @@ class DuckdbCounters(CountersView[Any]):
             raise ViewUnavailable(self.place, f"DuckDB says: {_one_line(error)}") from error
 
     def _connected(self, duckdb: Any) -> Any:
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        make_parents(self._path)
         deadline = time.monotonic() + self._wait_ms / 1000
         while True:
             try:
@@ -123,7 +123,7 @@ class DuckdbCounters(CountersView[Any]):
         same = " AND ".join(f"kept.{quoted(name)} IS NOT DISTINCT FROM new.{quoted(name)}" for name in groups) or "TRUE"
         transaction.connection.register("foldlog_range", _without_zones(rows))
         transaction.run(
-            f"UPDATE {stored.table.sql} AS kept SET {_merged(stored)} FROM foldlog_range AS new WHERE {same}"
+            f"UPDATE {stored.table.sql} AS kept SET {stored.merged('new')} FROM foldlog_range AS new WHERE {same}"
         )
         transaction.run(
             f"INSERT INTO {stored.table.sql} ({quoted_list(rows.column_names)}) SELECT {quoted_list(rows.column_names)}"
@@ -161,18 +161,6 @@ def _runner(connection: Any) -> Run:
         return rows
 
     return run
-
-
-def _merged(stored: StoredCounters) -> str:
-    parts = []
-    for name, how, _ in stored.settings.aggregation.partials():
-        old, new = f"kept.{quoted(name)}", f"new.{quoted(name)}"
-        if how in ("count", "sum"):
-            both = f"coalesce({old} + {new}, {old}, {new})"
-        else:
-            both = f"{'least' if how == 'min' else 'greatest'}({old}, {new})"
-        parts.append(f"{quoted(name)} = {both}")
-    return ", ".join(parts)
 
 
 def _without_zones(rows: pa.Table) -> pa.Table:

@@ -171,7 +171,7 @@ class PostgresCounters(CountersView[Any]):
         try:
             transaction.run(
                 f"INSERT INTO {stored.table.sql} AS kept ({columns}) SELECT {columns} FROM foldlog_range"
-                f" ON CONFLICT ({_conflict(stored)}) DO UPDATE SET {_merged(stored)}"
+                f" ON CONFLICT ({_conflict(stored)}) DO UPDATE SET {stored.merged('excluded')}"
             )
         except psycopg.errors.NumericValueOutOfRange as error:
             raise ViewUnavailable(self.place, SUM_TOO_LARGE) from error
@@ -211,15 +211,3 @@ def _refuse_nul(rows: pa.Table, place: str) -> None:
 def _conflict(stored: StoredCounters) -> str:
     """What is unique; without groups it is that there is one row."""
     return quoted_list(stored.settings.groups) or "(TRUE)"
-
-
-def _merged(stored: StoredCounters) -> str:
-    parts = []
-    for name, how, _ in stored.settings.aggregation.partials():
-        old, new = f"kept.{quoted(name)}", f"excluded.{quoted(name)}"
-        if how in ("count", "sum"):
-            both = f"coalesce({old} + {new}, {old}, {new})"
-        else:
-            both = f"{'least' if how == 'min' else 'greatest'}({old}, {new})"
-        parts.append(f"{quoted(name)} = {both}")
-    return ", ".join(parts)

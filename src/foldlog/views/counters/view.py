@@ -54,6 +54,19 @@ class StoredCounters:
         settings = json.dumps({"number": self.number, "counters": self.settings.to_json()})
         return StoredBookmark(KIND, self.bookmark, settings)
 
+    def merged(self, new: str) -> str:
+        """What an UPDATE of the table, known as `kept`, sets to merge the partial results of `new` into it. Null is no
+        value, and does not take one away."""
+        parts = []
+        for name, how, _ in self.settings.aggregation.partials():
+            here, there = f"kept.{quoted(name)}", f"{new}.{quoted(name)}"
+            if how in ("count", "sum"):
+                both = f"coalesce({here} + {there}, {here}, {there})"
+            else:
+                both = f"{'least' if how == 'min' else 'greatest'}({here}, {there})"
+            parts.append(f"{quoted(name)} = {both}")
+        return ", ".join(parts)
+
 
 class CountersView(View, Generic[Connection]):
     """`table` is what readers call it; `label` tells a shadow from the view itself."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,10 +23,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
 from foldlog.errors import InvalidArgument, MissingDependency, SchemaChanged, StaleBookmark, ViewUnavailable
+from foldlog.files.paths import remove_tree, sync_directory, sync_file
 from foldlog.limits import LAKE_COMMIT_TRIES
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import RECORD, WHOSE_ROWS_UNKNOWN, Delta, Shape, Snapshot, View
-from foldlog.views.generations import sync_directory
 from foldlog.views.lake import delta_bookmark as numbers
 from foldlog.views.lake.delta_bookmark import Layout
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, missing_fields
@@ -141,12 +140,7 @@ class DeltaView(View):
             table = self._table()
             if table is not None:
                 self._stored(table)  # raises where the table is somebody else's
-            # Out of the way in one step first: half a table under its name would be worse than none.
-            doomed = f"{self.path}.dropped"
-            shutil.rmtree(doomed, ignore_errors=True)
-            os.rename(self.path, doomed)
-            sync_directory(os.path.dirname(self.path))
-            shutil.rmtree(doomed)
+            remove_tree(self.path)
 
     def scan(self) -> Snapshot:
         with self._errors():
@@ -434,15 +428,3 @@ def schema_of(table: DeltaTable) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema(table.schema().to_arrow())
-
-
-def sync_file(path: str) -> None:
-    """Returns once the file is on disk; one that somebody removed meanwhile needs no sync."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -23,10 +23,10 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from foldlog.errors import InvalidArgument, MalformedBytes, MissingDependency, StaleBookmark, ViewUnavailable
+from foldlog.files.paths import put_first, remove_tree, sync_directory
 from foldlog.limits import LAKE_COMMIT_TRIES
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import TOPIC, Delta, Shape, Snapshot, View
-from foldlog.views.generations import sync_directory
 from foldlog.views.lake.schema import LakeFiles, fitted, lake_schema, missing_fields
 from foldlog.views.local_paths import local_path
 
@@ -134,11 +134,7 @@ class IcebergHistory(View):
             is_empty = not any(catalog.list_tables(namespace) for namespace in catalog.list_namespaces())
         if is_empty:
             with self._errors():
-                doomed = f"{self.path}.dropped"
-                shutil.rmtree(doomed, ignore_errors=True)
-                os.rename(self.path, doomed)
-                sync_directory(os.path.dirname(self.path))
-                shutil.rmtree(doomed)
+                remove_tree(self.path)
 
     def scan(self) -> Snapshot:
         with self._opened() as catalog:
@@ -257,10 +253,7 @@ class IcebergHistory(View):
             with closing(self._catalog(draft)) as catalog:
                 catalog.create_namespace(NAMESPACE)
             # Whole, or not there: pyiceberg would trip over a catalog that another process has half made.
-            os.link(draft, path)
-            sync_directory(self.path)
-        except FileExistsError:
-            return
+            put_first(draft, path)
         finally:
             os.unlink(draft)
 

@@ -11,7 +11,7 @@ import os
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from foldlog.views.generations import sync_directory
+from foldlog.files.paths import sync_directory
 
 
 class SyncedStream(io.BufferedWriter):

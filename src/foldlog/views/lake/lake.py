@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.files.paths import PathLike, as_text
 from foldlog.views.contract import View
 from foldlog.views.table.table import key_columns
 
@@ -15,7 +15,7 @@ Mode = Literal["append", "merge"]
 
 
 def lake(
-    path: str | os.PathLike[str],
+    path: str | PathLike[str],
     format: Format = "delta",  # noqa: A002 Spark's word
     mode: Mode = "append",
     key: str | Sequence[str] | None = None,
@@ -35,7 +35,7 @@ def lake(
         raise InvalidArgument(f"a lake's format is one of {', '.join(get_args(Format))}, not {brief_repr(format)}")
     if mode not in get_args(Mode):
         raise InvalidArgument(f"a lake's mode is one of {', '.join(get_args(Mode))}, not {brief_repr(mode)}")
-    place: object = os.fspath(path) if isinstance(path, os.PathLike) else path
+    place: object = as_text(path)
     if not isinstance(place, str) or not place or "://" in place:
         raise InvalidArgument(f"a lake is a directory, such as 'views/payments', not {brief_repr(place)}")
     if key is not None and mode == "append":

@@ -29,9 +29,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from foldlog.errors import InvalidArgument, MalformedBytes, MissingDependency, StaleBookmark, ViewUnavailable
+from foldlog.files.paths import sync_directory
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import PARTITION, TOPIC, Delta, Shape, Snapshot, View
-from foldlog.views.generations import CURRENT, Generations, shadow_link, sync_directory
+from foldlog.views.generations import CURRENT, Generations, shadow_link
 from foldlog.views.lake.schema import LITTLE_AHEAD, LakeFiles, fitted, lake_schema, missing_fields
 from foldlog.views.local_paths import local_path
 

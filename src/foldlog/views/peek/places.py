@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.files.paths import resolved
 from foldlog.views.sql.postgres import is_postgres_url
 
 _PORT: Final = "5432"
@@ -36,7 +36,7 @@ class NamedPlaces:
             if not is_postgres_url(place):
                 if "://" in place:
                     raise InvalidArgument(f"{brief_repr(place)} is neither a directory nor postgresql://HOST[:PORT]")
-                self._directories.append(os.path.realpath(place))
+                self._directories.append(resolved(place))
                 continue
             hosts = hosts_of(place)
             if hosts is None:
@@ -51,8 +51,8 @@ class NamedPlaces:
             return hosts is not None and self._hosts.issuperset(hosts)
         if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
             return False
-        found = os.path.realpath(path)
-        return any(os.path.commonpath([found, directory]) == directory for directory in self._directories)
+        found = resolved(path)
+        return any(f"{found}/".startswith(f"{directory.rstrip('/')}/") for directory in self._directories)
 
 
 def hosts_of(url: str) -> list[Host] | None:

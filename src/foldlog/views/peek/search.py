@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sqlite3
 from typing import Any, Final
 
 from foldlog.errors import InvalidArgument, MalformedBytes, ViewUnavailable, brief_repr
+from foldlog.files.paths import exists
 from foldlog.limits import PEEK_COUNT_ROWS_MAX
 from foldlog.views.generations import CURRENT, Generations
 from foldlog.views.peek.peek import Page, Peek, checked_limit
@@ -25,8 +25,8 @@ from foldlog.views.table.shape import load_pyarrow
 _ORDER_MAX: Final = 2**63 - 1
 
 
-class TantivyPeek(Peek):
-    """A directory, read as every reader does: a commit that comes meanwhile does not change what is read."""
+class _SearchPeek(Peek):
+    """An index at a path, whatever made it."""
 
     kind = "search"
 
@@ -34,6 +34,10 @@ class TantivyPeek(Peek):
         load_pyarrow()  # now: it takes its time, once, and a look has a time limit
         self._path = path
         self._place = f"search {path}"
+
+
+class TantivyPeek(_SearchPeek):
+    """A directory, read as every reader does: a commit that comes meanwhile does not change what is read."""
 
     def rows(self, limit: int = 50, after: str | None = None) -> Page:
         count = checked_limit(limit)
@@ -66,20 +70,13 @@ class TantivyPeek(Peek):
             try:
                 return SearchIndex(path, self._place)
             except ViewUnavailable:
-                if os.path.exists(path):
+                if exists(path):
                     raise  # else a rebuild has just taken its place
         raise ViewUnavailable(self._place, "it is being replaced just now; look again")
 
 
-class FtsPeek(Peek):
+class FtsPeek(_SearchPeek):
     """A file of SQLite."""
-
-    kind = "search"
-
-    def __init__(self, path: str) -> None:
-        load_pyarrow()  # now: it takes its time, once, and a look has a time limit
-        self._path = path
-        self._place = f"search {path}"
 
     def rows(self, limit: int = 50, after: str | None = None) -> Page:
         count = checked_limit(limit)

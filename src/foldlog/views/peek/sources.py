@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
-import stat
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from foldlog.errors import InvalidArgument, ViewUnavailable, brief_repr
+from foldlog.files.paths import is_special
 from foldlog.limits import PEEK_MS
 from foldlog.views.sql.bookmarks import BookmarkTable, Run, StoredBookmark
 from foldlog.views.sql.names import BOOKMARKS, TableName, quoted, table_name
@@ -263,11 +262,7 @@ def _ended(end: Callable[[], object]) -> Iterator[None]:
 
 def refuse_special(path: str, place: str) -> None:
     """ViewUnavailable for a pipe, a socket or a device: opening one may never end. What is not there is told later."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+    if is_special(path):
         raise ViewUnavailable(place, f"{path} is no file of a view, but a pipe, a socket or a device")
 
 

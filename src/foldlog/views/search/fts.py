@@ -9,13 +9,13 @@ returns. Readers see the state of their own transaction, whatever is written mea
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from foldlog.errors import InvalidArgument, ViewUnavailable
+from foldlog.files.paths import is_directory
 from foldlog.limits import VIEW_SCAN_ROWS
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta, Shape, Snapshot, View
@@ -201,7 +201,7 @@ class FtsSearch(View):
             database.close()
 
     def _exists(self) -> bool:
-        if os.path.isdir(self._path):
+        if is_directory(self._path):
             raise ViewUnavailable(
                 self.place, "there is a directory, as tantivy makes it, and FTS5 has a file; say engine='tantivy'"
             )

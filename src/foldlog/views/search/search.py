@@ -7,11 +7,11 @@ far in searching, and about twice as quick in indexing; its view is a directory,
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 
 from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.files.paths import PathLike, as_text
 from foldlog.views.search.fts import FtsSearch
 from foldlog.views.search.tantivy import TantivySearch
 
@@ -19,7 +19,7 @@ ENGINES = ("tantivy", "fts5")
 
 
 def search(
-    path: str | os.PathLike[str], text: Sequence[str] | str, engine: str | None = None
+    path: str | PathLike[str], text: Sequence[str] | str, engine: str | None = None
 ) -> TantivySearch | FtsSearch:
     """A search view at `path` over the columns `text`. Nothing is made or opened yet.
 
@@ -34,7 +34,7 @@ def search(
 
 
 def _checked_path(path: object) -> str:
-    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    text = as_text(path)
     if not isinstance(text, str) or not text or "://" in text or "\0" in text:
         raise InvalidArgument(f"a search view is at a path, such as 'views/search', not at {brief_repr(path)}")
     return text

@@ -6,12 +6,12 @@ when they began. What is promised is tantivy's order of relevance among the rows
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from foldlog.errors import InvalidArgument, StaleBookmark, ViewUnavailable
+from foldlog.files.paths import is_file
 from foldlog.limits import VIEW_LOCK_WAIT_MS
 from foldlog.views.bookmark import Bookmark
 from foldlog.views.contract import Delta, Shape, Snapshot, View
@@ -138,7 +138,7 @@ class TantivySearch(View):
         return stored
 
     def _refuse_other_engine(self) -> None:
-        if os.path.isfile(self._path):
+        if is_file(self._path):
             raise ViewUnavailable(
                 self.place, "there is a file, as SQLite FTS5 makes it, and tantivy has a directory; say engine='fts5'"
             )

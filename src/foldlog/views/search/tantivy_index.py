@@ -15,17 +15,17 @@ process leaves the last commit; its lock is an flock and goes with it.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from foldlog.environment import CORES
 from foldlog.errors import InvalidArgument, MalformedBytes, MissingDependency, ViewUnavailable
+from foldlog.files.paths import sync_directory
 from foldlog.limits import VIEW_LOCK_WAIT_MS, VIEW_SCAN_ROWS
 from foldlog.views.bookmark import Bookmark
-from foldlog.views.generations import sync_directory
 from foldlog.views.row_json import decode_rows, encode_rows
 from foldlog.views.search.settings import SearchSettings
 from foldlog.views.search.terms import key_terms
@@ -147,7 +147,7 @@ class SearchIndex:
     @contextmanager
     def writing(self, row_count: int) -> Iterator[IndexWriting]:
         """The one writer; waits for another one. What is not committed when the block ends is gone."""
-        threads = 2 if row_count >= TWO_THREADS_ROWS and (os.cpu_count() or 1) > 1 else 1
+        threads = 2 if row_count >= TWO_THREADS_ROWS and CORES > 1 else 1
         writer = self._writer(threads)
         try:
             yield IndexWriting(self._tantivy, self._schema, writer, self.path, self._place)

@@ -6,15 +6,14 @@ one. A file that was deleted or replaced since it was opened is noticed before t
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from foldlog.errors import InvalidArgument, ViewUnavailable, brief_repr
+from foldlog.files.paths import as_text, identity, make_parents
 from foldlog.limits import VIEW_LOCK_WAIT_MS
 from foldlog.views.sql.bookmarks import BookmarkTable, Run
 from foldlog.views.sql.names import BOOKMARKS, TableName
@@ -31,7 +30,7 @@ def sqlite_path(url_or_path: object) -> str:
     >>> sqlite_path("sqlite:///views/live.db"), sqlite_path("sqlite:////srv/live.db")
     ('views/live.db', '/srv/live.db')
     """
-    text = os.fspath(url_or_path) if isinstance(url_or_path, os.PathLike) else url_or_path
+    text = as_text(url_or_path)
     if not isinstance(text, str) or not text or "\0" in text:  # a path may be bytes
         raise InvalidArgument(f"a SQLite view is in a file, such as 'views/live.db', not in {brief_repr(url_or_path)}")
     if text.startswith(URL_PREFIX):
@@ -106,9 +105,8 @@ class SqliteDatabase:
             if self._current_file() == self._file_id:
                 return self._connection
             self.close()  # it was deleted or replaced: what is written to it now would be nowhere
-        path = Path(self.path)
         if create:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_parents(self.path)
         elif self._current_file() is None:
             raise ViewUnavailable(self.place, f"there is no file {self.path}; run the fold to make it")
         connection = sqlite3.connect(
@@ -138,12 +136,11 @@ class SqliteDatabase:
 
     def _current_file(self) -> tuple[int, int] | None:
         try:
-            status = os.stat(self.path)
+            return identity(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise ViewUnavailable(self.place, f"its file cannot be looked at ({error.strerror})") from error
-        return status.st_dev, status.st_ino
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from foldlog.errors import InvalidArgument
+from foldlog.views.storable import nested_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,22 +104,7 @@ def _kept(kind: Any) -> Any:
         return pa.binary()
     if types.is_timestamp(kind) and kind.unit == "us":
         return pa.timestamp("us", None if kind.tz is None else "UTC")
-    if types.is_nested(kind):
-        return _kept_nested(kind)
-    raise InvalidArgument(f"SQL has no exact type for {kind}")
-
-
-def _kept_nested(kind: Any) -> Any:
-    import pyarrow as pa
-    from pyarrow import types
-
-    if types.is_list(kind) or types.is_large_list(kind):
-        return pa.list_(pa.field("element", _kept(kind.value_type)))
-    if types.is_map(kind):
-        return pa.map_(_kept(kind.key_type), _kept(kind.item_type))
-    if types.is_struct(kind):
-        names = [field.name for field in kind]
-        if len(set(names)) != len(names):
-            raise InvalidArgument(f"its struct has two fields of the same name ({', '.join(names)})")
-        return pa.struct([pa.field(field.name, _kept(field.type)) for field in kind])
-    raise InvalidArgument(f"SQL has no exact type for {kind}")
+    nested = nested_type(kind, _kept, lambda part: pa.list_(pa.field("element", part)))
+    if nested is None:
+        raise InvalidArgument(f"SQL has no exact type for {kind}")
+    return nested

@@ -6,10 +6,10 @@ lost at the next rebuild. Making one connects to nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from foldlog.errors import InvalidArgument, brief_repr
+from foldlog.files.paths import PathLike, as_text, suffix_of
 from foldlog.views.contract import View
 from foldlog.views.local_paths import local_path
 from foldlog.views.sql.names import table_name
@@ -17,7 +17,7 @@ from foldlog.views.sql.postgres import is_postgres_url
 from foldlog.views.sql.sqlite import sqlite_path
 
 
-def table(url_or_path: str | os.PathLike[str], name: str | None = None, key: str | Sequence[str] | None = None) -> View:
+def table(url_or_path: str | PathLike[str], name: str | None = None, key: str | Sequence[str] | None = None) -> View:
     """A table view: `table("postgresql://shop@db/shop", "payments")` or `table("views/live.db", "payments")`.
 
     `key` are the columns that make a row unique. Left out, it is the column of the record's key. With more columns than
@@ -25,7 +25,7 @@ def table(url_or_path: str | os.PathLike[str], name: str | None = None, key: str
     """
     _refuse_other_formats(url_or_path)
     if name is None:
-        raise InvalidArgument(f"a table has a name beside its place: fl.table({os.fspath(url_or_path)!r}, 'payments')")
+        raise InvalidArgument(f"a table has a name beside its place: fl.table({as_text(url_or_path)!r}, 'payments')")
     columns = key_columns(key)
     if is_postgres_url(url_or_path):
         from foldlog.views.table.postgres import PostgresTable
@@ -39,9 +39,9 @@ def table(url_or_path: str | os.PathLike[str], name: str | None = None, key: str
 
 def _refuse_other_formats(path: object) -> None:
     """A file of that name would be SQLite's all the same, which nobody expects."""
-    if not isinstance(path, str | os.PathLike):
+    if not isinstance(path, str | PathLike):
         return
-    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    suffix = suffix_of(path).lower()
     if suffix in (".duckdb", ".ddb"):
         raise InvalidArgument(
             f"fl.table() keeps tables in SQLite and PostgreSQL, not in DuckDB ({brief_repr(path)}); name the file .db,"

@@ -1,0 +1,158 @@
+"""Paths that people name, outside of a log's directory: what is there, small files whole, and names made durable.
+
+What a log writes goes through `Files`, which a test can own and cut the power of. This is for the rest: configuration,
+schemas, keys, and the files and directories of views, whose engines write them on their own.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from os import PathLike as PathLike
+from typing import Any, NamedTuple
+
+
+class DiskSpace(NamedTuple):
+    """Of the file system that a path is on. `free_bytes` is what this user may still write."""
+
+    size_bytes: int
+    free_bytes: int
+
+
+def as_text(path: Any) -> Any:
+    """The text of a path object; anything else as it is, for who says what is wrong with it.
+
+    >>> from pathlib import PurePosixPath
+    >>> as_text(PurePosixPath("data/log")), as_text(7)
+    ('data/log', 7)
+    """
+    return os.fspath(path) if isinstance(path, PathLike) else path
+
+
+def absolute(path: str | PathLike[str], base: str = "") -> str:
+    """As it is still meant when the process has changed its directory. Relative ones begin at `base`, if that is given.
+
+    >>> absolute("views/shop.db", "/srv/pipeline"), absolute("/tmp/shop.db", "/srv/pipeline")
+    ('/srv/pipeline/views/shop.db', '/tmp/shop.db')
+    """
+    return os.path.abspath(os.path.join(base, path))
+
+
+def suffix_of(path: str | PathLike[str]) -> str:
+    """
+    >>> suffix_of("views/shop.db")
+    '.db'
+    """
+    return os.path.splitext(os.fspath(path))[1]
+
+
+def resolved(path: str) -> str:
+    """Absolute, and without links."""
+    return os.path.realpath(path)
+
+
+def exists(path: str) -> bool:
+    return os.path.exists(path)
+
+
+def is_file(path: str) -> bool:
+    return os.path.isfile(path)
+
+
+def is_directory(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def is_special(path: str) -> bool:
+    """A pipe, a socket or a device: opening one may never end. False for what cannot be looked at."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def identity(path: str) -> tuple[int, int]:
+    """What tells a file from another one that took its name; OSError where there is none."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def disk_space(path: str) -> DiskSpace:
+    found = os.statvfs(path)
+    return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+
+def read_bytes(path: str | PathLike[str], at_most: int = -1) -> bytes:
+    """The whole of a small file, or so much of it."""
+    with open(path, "rb") as file:
+        return file.read(at_most)
+
+
+def read_text(path: str | PathLike[str], encoding: str = "utf-8") -> str:
+    """UnicodeDecodeError, a ValueError, where it is not such text."""
+    with open(path, encoding=encoding) as file:
+        return file.read()
+
+
+def make_parents(path: str) -> None:
+    """The directories above a file; fine if they exist."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+
+
+def write_secret(path: str, data: bytes) -> None:
+    """Make a file that only its owner reads, durably. Where there is one already, or another process is first, that one
+    stays."""
+    draft = f"{path}.{os.urandom(4).hex()}"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        put_first(draft, path)
+    finally:
+        os.unlink(draft)
+
+
+def put_first(draft: str, path: str) -> bool:
+    """Give a whole file its name as well, durably, unless something has that name: whether it has it now."""
+    try:
+        os.link(draft, path)  # unlike a rename, it fails where there is one
+    except FileExistsError:
+        return False
+    sync_directory(os.path.dirname(path))
+    return True
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory with all that is in it. Out of the way in one step first: half of it under its name would be
+    worse than none."""
+    import shutil  # it takes a while, and few remove anything
+
+    doomed = f"{path}.dropped"
+    shutil.rmtree(doomed, ignore_errors=True)
+    os.rename(path, doomed)
+    sync_directory(os.path.dirname(path))
+    shutil.rmtree(doomed)
+
+
+def sync_directory(path: str) -> None:
+    """Returns once the names in it are on disk."""
+    _sync(path or ".")
+
+
+def sync_file(path: str) -> None:
+    """Returns once the file is on disk; one that somebody removed meanwhile needs no sync."""
+    try:
+        _sync(path)
+    except FileNotFoundError:
+        return
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
