@@ -28,11 +28,11 @@ from foldlog.client.backends.cluster.handles import Handles
 from foldlog.client.backends.cluster.producer import LibrarySender
 from foldlog.client.backends.cluster.url import parse_url
 from foldlog.client.backends.cluster.wire import speaks_wire, wire_properties
-from foldlog.client.backends.served.calls import topic_error
 from foldlog.client.producer import BatchSender
 from foldlog.client.wire import groups as cluster_groups
 from foldlog.client.wire.links import ClusterLinks
 from foldlog.client.wire.properties import Address
+from foldlog.client.wire.refusals import topic_error
 from foldlog.limits import EVICTION_TRIES_MAX, KAFKA_CALL_MS
 from foldlog.testing import KafkaBroker
 from foldlog.wire.error_codes import ErrorCode

@@ -7,8 +7,8 @@ from typing import Final
 
 from foldlog.broker.groups.messages import GroupDescription, GroupState, MemberDescription
 from foldlog.client import descriptions
-from foldlog.client.backends.served.calls import group_error
 from foldlog.client.positions import TopicPartition
+from foldlog.client.wire.refusals import group_error
 from foldlog.errors import MalformedBytes
 from foldlog.wire.error_codes import ErrorCode, exception_of
 from foldlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse

@@ -12,8 +12,8 @@ from foldlog.client.descriptions import GroupDescription, described_group
 from foldlog.client.positions import TopicPartition
 from foldlog.client.wire import group_members
 from foldlog.client.wire.links import ClusterLinks, TopicMetadata
+from foldlog.client.wire.refusals import Passing, check_code
 from foldlog.client.wire.requests import COMMIT_BY_NAME, coordinator
-from foldlog.client.wire.retries import Passing, check_code
 from foldlog.errors import CoordinatorUnavailable, MalformedBytes, RefusedByBroker
 from foldlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from foldlog.wire.messages.describe_groups import DescribeGroupsResponse

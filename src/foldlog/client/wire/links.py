@@ -18,7 +18,8 @@ from typing import NamedTuple, TypeVar
 from foldlog.client.forks import watch_forks
 from foldlog.client.wire.connection import Answer, WireConnection
 from foldlog.client.wire.properties import Address, ClusterProperties
-from foldlog.client.wire.retries import Backoff, LinkLost, Passing, check_code
+from foldlog.client.wire.refusals import Passing, check_code
+from foldlog.client.wire.retries import Backoff, LinkLost
 from foldlog.client.wire.sasl import authenticate
 from foldlog.errors import LogClosed, MalformedBytes, UnknownPartition, UnknownTopic
 from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX, CLUSTER_SEARCH_MS

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from foldlog.client.backends.served.calls import topic_error
 from foldlog.client.wire.connection import WireConnection
 from foldlog.client.wire.links import ClusterLinks
 from foldlog.client.wire.properties import Address
+from foldlog.client.wire.refusals import Passing, topic_error
 from foldlog.client.wire.requests import new_producer_id
-from foldlog.client.wire.retries import Backoff, Passing
+from foldlog.client.wire.retries import Backoff
 from foldlog.errors import FoldlogError, InvalidBatch, LogClosed, MalformedBytes
 from foldlog.limits import BATCH_HEADER_BYTES, PRODUCE_IN_FLIGHT_MAX
 from foldlog.records.batch import FAULT_CUT_OFF, MAX_INT32

@@ -20,8 +20,9 @@ from typing import Final, NamedTuple, Self
 from foldlog.client.wire.connection import WireConnection
 from foldlog.client.wire.fetch import Fetched, PartitionFetcher
 from foldlog.client.wire.links import ClusterLinks, PartitionLeader
+from foldlog.client.wire.refusals import Passing
 from foldlog.client.wire.requests import EARLIEST, LATEST, list_offsets, topic_config
-from foldlog.client.wire.retries import Backoff, Passing
+from foldlog.client.wire.retries import Backoff
 from foldlog.errors import BrokerUnreachable, MalformedBytes
 from foldlog.limits import CLUSTER_EMPTY_ANSWERS_MAX, CLUSTER_RANGES_MAX
 from foldlog.log.checkpoint import out_of_range

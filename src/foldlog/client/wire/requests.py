@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from foldlog.client.backends.served.calls import group_error, topic_error
 from foldlog.client.wire.links import ClusterLinks, TopicMetadata
 from foldlog.client.wire.properties import Address
-from foldlog.client.wire.retries import LinkLost, Passing, check_code
+from foldlog.client.wire.refusals import Passing, check_code, group_error, topic_error
+from foldlog.client.wire.retries import LinkLost
 from foldlog.errors import MalformedBytes, TopicExists, UnknownTopic
 from foldlog.wire.error_codes import ErrorCode, exception_of, known_code
 from foldlog.wire.messages.create_topics import (

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.client.backends.cluster.url import CALL_PROPERTY
-from foldlog.client.backends.served.calls import group_error, topic_error
 from foldlog.client.wire import jaas
 from foldlog.client.wire.property_names import unknown_to_librdkafka
+from foldlog.client.wire.refusals import group_error, topic_error
 from foldlog.client.wire.sasl import CHECK, NO_LOGIN
 from foldlog.errors import (
     AuthenticationFailed,

@@ -17,10 +17,10 @@ from typing import Final
 
 from foldlog.broker.broker import Broker
 from foldlog.client.backends.backend import OnAppended
-from foldlog.client.backends.served.calls import topic_error
 from foldlog.client.backends.served.connection import Connection
 from foldlog.client.backends.served.partition import NumberedBatch, RemotePartition
 from foldlog.client.backends.served.search import WriterSearch
+from foldlog.client.wire.refusals import topic_error
 from foldlog.errors import FoldlogError, LogClosed, MalformedBytes, OutOfOrderSequence, UnknownTopic, WrongProcess
 from foldlog.limits import WRITER_ANSWER_MS, WRITER_LOSSES_MAX, WRITER_MOMENT_MS
 from foldlog.log.partition import Appended

@@ -11,8 +11,8 @@ from typing import Final, Generic, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.messages import GroupDescription, MemberDescription
-from foldlog.client.backends.served.calls import group_error, topic_error
 from foldlog.client.wire import group_members
+from foldlog.client.wire.refusals import group_error, topic_error
 from foldlog.errors import FoldlogError, MalformedBytes, MetadataTooLarge
 from foldlog.limits import OFFSET_METADATA_BYTES_MAX, WRITER_ANSWER_MS
 from foldlog.wire.error_codes import ErrorCode, exception_of
