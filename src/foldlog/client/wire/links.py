@@ -73,9 +73,18 @@ class PartitionLeader(NamedTuple):
 
 
 class _CallTime(threading.local):
-    """When the call that this thread makes is over."""
+    """When the call that this thread makes is over, and what has last gone wrong in it."""
 
     until_s = math.inf
+    problem: Exception | None = None
+
+    def reason(self, error: Exception) -> Exception:
+        """What to tell of a try that failed. One that was cut short by the end of the call's time says nothing of the
+        brokers: what went wrong before it does."""
+        if isinstance(error, LinkLost) and error.is_cut_short:
+            return self.problem or error
+        self.problem = error
+        return error
 
 
 class ClusterLinks:
@@ -157,9 +166,14 @@ class ClusterLinks:
             timeout_s = self._at_most_s(properties.socket_connection_setup_timeout_ms)
             sock = WireConnection.dial(address.host, address.port, timeout_s, properties.tls)
         except (OSError, UnicodeError, OverflowError) as error:  # a broker may advertise any host and port
-            limit = f"socket.connection.setup.timeout.ms={properties.socket_connection_setup_timeout_ms}"
-            why = _said(error, f"it cannot be reached within {self._limit_reached() or limit}")
-            raise LinkLost(address, why, is_odd=isinstance(error, ssl.SSLCertVerificationError)) from error
+            over = self._limit_reached()
+            limit = over or f"socket.connection.setup.timeout.ms={properties.socket_connection_setup_timeout_ms}"
+            raise LinkLost(
+                address,
+                _said(error, f"it cannot be reached within {limit}"),
+                is_odd=isinstance(error, ssl.SSLCertVerificationError),
+                is_cut_short=over is not None,
+            ) from error
         connection = WireConnection(
             sock,
             str(address),
@@ -182,9 +196,14 @@ class ClusterLinks:
             yield
         except (OSError, MalformedBytes) as error:
             connection.close()
-            limit = self._limit_reached() or f"request.timeout.ms={self.properties.request_timeout_ms}"
-            why = _said(error, f"it did not answer within {limit}")
-            raise LinkLost(address, why, is_odd=isinstance(error, MalformedBytes)) from error
+            over = self._limit_reached()
+            limit = over or f"request.timeout.ms={self.properties.request_timeout_ms}"
+            raise LinkLost(
+                address,
+                _said(error, f"it did not answer within {limit}"),
+                is_odd=isinstance(error, MalformedBytes),
+                is_cut_short=over is not None,
+            ) from error
         except BaseException:
             connection.close()
             raise
@@ -210,9 +229,7 @@ class ClusterLinks:
             else:
                 self._preferred = address
                 return found
-        if len(problems) == 1:
-            raise problems[0]
-        raise ConnectionError("; ".join(str(problem) for problem in problems))
+        raise _one_of(problems)
 
     def call_each(self, request: Request, answer: type[Answer]) -> list[Answer]:
         """Ask all brokers that the cluster has now, each once: what those say that are there."""
@@ -225,7 +242,7 @@ class ClusterLinks:
             except LinkLost as error:
                 problems.append(error)
         if not found:
-            raise ConnectionError("; ".join(str(problem) for problem in problems))
+            raise _one_of(problems)
         return found
 
     # --- asking again ---------------------------------------------------------------------------------------------
@@ -242,19 +259,19 @@ class ClusterLinks:
                 try:
                     return attempt()
                 except (Passing, OSError, MalformedBytes) as error:
-                    backoff.wait(error)
+                    backoff.wait(self._call.reason(error))
                 self.forget_leaders()
 
     @contextmanager
     def _within_the_call(self) -> Iterator[None]:
         """No request of this thread is waited for longer than a call may take, and the one that this is part of."""
         call = self._call
-        outer_s = call.until_s
+        outer_s, outer_problem = call.until_s, call.problem
         call.until_s = min(outer_s, time.monotonic() + self.properties.default_api_timeout_ms / 1000)
         try:
             yield
         finally:
-            call.until_s = outer_s
+            call.until_s, call.problem = outer_s, outer_problem
 
     def _at_most_s(self, limit_ms: int) -> float:
         return max(0.001, min(limit_ms / 1000, self._call.until_s - time.monotonic()))
@@ -354,6 +371,14 @@ def _topic_of(described: MetadataResponseTopic) -> TopicMetadata:
         one.partition_index: Leader(one.leader_id, one.leader_epoch, one.error_code) for one in described.partitions
     }
     return TopicMetadata(described.name or "", described.topic_id, described.is_internal, dict(sorted(leaders.items())))
+
+
+def _one_of(problems: list[LinkLost]) -> ConnectionError:
+    """What nobody's answer comes to. Brokers that there was no time left for say nothing."""
+    telling = [problem for problem in problems if not problem.is_cut_short] or problems[:1]
+    if len(telling) == 1:
+        return telling[0]
+    return ConnectionError("; ".join(str(problem) for problem in telling))
 
 
 def _said(error: Exception, if_late: str) -> str:

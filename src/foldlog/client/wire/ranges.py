@@ -94,13 +94,18 @@ def _turns(readers: list[RangeReader], limit_s: float, wakeup: Wakeup) -> list[t
     idle = [reader for reader in readers if reader not in awaited and reader not in searching]
     until_s = min([reader.due_s for reader in idle] + [reader.asked_s + limit_s for reader in awaited], default=None)
     answered = _answered(awaited, until_s, wakeup)
+    late = [reader for reader in awaited if reader not in answered and reader.asked_s + limit_s <= time.monotonic()]
+    done = _asked_again(idle, wakeup)
+    return [*((reader, False) for reader in (*done, *answered)), *((reader, True) for reader in late)]
+
+
+def _asked_again(idle: list[RangeReader], wakeup: Wakeup) -> list[RangeReader]:
+    """Has those ask that are due: a step would wait for the answer, and the others with it. Those that need not."""
     now_s = time.monotonic()
     for reader in idle:
         if reader.due_s <= now_s:
-            reader.ask(wakeup)  # a step would wait for the answer, and the others with it
-    done = [reader for reader in idle if reader.is_done]
-    late = [reader for reader in awaited if reader not in answered and reader.asked_s + limit_s <= now_s]
-    return [*((reader, False) for reader in (*done, *answered)), *((reader, True) for reader in late)]
+            reader.ask(wakeup)
+    return [reader for reader in idle if reader.is_done]
 
 
 def _turn_of_only(reader: RangeReader) -> list[tuple[RangeReader, bool]]:

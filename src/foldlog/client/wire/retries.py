@@ -14,12 +14,14 @@ from foldlog.limits import CLUSTER_ODD_ANSWERS_MAX
 
 class LinkLost(ConnectionError):
     """A connection could not be made, or was lost, or timed out; says which broker. `is_odd`: it answered garbage, or
-    is not who it should be, and will hardly be another soon.
+    is not who it should be, and will hardly be another soon. `is_cut_short`: the call's own time was over, which says
+    nothing of the broker.
     """
 
-    def __init__(self, address: Address, why: str, *, is_odd: bool = False) -> None:
+    def __init__(self, address: Address, why: str, *, is_odd: bool = False, is_cut_short: bool = False) -> None:
         super().__init__(f"{address}: {why}")
         self.is_odd = is_odd
+        self.is_cut_short = is_cut_short
 
 
 class Backoff:
