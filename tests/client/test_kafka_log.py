@@ -29,9 +29,9 @@ from foldlog.client.backends.cluster.producer import LibrarySender
 from foldlog.client.backends.cluster.url import parse_url
 from foldlog.client.backends.cluster.wire import speaks_wire, wire_properties
 from foldlog.client.producer import BatchSender
-from foldlog.client.wire import groups as cluster_groups
-from foldlog.client.wire.links import ClusterLinks
+from foldlog.client.wire import questions
 from foldlog.client.wire.properties import Address
+from foldlog.client.wire.questions import Asker
 from foldlog.client.wire.refusals import topic_error
 from foldlog.limits import EVICTION_TRIES_MAX, KAFKA_CALL_MS
 from foldlog.testing import KafkaBroker
@@ -373,15 +373,15 @@ def test_members_that_are_quicker_are_asked_again_and_in_the_end_named(
     log.create_topic("orders")
     with log.consumer(["orders"], "fraud"):
         evictions = 0
-        really = cluster_groups.evict_members
+        really = questions.evict_members
 
-        def as_if_they_came_back(links: ClusterLinks, group: str) -> None:
+        def as_if_they_came_back(asker: Asker, group: str) -> None:
             nonlocal evictions
             evictions += 1
             if evictions == quick_times:
-                really(links, group)
+                really(asker, group)
 
-        monkeypatch.setattr(cluster_groups, "evict_members", as_if_they_came_back)
+        monkeypatch.setattr(questions, "evict_members", as_if_they_came_back)
         quick_times = 3
         log.reset_group("fraud", {("orders", 0): "start"}, evict=True)
         assert evictions == 3

@@ -16,10 +16,10 @@ from confluent_kafka import KafkaError, KafkaException
 import foldlog
 from client.log_places import handles_of, polled
 from foldlog import errors
-from foldlog.client.backends.cluster import propagation
 from foldlog.client.backends.cluster.faults import Where
 from foldlog.client.backends.cluster.handles import Attempt, Handles, Trouble
 from foldlog.client.backends.cluster.url import parse_url
+from foldlog.client.wire import propagation
 from foldlog.client.wire.links import ClusterLinks
 from foldlog.testing import KafkaBroker
 from foldlog.wire.error_codes import ErrorCode

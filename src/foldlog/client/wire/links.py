@@ -13,15 +13,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from foldlog.client.forks import watch_forks
 from foldlog.client.wire.connection import Answer, WireConnection
 from foldlog.client.wire.properties import Address, ClusterProperties
+from foldlog.client.wire.questions import Coordinator, Question, Whom, find_coordinator
 from foldlog.client.wire.refusals import Passing, check_code
 from foldlog.client.wire.retries import Backoff, LinkLost
 from foldlog.client.wire.sasl import authenticate
-from foldlog.errors import LogClosed, MalformedBytes, UnknownPartition, UnknownTopic
+from foldlog.errors import FoldlogError, LogClosed, MalformedBytes, UnknownPartition, UnknownTopic
 from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX, CLUSTER_SEARCH_MS
 from foldlog.wire.error_codes import ErrorCode, exception_of
 from foldlog.wire.messages.metadata import (
@@ -231,6 +232,11 @@ class ClusterLinks:
                 return found
         raise _one_of(problems)
 
+    def call_all(self, request: Request, answer: type[Answer]) -> list[Answer]:
+        """Ask all brokers that the cluster has now, each once. LinkLost if one of them cannot be asked."""
+        self._refresh([])
+        return [self.call(address, request, answer) for address in self._brokers.values()]
+
     def call_each(self, request: Request, answer: type[Answer]) -> list[Answer]:
         """Ask all brokers that the cluster has now, each once: what those say that are there."""
         self._refresh([])
@@ -246,6 +252,41 @@ class ClusterLinks:
         return found
 
     # --- asking again ---------------------------------------------------------------------------------------------
+
+    def ask(self, question: Question[Answer, Done]) -> Done:
+        """See `questions.Asker`: of whichever broker it is for, until it is answered or the call's time is over.
+
+        Where the answer of an earlier try may have been lost, being told that it is done already is success.
+        """
+        is_repeated = False
+
+        def attempt() -> Done:
+            nonlocal is_repeated
+            try:
+                return question.read(self._put(question))
+            except FoldlogError as error:
+                done = question.done_shows_as
+                if is_repeated and done is not None and isinstance(error, done):
+                    return cast("Done", None)  # a change has no other answer
+                raise
+            finally:
+                is_repeated = True
+
+        return self.retried(attempt)
+
+    def _put(self, question: Question[Answer, Done]) -> Answer:
+        """Ask once whom it is for."""
+        if isinstance(question.to, Coordinator):
+            address = self.coordinator(question.to.group)
+            return self.call(address, question.request, question.answer, question.at_most)
+        if question.to is Whom.CONTROLLER:
+            return self.call_controller(question.request, question.answer)
+        return self.call_any(question.request, question.answer)
+
+    def coordinator(self, group: str) -> Address:
+        """Which broker looks after the group, as of now. Asked once."""
+        question = find_coordinator(group)
+        return Address(*question.read(self.call_any(question.request, question.answer)))
 
     def backoff(self, limit_ms: int | None = None) -> Backoff:
         limit_ms = self.properties.default_api_timeout_ms if limit_ms is None else limit_ms
@@ -336,6 +377,11 @@ class ClusterLinks:
             place = self.place(topic, partition)
             found.setdefault(place.address, {})[partition] = place
         return found
+
+    def forget_topic(self, name: str) -> None:
+        """It was deleted: that nobody knows it is no surprise."""
+        self._topics.pop(name, None)
+        self._seen.discard(name)
 
     def forget_leaders(self) -> None:
         """Somebody else leads than was thought: ask again before the next request."""

@@ -17,8 +17,8 @@ from typing import Final, Self
 from foldlog.client.wire.connection import WireConnection
 from foldlog.client.wire.links import ClusterLinks
 from foldlog.client.wire.properties import Address
+from foldlog.client.wire.questions import new_producer_id
 from foldlog.client.wire.refusals import Passing, topic_error
-from foldlog.client.wire.requests import new_producer_id
 from foldlog.client.wire.retries import Backoff
 from foldlog.errors import FoldlogError, InvalidBatch, LogClosed, MalformedBytes
 from foldlog.limits import BATCH_HEADER_BYTES, PRODUCE_IN_FLIGHT_MAX
@@ -108,7 +108,7 @@ class ClusterProducer:
             raise InvalidBatch(FAULT_CUT_OFF, 0)
         data = batch if isinstance(batch, bytearray) else bytearray(batch)
         if self._numbers is None:
-            self._numbers = new_producer_id(self._links)
+            self._numbers = self._links.ask(new_producer_id(self._links.properties.request_timeout_ms))
         first = self._sequences.get((topic, partition), 0)
         lane = self._lanes.setdefault((topic, partition), _Lane(topic, partition, first))
         stamp_producer(data, *self._numbers, lane.next_sequence)

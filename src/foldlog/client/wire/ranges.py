@@ -2,7 +2,7 @@
 
 One thread reads them all. Every partition has a connection on which a fetch is always under way, so that all leaders
 work at once, and whoever has answered is taken next. Where there are several partitions, to find a leader, to connect
-and to log in are left to other threads (cluster_search.py): whoever is slow in that holds up nobody else.
+and to log in are left to other threads (`LeaderSearch`): whoever is slow in that holds up nobody else.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from foldlog.client.wire.admin import list_offsets, topic_settings
 from foldlog.client.wire.connection import WireConnection
 from foldlog.client.wire.fetch import Fetched, PartitionFetcher
 from foldlog.client.wire.links import ClusterLinks, PartitionLeader
+from foldlog.client.wire.questions import EARLIEST, LATEST
 from foldlog.client.wire.refusals import Passing
-from foldlog.client.wire.requests import EARLIEST, LATEST, list_offsets, topic_config
 from foldlog.client.wire.retries import Backoff
 from foldlog.errors import BrokerUnreachable, MalformedBytes
 from foldlog.limits import CLUSTER_EMPTY_ANSWERS_MAX, CLUSTER_RANGES_MAX
@@ -251,8 +252,8 @@ class _Drought:
         if is_sure:
             self._answers += 1
             if self._answers == CLUSTER_EMPTY_ANSWERS_MAX:
-                policy = topic_config(self._links, self._topic, ["cleanup.policy"]).get("cleanup.policy", "")
-                return "compact" in policy
+                policy = topic_settings(self._links, self._topic, ["cleanup.policy"]).get("cleanup.policy")
+                return policy is not None and "compact" in policy.value
         return False
 
     def pause_s(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NoReturn
 
 from foldlog.broker.groups.errors import GroupErrorCode, exception_for
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
@@ -33,9 +33,12 @@ def check_code(
     group: str | None = None,
 ) -> None:
     """Nothing for success; Passing where Kafka's clients ask again; else the error that the log would have raised."""
-    if not code:
-        return
-    error = exception_of(code, message, topic=topic, partition=partition, group=group)
+    if code:
+        refuse(code, exception_of(code, message, topic=topic, partition=partition, group=group))
+
+
+def refuse(code: int, error: FoldlogError) -> NoReturn:
+    """Raise it; as Passing where Kafka's clients ask again after that code."""
     if known_code(code).is_retriable:
         raise Passing(error)
     raise error

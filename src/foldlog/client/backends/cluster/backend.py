@@ -29,7 +29,6 @@ from foldlog.broker.topics.names import (
     require_text,
 )
 from foldlog.client.backends.backend import Backend
-from foldlog.client.backends.cluster import propagation
 from foldlog.client.backends.cluster.consumption import ClusterConsumption
 from foldlog.client.backends.cluster.faults import Where, late
 from foldlog.client.backends.cluster.handles import Attempt, Handles, confluent
@@ -45,14 +44,13 @@ from foldlog.client.backends.cluster.topics import (
 from foldlog.client.backends.cluster.url import parse_url
 from foldlog.client.consumer.settings import ConsumerSettings
 from foldlog.client.descriptions import ConfigEntry, GroupDescription
-from foldlog.client.groups import commit_evicting
 from foldlog.client.handle_types import RecordMetadata
 from foldlog.client.outgoing import Outgoing, checked_partition
 from foldlog.client.positions import Place, TopicPartition, checked_replication_factor, resolve_place
 from foldlog.client.producer import ProducerSettings
 from foldlog.client.reader import ReadRequest, resolve_stop
-from foldlog.client.wire import groups
-from foldlog.client.wire.requests import EARLIEST, LATEST, delete_group, list_offsets
+from foldlog.client.wire import admin, propagation, questions
+from foldlog.client.wire.questions import EARLIEST, LATEST
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldlogError, InvalidArgument, ReadOnly, TopicExists, UnknownTopic
 from foldlog.records.loops import Record
@@ -470,7 +468,7 @@ class ClusterBackend(Backend):
             return {
                 (topic, number): (found.offset, found.leader_epoch)
                 for topic, wanted in by_topic.items()
-                for number, found in list_offsets(links, topic, wanted).items()
+                for number, found in admin.list_offsets(links, topic, wanted).items()
             }
 
     def _offsets_by_library(self, times_ms: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int]]:
@@ -582,12 +580,12 @@ class ClusterBackend(Backend):
 
     def describe_group(self, group: str) -> GroupDescription:
         with self._handles.wire() as links:
-            return groups.describe_group(links, group)
+            return admin.describe_group(links, group)
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         check_group_name(group)
         with self._handles.wire() as links:
-            places = groups.committed_places(links, group)
+            places = links.ask(questions.committed(group))
         # confluent-kafka 2.16 commits the byte that ends a string in C as part of the note.
         return {one: replace(at, metadata=at.metadata.removesuffix("\0")) for one, at in sorted(places.items())}
 
@@ -597,22 +595,22 @@ class ClusterBackend(Backend):
         with self._handles.wire() as links:
 
             def commit() -> None:
-                groups.commit_places(links, group, offsets)
+                admin.commit(links, group, offsets)
 
             if evict:
-                commit_evicting(commit, lambda: groups.evict_members(links, group))
+                questions.commit_evicting(links, group, commit)
             else:
                 commit()
 
     def delete_group(self, group: str) -> None:
         with self._handles.wire() as links:
-            delete_group(links, group)
+            links.ask(questions.delete_group(group))
 
     def delete_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> None:
         self.check_partitions(partitions)
         if partitions:
             with self._handles.wire() as links:
-                groups.delete_offsets(links, group, partitions)
+                links.ask(questions.delete_offsets(group, partitions))
 
     # --- closing --------------------------------------------------------------------------------------------------
 

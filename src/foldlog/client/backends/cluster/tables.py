@@ -16,9 +16,10 @@ from foldlog.client.backends.cluster.handles import Handles
 from foldlog.client.backends.cluster.topics import ClusterTopic
 from foldlog.client.bulk import check_table, chunks_of, one_ahead, pyarrow_for, read_threads
 from foldlog.client.outgoing import checked_partition, emptiest
+from foldlog.client.wire.admin import list_offsets
 from foldlog.client.wire.produce import ClusterProducer
+from foldlog.client.wire.questions import LATEST
 from foldlog.client.wire.ranges import fetch_range
-from foldlog.client.wire.requests import LATEST, list_offsets
 
 if TYPE_CHECKING:
     import pyarrow as pa

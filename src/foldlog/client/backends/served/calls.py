@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from threading import Lock
 
-from foldlog.client.backends.served.connection import Answer, Connection
+from foldlog.client.backends.served.connection import Connection
 from foldlog.client.backends.served.search import WriterSearch
+from foldlog.client.wire.questions import Answer, Done, Question
+from foldlog.client.wire.refusals import Passing
 from foldlog.errors import LogClosed, MalformedBytes
 from foldlog.limits import WRITER_ANSWER_MS, WRITER_LOSSES_MAX
-from foldlog.wire.schema import Request
+
+
+class NobodyWrites(Exception):
+    """No process writes the directory now, and so nobody was asked."""
 
 
 class Calls:
-    """One connection for all that is asked now and then. Any thread; made when it is needed, and again when lost."""
+    """One connection for all that is asked now and then: see `questions.Asker`. Any thread; made when it is needed, and
+    again when lost."""
 
     def __init__(self, search: WriterSearch) -> None:
         self._search = search
@@ -20,27 +26,34 @@ class Calls:
         self._connection: Connection | None = None
         self._is_closed = False
 
-    def ask(self, request: Request, answer: type[Answer], *, repeatable: bool) -> Answer | None:
-        """The answer; None if nobody writes the directory now, and so nobody was asked.
+    def ask(self, question: Question[Answer, Done]) -> Done:
+        """What the writer's answer means; NobodyWrites if there is no writer.
 
-        A `repeatable` request is sent again if the connection is lost before the answer; of another one nobody knows
-        then whether it was carried out, and WriterUnreachable says so.
+        A question that may be repeated is, if the connection is lost before the answer; of another one nobody knows
+        then whether it was carried out, and WriterUnreachable says so. What passes at a cluster does not pass here: the
+        writer waits for its own partitions and groups.
         """
+        try:
+            return question.read(self._answer(question))
+        except Passing as passing:
+            raise passing.error from None
+
+    def _answer(self, question: Question[Answer, Done]) -> Answer:
+        is_repeatable = question.done_shows_as is None
         with self._lock:
-            for tries in range(1, WRITER_LOSSES_MAX + 1):
+            tries = 0
+            while True:
+                tries += 1
                 connection = self._connected()
-                if connection is None:
-                    return None
                 try:
-                    return connection.call(request, answer, WRITER_ANSWER_MS / 1000)
+                    return connection.call(question.request, question.answer, WRITER_ANSWER_MS / 1000)
                 except (OSError, MalformedBytes) as error:
                     self._drop()
                     why = str(error) or type(error).__name__
-                    if not repeatable:
+                    if not is_repeatable:
                         why += "; whether it did what it was asked is not known"
-                    if not repeatable or tries == WRITER_LOSSES_MAX:
+                    if not is_repeatable or tries == WRITER_LOSSES_MAX:
                         raise self._search.lost(connection.holder, why) from error
-            return None
 
     def close(self) -> None:
         with self._lock:
@@ -59,13 +72,15 @@ class Calls:
         if self._connection is not None:
             self._connection.abandon()
 
-    def _connected(self) -> Connection | None:
+    def _connected(self) -> Connection:
         if self._is_closed:
             raise LogClosed(f"the log in {self._search.path} is closed; open it again")
         if self._connection is not None and self._connection.is_closed_there():
             self._drop()
         if self._connection is None:
             self._connection = self._search.connect()
+        if self._connection is None:
+            raise NobodyWrites
         return self._connection
 
     def _drop(self) -> None:
