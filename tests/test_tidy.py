@@ -35,7 +35,7 @@ SMALL_MODULES: dict[str, str] = {
     "broker/kafka_files/settings.py": "reads the KRaft metadata log, a format of its own",
     "broker/kafka_files/storage.py": "loaded only where a directory is Apache Kafka's",
     "broker/producer_ids.py": "blocks of ids, in a file format of its own",
-    "client/backends/cluster/propagation.py": "waits until every broker has heard of a change",
+    "client/wire/propagation.py": "waits until every broker has heard of a change",
     "client/backends/cluster/tables.py": "Arrow tables of a cluster, loaded with pyarrow only",
     "client/backends/cluster/wire.py": "lends our own connections beside those of librdkafka",
     "client/backends/served/backend.py": "one of the three backends, and whole",

@@ -23,7 +23,7 @@ from foldlog.client.wire.refusals import Passing, check_code
 from foldlog.client.wire.retries import Backoff, LinkLost
 from foldlog.client.wire.sasl import authenticate
 from foldlog.errors import FoldlogError, LogClosed, MalformedBytes, UnknownPartition, UnknownTopic
-from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX, CLUSTER_SEARCH_MS
+from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX, CLUSTER_SEARCH_MS, KAFKA_CONNECT_MS
 from foldlog.wire.error_codes import ErrorCode, exception_of
 from foldlog.wire.messages.metadata import (
     MetadataRequest,
@@ -74,9 +74,10 @@ class PartitionLeader(NamedTuple):
 
 
 class _CallTime(threading.local):
-    """When the call that this thread makes is over, and what has last gone wrong in it."""
+    """When the call that this thread makes is over, and why then; what has last gone wrong in it."""
 
     until_s = math.inf
+    limit = ""
     problem: Exception | None = None
 
     def reason(self, error: Exception) -> Exception:
@@ -101,6 +102,8 @@ class ClusterLinks:
         self._idle: dict[Address, list[WireConnection]] = {}
         self._brokers: dict[int, Address] = {}
         self._controller_id = -1
+        self.cluster_id = ""
+        """As the broker that answered last says; "" if it says nothing."""
         self._topics: dict[str, TopicMetadata] = {}
         self._seen: set[str] = set()
         self._preferred: Address | None = None
@@ -110,10 +113,15 @@ class ClusterLinks:
         watch_forks(self.forked)
 
     def open(self, *, has_answered: bool = False) -> None:
-        """Find a broker that answers. Where all addresses refuse, and nobody has answered there before, it is given up
-        sooner than any later call."""
+        """Find a broker that answers. Where all addresses refuse or hang, and nobody has answered there before, it is
+        given up sooner than any later call."""
         limit_ms = self.properties.default_api_timeout_ms
-        self.retried(lambda: self._refresh([]), limit_ms if has_answered else min(CLUSTER_SEARCH_MS, limit_ms))
+        if has_answered:
+            self.retried(lambda: self._refresh([]))
+            return
+        connect_ms = min(KAFKA_CONNECT_MS, limit_ms)
+        with self._within(connect_ms, f"{connect_ms} ms" if connect_ms < limit_ms else self._call_limit):
+            self.retried(lambda: self._refresh([]), min(CLUSTER_SEARCH_MS, limit_ms))
 
     def close(self) -> None:
         self._is_closed = True
@@ -295,7 +303,7 @@ class ClusterLinks:
     def retried(self, attempt: Callable[[], Done], limit_ms: int | None = None) -> Done:
         """What `attempt` gives in the end. What is known of leaders is learned anew between two tries."""
         backoff = self.backoff(limit_ms)
-        with self._within_the_call():
+        with self._within(self.properties.default_api_timeout_ms, self._call_limit):
             while True:
                 try:
                     return attempt()
@@ -304,31 +312,39 @@ class ClusterLinks:
                 self.forget_leaders()
 
     @contextmanager
-    def _within_the_call(self) -> Iterator[None]:
-        """No request of this thread is waited for longer than a call may take, and the one that this is part of."""
+    def _within(self, limit_ms: int, limit: str) -> Iterator[None]:
+        """No request of this thread is waited for longer than that, or than the call may take that this is part of."""
         call = self._call
-        outer_s, outer_problem = call.until_s, call.problem
-        call.until_s = min(outer_s, time.monotonic() + self.properties.default_api_timeout_ms / 1000)
+        outer = call.until_s, call.limit, call.problem
+        until_s = time.monotonic() + limit_ms / 1000
+        if until_s < call.until_s:
+            call.until_s, call.limit = until_s, limit
         try:
             yield
         finally:
-            call.until_s, call.problem = outer_s, outer_problem
+            call.until_s, call.limit, call.problem = outer
+
+    @property
+    def _call_limit(self) -> str:
+        return f"default.api.timeout.ms={self.properties.default_api_timeout_ms}"
 
     def _at_most_s(self, limit_ms: int) -> float:
         return max(0.001, min(limit_ms / 1000, self._call.until_s - time.monotonic()))
 
     def _limit_reached(self) -> str | None:
         """What the call's own time is, if that is over."""
-        if time.monotonic() < self._call.until_s:
-            return None
-        return f"default.api.timeout.ms={self.properties.default_api_timeout_ms}"
+        return None if time.monotonic() < self._call.until_s else self._call.limit
 
     # --- topics and leaders ---------------------------------------------------------------------------------------
 
+    def metadata(self) -> MetadataResponse:
+        """What a broker says of all topics, those that it cannot describe among them."""
+        return self.retried(lambda: self._refresh(None))
+
     def all_topics(self) -> list[TopicMetadata]:
         """Those that there are now, and that this client may see."""
-        answer = self.retried(lambda: self._refresh(None))
-        return [_topic_of(one) for one in answer.topics if not one.error_code and one.name is not None]
+        topics = self.metadata().topics
+        return [_topic_of(one) for one in topics if not one.error_code and one.name is not None]
 
     def topic(self, name: str) -> TopicMetadata:
         """As of now. UnknownTopic names those that there are."""
@@ -405,6 +421,7 @@ class ClusterLinks:
             raise MalformedBytes("Metadata response", "it is not about the topics that were asked for", 0)
         self._brokers = {one.node_id: Address(one.host, one.port) for one in answer.brokers}
         self._controller_id = answer.controller_id
+        self.cluster_id = answer.cluster_id or ""
         for described in answer.topics:
             if not described.error_code and described.name is not None:
                 self._topics[described.name] = _topic_of(described)

@@ -27,6 +27,7 @@ from foldlog.client.wire.retries import Backoff
 from foldlog.errors import BrokerUnreachable, MalformedBytes
 from foldlog.limits import CLUSTER_EMPTY_ANSWERS_MAX, CLUSTER_RANGES_MAX
 from foldlog.log.checkpoint import out_of_range
+from foldlog.records.batch import MAX_INT64
 
 
 class WantedRange(NamedTuple):
@@ -216,6 +217,58 @@ class RangeReader:
     def close(self) -> None:
         if self._search is not None:
             self._search.abandon()
+        self._fetcher.close()
+
+
+class TailReader:
+    """One partition from an offset on, for who waits for what is not there yet. One thread; `close` it."""
+
+    def __init__(self, links: ClusterLinks, topic: str, partition: int, offset: int) -> None:
+        self._links = links
+        self._fetcher = PartitionFetcher(links, topic, partition, offset)
+        self._backoff: Backoff | None = None
+        self._due_s = 0.0
+
+    def next(self, timeout_s: float) -> Fetched | None:
+        """What comes next, with what follows it asked for already; None if nothing has come in that time.
+
+        What does not pass within default.api.timeout.ms is raised. Takes longer while a leader is looked for.
+        """
+        until_s = time.monotonic() + timeout_s
+        if self._due_s > until_s:
+            time.sleep(timeout_s)
+            return None
+        time.sleep(max(0.0, self._due_s - time.monotonic()))
+        try:
+            self._fetcher.ask()
+            is_late = not self._is_answered(until_s)
+            if is_late and time.monotonic() < self._fetcher.asked_s + self._patience_s:
+                return None
+            offset = self._fetcher.offset
+            fetched = self._fetcher.try_next(before=MAX_INT64, is_late=is_late)
+        except (Passing, OSError, MalformedBytes) as error:
+            self._backoff = self._backoff or self._links.backoff()
+            self._due_s = time.monotonic() + self._backoff.pause_s(error)
+            self._links.forget_leaders()
+            return None
+        self._backoff = None
+        return fetched if fetched.next_offset > offset else None
+
+    @property
+    def _patience_s(self) -> float:
+        properties = self._links.properties
+        return (properties.request_timeout_ms + properties.fetch_max_wait_ms) / 1000
+
+    def _is_answered(self, until_s: float) -> bool:
+        """Whether an answer has come, or its beginning, after waiting for it until then."""
+        connection = self._fetcher.awaited
+        if connection is None or connection.has_received:
+            return True
+        with selectors.DefaultSelector() as selector:
+            selector.register(connection, selectors.EVENT_READ)
+            return bool(selector.select(max(0.0, until_s - time.monotonic())))
+
+    def close(self) -> None:
         self._fetcher.close()
 
 

@@ -30,7 +30,7 @@ from foldlog.client.outgoing import (
     partition_for_key,
 )
 from foldlog.client.producer import ProducerSettings
-from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, RefusedByBroker, WrongProcess
+from foldlog.errors import FoldlogError, InvalidArgument, InvalidConfig, LogClosed, RefusedByBroker, WrongProcess
 from foldlog.limits import KAFKA_DELIVERY_MS
 from foldlog.records.batch import MAX_INT32, Compression
 
@@ -116,8 +116,9 @@ class Router:
             config = self._cluster.topic(topic)
             count, limits = config.partition_count, config.config.log
             max_message_bytes, is_compacted = limits.max_message_bytes, limits.compact
-        except RefusedByBroker:
-            # Who may write need not be allowed to see the settings: the brokers refuse what is wrong, then.
+        except (RefusedByBroker, InvalidConfig):
+            # Who may write need not be allowed to see the settings, or log in as librdkafka does to ask for them: the
+            # brokers refuse what is wrong, then.
             count, max_message_bytes, is_compacted = self._cluster.partition_count(topic), MAX_INT32, False
         if known is not None and known.count == count:
             first = known.keyless
@@ -204,7 +205,7 @@ class LibrarySender:
         }
         for name, value in _UNLESS_SET.items():
             self._settings[name] = handles.url.properties.get(name, value)
-        self._settings |= _times(settings.linger_ms, handles.url.properties.get("message.timeout.ms"))
+        self._settings |= _times(settings.linger_ms, handles.url.properties.get("delivery.timeout.ms"))
         self._refusal: type[FoldlogError] | None = None
         self._lock = Lock()
         self._settled = Condition()
