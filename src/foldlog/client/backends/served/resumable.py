@@ -19,7 +19,8 @@ from foldlog.broker.topics.names import refuse_user_write
 from foldlog.client.backends.backend import OnAppended
 from foldlog.client.backends.served.broker import RemoteBroker
 from foldlog.client.backends.served.catch_up import hurried
-from foldlog.client.backends.served.partition import EPOCH_MAX, ResumablePartition
+from foldlog.client.backends.served.partition import ResumablePartition
+from foldlog.client.wire.batches import EPOCH_MAX
 from foldlog.errors import FoldlogError, UnknownTopic
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
