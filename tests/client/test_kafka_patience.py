@@ -5,8 +5,9 @@ librdkafka's errors are the real ones; what they answer is the test's.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -20,8 +21,14 @@ from foldlog.client.backends.cluster.handles import Handles, LibraryTopics, Trou
 from foldlog.client.backends.cluster.url import parse_url
 from foldlog.client.wire import propagation
 from foldlog.client.wire.links import ClusterLinks
+from foldlog.client.wire.properties import Address
+from foldlog.client.wire.retries import LinkLost
 from foldlog.testing import KafkaBroker
 from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.create_partitions import CreatePartitionsRequest
+from foldlog.wire.messages.create_topics import CreateTopicsRequest
+from foldlog.wire.messages.delete_groups import DeleteGroupsRequest
+from foldlog.wire.messages.delete_topics import DeleteTopicsRequest
 from foldlog.wire.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -107,6 +114,47 @@ def test_settings_are_in_force_once_every_broker_tells_them() -> None:
         has(retention_ms=("5", set_by_topic), segment_ms=("1", set_by_topic)),
     ):
         assert not propagation.has_settings(Brokers(new, old).links, "orders", changes)
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_whose_answer_is_lost_is_told_as_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer to each kind of change is lost, after the broker has carried it out."""
+    changes = (CreateTopicsRequest, CreatePartitionsRequest, DeleteGroupsRequest, DeleteTopicsRequest)
+    lost: set[type] = set()
+    really = ClusterLinks.call
+
+    def losing(links: ClusterLinks, address: Address, request: Any, answer: Any, at_most: int | None = None) -> Any:
+        found = really(links, address, request, answer, at_most)
+        if isinstance(request, changes) and type(request) not in lost:
+            lost.add(type(request))
+            raise LinkLost(address, "the answer was lost")
+        return found
+
+    with KafkaBroker.launch() as broker, foldlog.connect(f"kafka://{broker}?retry.backoff.ms=1") as log:
+        monkeypatch.setattr(ClusterLinks, "call", losing)
+        log.create_topic("orders", partitions=2)
+        assert log.grow_topic("orders", 3).partition_count == 3
+        lost.discard(CreatePartitionsRequest)
+        with pytest.raises(errors.InvalidArgument):
+            log.grow_topic("orders", 3)
+        log.reset_group("fraud", {("orders", 0): "end"})
+        log.delete_group("fraud")
+        log.delete_topic("orders")
+        assert (log.topics(), log.groups(), lost) == ([], [], set(changes))
+        with pytest.raises(errors.UnknownGroup):
+            log.delete_group("fraud")
+
+
+def test_a_broker_that_says_nothing_is_given_up_when_connecting_has_taken_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("foldlog.client.wire.links.KAFKA_CONNECT_MS", 200)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(errors.BrokerUnreachable, match=f"{address}: it did not answer within 200 ms"):
+            foldlog.connect(f"kafka://{address}")
 
 
 # --- without our own connections --------------------------------------------------------------------------------------

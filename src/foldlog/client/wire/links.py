@@ -289,6 +289,8 @@ class ClusterLinks:
             return self.call(address, question.request, question.answer, question.at_most)
         if question.to is Whom.CONTROLLER:
             return self.call_controller(question.request, question.answer)
+        if question.to is Whom.LEADERS:
+            raise ValueError("leaders are asked each for its own partitions: see admin.py")
         return self.call_any(question.request, question.answer)
 
     def coordinator(self, group: str) -> Address:

@@ -32,10 +32,10 @@ _UNREACHABLE: Final = frozenset(
      "_AUTHENTICATION", "_WAIT_COORD", "_NODE_UPDATE", "_CRIT_SYS_RESOURCE"}
 )  # fmt: skip
 
-REFUSES_US: Final = frozenset({"_SSL", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM"})
+_REFUSES_US: Final = frozenset({"_SSL", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM"})
 """What no second try changes."""
 
-_PASSES: Final = _UNREACHABLE - REFUSES_US | {"_DESTROY", "_IN_PROGRESS", "_PREV_IN_PROGRESS", "_OUTDATED"}
+_PASSES: Final = _UNREACHABLE - _REFUSES_US | {"_DESTROY", "_IN_PROGRESS", "_PREV_IN_PROGRESS", "_OUTDATED"}
 
 _STAYS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE})
 """Kafka's clients ask again after these, too; here they are answers, and told at once."""
