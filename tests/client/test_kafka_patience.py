@@ -154,7 +154,7 @@ def test_a_broker_that_says_nothing_is_given_up_when_connecting_has_taken_too_lo
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(errors.BrokerUnreachable, match=f"{address}: it did not answer within 200 ms"):
-            foldlog.connect(f"kafka://{address}")
+            foldlog.connect(f"kafka://{address}?request.timeout.ms=300")
 
 
 # --- without our own connections --------------------------------------------------------------------------------------

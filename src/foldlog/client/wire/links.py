@@ -304,8 +304,9 @@ class ClusterLinks:
 
     def retried(self, attempt: Callable[[], Done], limit_ms: int | None = None) -> Done:
         """What `attempt` gives in the end. What is known of leaders is learned anew between two tries."""
-        backoff = self.backoff(limit_ms)
         with self._within(self.properties.default_api_timeout_ms, self._call_limit):
+            left_ms = max(0, round((self._call.until_s - time.monotonic()) * 1000))
+            backoff = self.backoff(left_ms if limit_ms is None else min(limit_ms, left_ms))
             while True:
                 try:
                     return attempt()

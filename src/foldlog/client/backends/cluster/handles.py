@@ -176,19 +176,15 @@ class Handles:
         """Wait until a broker answers; the cluster's id. Where all addresses refuse, that is told soon."""
         if self.by_library is not None:
             return self.by_library.cluster_id(min(KAFKA_CONNECT_MS / 1000, self.call_s))
-        with self._wire.lent(self._call_ms, has_answered=False) as links:
+        with self._wire.lent(has_answered=False) as links:
             return links.cluster_id
 
     @contextmanager
     def wire(self) -> Iterator[ClusterLinks]:
         """For one call. InvalidConfig says why there can be none, where there is `by_library`."""
         self.check_usable()
-        with self._wire.lent(self._call_ms) as links:
+        with self._wire.lent() as links:
             yield links
-
-    @property
-    def _call_ms(self) -> int:
-        return max(1, round(self.call_s * 1000))
 
     def is_cut_off(self, trouble: Trouble) -> bool:
         """Whether nobody answers, where connections have complained of it: librdkafka does not tell that it is over, so

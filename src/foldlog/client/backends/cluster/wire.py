@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from threading import Lock
 from typing import Final
 
 from foldlog.client.backends.cluster.url import CALL_PROPERTY, KafkaUrl
 from foldlog.client.wire.links import ClusterLinks
 from foldlog.client.wire.properties import ClusterProperties
 from foldlog.client.wire.property_names import OnlyLibrdkafka
-from foldlog.errors import FoldlogError
+from foldlog.errors import BrokerUnreachable, FoldlogError
 from foldlog.limits import KAFKA_CALL_MS, KAFKA_DELIVERY_MS
 
 _TRIES: Final = 3
@@ -40,45 +40,55 @@ def speaks_wire(url: KafkaUrl) -> bool:
 
 
 class Wire:
-    """Connections that are lent to one call at a time, and kept for the next. Any thread."""
+    """Connections that are lent to one call at a time, and kept for the next. Any thread.
+
+    Takes no lock: a reader that nobody holds any more gives back what it has in the middle of anything.
+    """
 
     def __init__(self, url: KafkaUrl) -> None:
         self._url = url
-        self._lock = Lock()
-        self._idle: list[ClusterLinks] = []
+        self._idle: deque[ClusterLinks] = deque()
         self._is_closed = False
 
     @contextmanager
-    def lent(self, call_ms: int, *, has_answered: bool = True) -> Iterator[ClusterLinks]:
+    def lent(self, *, has_answered: bool = True) -> Iterator[ClusterLinks]:
         """For the caller's thread alone; what was known of leaders is forgotten. InvalidConfig if there can be none.
 
         `has_answered`: the addresses are known to be right.
         """
-        with self._lock:
-            links = self._idle.pop() if self._idle else None
         try:
-            if links is None:
-                links = self._new_links(call_ms)
-                links.open(has_answered=has_answered)
+            links = self._idle.pop()
             links.forget_leaders()
+        except IndexError:
+            links = self._opened(has_answered)
+        try:
             yield links
-        except BaseException:
-            if links is not None:
-                links.close()
+        except BrokerUnreachable:
+            links.close()  # whoever comes next begins with the addresses of the URL
             raise
-        with self._lock:
-            if not self._is_closed:
-                self._idle.append(links)
-                return
-        links.close()
+        except BaseException:
+            self._take_back(links)
+            raise
+        self._take_back(links)
 
-    def _new_links(self, call_ms: int) -> ClusterLinks:
-        properties = replace(wire_properties(self._url), default_api_timeout_ms=call_ms)
-        return ClusterLinks(self._url.addresses, properties)
+    def _take_back(self, links: ClusterLinks) -> None:
+        self._idle.append(links)
+        if self._is_closed:  # looked at last: whoever closes meanwhile has not seen it
+            self.close()
+
+    def _opened(self, has_answered: bool) -> ClusterLinks:
+        links = ClusterLinks(self._url.addresses, wire_properties(self._url))
+        try:
+            links.open(has_answered=has_answered)
+        except BaseException:
+            links.close()
+            raise
+        return links
 
     def is_answered(self, within_ms: int) -> bool:
         """Whether a broker answers in that time."""
-        links = self._new_links(within_ms)
+        properties = replace(wire_properties(self._url), default_api_timeout_ms=within_ms)
+        links = ClusterLinks(self._url.addresses, properties)
         try:
             links.open(has_answered=True)
         except FoldlogError:
@@ -88,7 +98,7 @@ class Wire:
         return True
 
     def close(self) -> None:
-        with self._lock:
-            idle, self._idle, self._is_closed = self._idle, [], True
-        for links in idle:
-            links.close()
+        self._is_closed = True
+        while self._idle:
+            with suppress(IndexError):  # another thread was as quick
+                self._idle.pop().close()
