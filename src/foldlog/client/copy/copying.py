@@ -1,7 +1,7 @@
 """Copies of topics, from one log into another: a directory, a broker, a cluster, in any direction.
 
-To follow one: `Copying.plan`, then `prepare` (the topics), then `copy_all` (copying_growths.py), which is `copy` for
-each partition (copying_directory.py, copying_cluster.py), then `check_all` (copying_check.py), and `move_groups`.
+To follow one: `Copying.plan`, then `prepare` (the topics), then `copy_all` (growths.py), which is `copy` for
+each partition (directory.py, cluster.py), then `check_all` (check.py), and `move_groups`.
 
 Kept: records, their order in each partition, keys, values, headers, times and tombstones; partitions; the settings that
 the target knows; offsets in a directory, and at a broker where the source has neither lost nor compacted anything. Not

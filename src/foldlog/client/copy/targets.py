@@ -1,7 +1,7 @@
 """Where a copy goes, as the copy sees it: what it asks of a target, and how a target is told from something else.
 
 How far an earlier copy came is read off the target itself, so that one that was killed goes on without doubling: see
-copying_directory.py and copying_cluster.py. Nobody else may write to the partitions meanwhile.
+directory.py and cluster.py. Nobody else may write to the partitions meanwhile.
 """
 
 from __future__ import annotations
