@@ -111,7 +111,7 @@ def open(  # noqa: A001 foldlog.open is the way in
 def connect(url: str, *, properties: Mapping[str, object] | None = None) -> Log:
     """The log of a Kafka cluster, ours or any other: the methods, values and errors of `open`'s, over the network.
 
-    `url` is `kafka://host:port,host2:port`, and after a "?" librdkafka's properties, joined by "&" and percent-encoded:
+    `url` is `kafka://host:port,host2:port`, and after a "?" Kafka client properties, joined by "&" and percent-encoded:
     `kafka://kafka1:9093?security.protocol=SASL_SSL&sasl.mechanism=PLAIN&sasl.username=app`. `properties` are more of
     them, as they are: the place for passwords. Needs confluent-kafka: `pip install 'foldlog[kafka]'`.
 

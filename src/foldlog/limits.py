@@ -306,6 +306,9 @@ CONSOLE_SYNC_WAIT_MS = 1000
 PRODUCE_IN_FLIGHT_MAX = 5
 """Batches of a producer on their way to one partition: as many as the log can tell from repetitions."""
 
+PRODUCE_REQUEST_BYTES = 1 << 20
+"""How much one request carries to several partitions: Kafka's max.request.size. A larger batch goes alone."""
+
 ANSWER_BYTES_MAX = 64 << 20
 """The largest answer a client takes: a group's metadata for its leader is below 10 MiB, and nothing else comes near."""
 

@@ -358,13 +358,11 @@ class SimulatedCluster:
         )
 
     def _produce(self, node: int, request: pr.ProduceRequest) -> Response:
-        (topic,) = request.topic_data
-        (data,) = topic.partition_data
-        code, partition = self._led(node, topic.name, topic.topic_id, data.index, -1)
-        base = -1
-        if not code:
-            code, base = partition.produce(bytes(data.records or b""))  # type: ignore[assignment]
-        return produced(topic, data.index, code, base)
+        def append(topic: pr.TopicProduceData, data: pr.PartitionProduceData) -> tuple[int, int]:
+            code, partition = self._led(node, topic.name, topic.topic_id, data.index, -1)
+            return (code, -1) if code else partition.produce(bytes(data.records or b""))
+
+        return produced(request, append)
 
     def _find_coordinator(self, request: fc.FindCoordinatorRequest, version: int) -> Response:
         host, port = self.address(self.coordinator).split(":")
@@ -418,12 +416,18 @@ class SimulatedCluster:
         return ct.CreateTopicsResponse(topics=[result])
 
 
-def produced(topic: pr.TopicProduceData, number: int, code: int, base: int = -1) -> pr.ProduceResponse:
-    """The answer to the produce request of one batch."""
-    result = pr.PartitionProduceResponse(index=number, error_code=code, base_offset=base)
-    return pr.ProduceResponse(
-        responses=[pr.TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[result])]
-    )
+def produced(
+    request: pr.ProduceRequest, outcome: Callable[[pr.TopicProduceData, pr.PartitionProduceData], tuple[int, int]]
+) -> pr.ProduceResponse:
+    """The answer to a produce request: of each batch (error code, base offset)."""
+    responses = []
+    for topic in request.topic_data:
+        results = []
+        for data in topic.partition_data:
+            code, base = outcome(topic, data)
+            results.append(pr.PartitionProduceResponse(index=data.index, error_code=code, base_offset=base))
+        responses.append(pr.TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
+    return pr.ProduceResponse(responses=responses)
 
 
 def _from(batches: Sequence[bytes], offset: int, limit: int, max_bytes: int) -> Iterable[bytes]:

@@ -59,8 +59,7 @@ def refusing(*codes: int) -> Interference:
         if not isinstance(request, ProduceRequest) or not left:
             return None
         code = left.pop(0)
-        (topic,) = request.topic_data
-        return produced(topic, topic.partition_data[0].index, code) if code else None
+        return produced(request, lambda topic, data: (code, -1)) if code else None
 
     return interfere
 
@@ -141,6 +140,7 @@ def test_any_mishaps_leave_every_batch_once_and_in_order(data: st.DataObject) ->
     mishaps = st.sampled_from([None, None, Mishap.CUT, Mishap.CUT_AFTER, "elect", ErrorCode.NOT_ENOUGH_REPLICAS])
     plan = data.draw(st.lists(mishaps, max_size=25))
     sizes = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=20))
+    at_once = data.draw(st.integers(1, 6))
     with SimulatedCluster(nodes=2) as simulated:
         partitions = simulated.create("orders", 2)
 
@@ -149,20 +149,25 @@ def test_any_mishaps_leave_every_batch_once_and_in_order(data: st.DataObject) ->
                 return None
             happens = plan.pop()
             (topic,) = request.topic_data
-            number = topic.partition_data[0].index
             if isinstance(happens, ErrorCode):
-                return produced(topic, number, happens)
+                return produced(request, lambda topic, data: (happens, -1))
             if happens == "elect":
+                number = topic.partition_data[0].index
                 partitions[number].elect(3 - partitions[number].leader)
             return happens if isinstance(happens, Mishap) else None
 
         simulated.interfere = interfere
         expected: list[list[int]] = [[], []]
         with Cluster.open(simulated.address(), PATIENT) as cluster, cluster.producer() as producer:
+            together: list[tuple[str, int, bytearray]] = []
             for number, size in enumerate(sizes):
                 values = [10 * number + one for one in range(size)]
-                producer.send("orders", number % 2, batch(*values))
+                together.append(("orders", number % 2, batch(*values)))
                 expected[number % 2] += values
+                if len(together) == at_once:
+                    producer.send_all(together)
+                    together = []
+            producer.send_all(together)
         assert [values_in(partition) for partition in partitions] == expected
 
 
@@ -189,6 +194,32 @@ def test_no_more_batches_are_on_their_way_than_a_broker_remembers(simulated: Sim
         with pytest.raises(BrokerUnreachable, match="did not answer"):
             producer.send("orders", 0, batch(PRODUCE_IN_FLIGHT_MAX))
     assert simulated.count("ProduceRequest") <= 1 + PRODUCE_IN_FLIGHT_MAX
+
+
+def test_batches_of_several_partitions_go_in_one_request(simulated: SimulatedCluster) -> None:
+    """One of each, of those that the same broker leads; what one of them is refused with is no fault of the others."""
+    partitions = simulated.create("orders", 4)
+    for number, partition in enumerate(partitions):
+        partition.leader = 1 + number % 2
+    refusals = [ErrorCode.NOT_ENOUGH_REPLICAS]
+
+    def interfere(node: int, request: Request) -> Response | None:
+        if not isinstance(request, ProduceRequest) or node != 1 or not refusals:
+            return None
+        code = refusals.pop()
+        return produced(
+            request, lambda topic, data: (code, -1) if data.index else partitions[0].produce(bytes(data.records or b""))
+        )
+
+    simulated.interfere = interfere
+    with Cluster.open(simulated.address(), PATIENT) as cluster, cluster.producer() as producer:
+        producer.send_all([("orders", number, batch(number)) for number in range(4)])
+        producer.flush()
+        assert simulated.count("ProduceRequest") == 4, "two, and what was refused again, with what was unanswered"
+        producer.send_all([("orders", number % 4, batch(10 + number)) for number in range(8)])
+        producer.flush()
+        assert simulated.count("ProduceRequest") == 8, "two to each leader"
+    assert [values_in(partition) for partition in partitions] == [[n, 10 + n, 14 + n] for n in range(4)]
 
 
 def test_a_repetition_that_the_broker_no_longer_places_is_what_was_wanted(simulated: SimulatedCluster) -> None:

@@ -18,7 +18,9 @@ from client.simulated_cluster import Mishap, SimulatedCluster
 from foldlog.client.wire import ranges as cluster_ranges
 from foldlog.client.wire.cluster import Cluster
 from foldlog.client.wire.fetch import Fetched
-from foldlog.client.wire.ranges import THREAD_NAME, WantedRange
+from foldlog.client.wire.links import ClusterLinks
+from foldlog.client.wire.properties import ClusterProperties, parse_addresses
+from foldlog.client.wire.ranges import THREAD_NAME, TailReader, WantedRange
 from foldlog.errors import BrokerUnreachable, OffsetOutOfRange, UnknownTopic
 from foldlog.records.loops import decode, pack
 from foldlog.wire.messages.fetch import FetchRequest
@@ -280,3 +282,46 @@ def test_any_ranges_give_what_each_alone_gives(quick: Cluster, ranges: list[tupl
     stops = {one: fetched.next_offset for one, fetched in quick.fetch_ranges(dict.fromkeys(wanted))}
     assert set(stops) == {one for one in wanted if one.start < one.stop}
     assert all(at >= one.stop for one, at in stops.items())
+
+
+# --- tails ------------------------------------------------------------------------------------------------------------
+
+
+def links_to(simulated: SimulatedCluster, properties: dict[str, str]) -> ClusterLinks:
+    return ClusterLinks(parse_addresses(simulated.address()), ClusterProperties.parse(properties))
+
+
+def test_a_tail_goes_on_after_lost_connections_and_with_new_leaders(simulated: SimulatedCluster) -> None:
+    partition = simulated.topics["orders"].partitions[0]
+    mishaps = [Mishap.CUT, None, "elect", None, Mishap.CUT_AFTER, None, "elect"]
+
+    def interfere(node: int, request: Request) -> Mishap | None:
+        happens = mishaps.pop(0) if isinstance(request, FetchRequest) and mishaps else None
+        if happens == "elect":
+            partition.elect(partition.leader % NODES + 1)
+        return happens if isinstance(happens, Mishap) else None
+
+    simulated.interfere = interfere
+    found: list[bytes | None] = []
+    links = links_to(simulated, ONE_BY_ONE)
+    with closing(links), closing(TailReader(links, "orders", 0, 2)) as tail:
+        offset = 2
+        while len(found) < RECORDS - 1:
+            fetched = tail.next(0.05)
+            if fetched is not None:
+                found += [record.value for piece in fetched.pieces for record in decode(piece, "orders", 0)[0]]
+                offset = fetched.next_offset
+            if offset == RECORDS and partition.end == RECORDS:
+                assert tail.next(0.01) is None
+                partition.append(pack([(1, None, b"0.12", ())]))
+    assert (found, mishaps) == ([b"0.%d" % number for number in range(2, RECORDS + 1)], [])
+
+
+def test_a_tail_of_a_topic_that_is_gone_says_so(simulated: SimulatedCluster) -> None:
+    links = links_to(simulated, PATIENT)
+    with closing(links), closing(TailReader(links, "orders", 0, RECORDS)) as tail:
+        assert tail.next(0.01) is None
+        del simulated.topics["orders"]
+        asked_until_told = iter(lambda: tail.next(0.05), object())
+        with pytest.raises(UnknownTopic):
+            list(asked_until_told)

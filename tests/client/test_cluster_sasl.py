@@ -178,7 +178,7 @@ def test_a_mechanism_that_the_broker_does_not_offer_is_told_with_those_that_it_d
 
 
 def test_a_broker_at_which_nobody_logs_in_is_told(kafka_broker: KafkaBroker) -> None:
-    with pytest.raises(AuthenticationFailed, match=r"nobody logs in there; say security\.protocol=PLAINTEXT, or SSL"):
+    with pytest.raises(AuthenticationFailed, match=r"nobody logs in at this listener; say security\.protocol=PLAIN"):
         Cluster.open(kafka_broker, SCRAM)
 
 

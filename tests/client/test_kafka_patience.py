@@ -5,8 +5,8 @@ librdkafka's errors are the real ones; what they answer is the test's.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any, cast
 
 import pyarrow as pa
@@ -16,13 +16,19 @@ from confluent_kafka import KafkaError, KafkaException
 import foldlog
 from client.log_places import handles_of, polled
 from foldlog import errors
-from foldlog.client.backends.cluster import propagation
 from foldlog.client.backends.cluster.faults import Where
-from foldlog.client.backends.cluster.handles import Attempt, Handles, Trouble
+from foldlog.client.backends.cluster.handles import Handles, LibraryTopics, Trouble
 from foldlog.client.backends.cluster.url import parse_url
+from foldlog.client.wire import propagation
 from foldlog.client.wire.links import ClusterLinks
+from foldlog.client.wire.properties import Address
+from foldlog.client.wire.retries import LinkLost
 from foldlog.testing import KafkaBroker
 from foldlog.wire.error_codes import ErrorCode
+from foldlog.wire.messages.create_partitions import CreatePartitionsRequest
+from foldlog.wire.messages.create_topics import CreateTopicsRequest
+from foldlog.wire.messages.delete_groups import DeleteGroupsRequest
+from foldlog.wire.messages.delete_topics import DeleteTopicsRequest
 from foldlog.wire.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -39,72 +45,6 @@ def handles(monkeypatch: pytest.MonkeyPatch) -> Iterator[Handles]:
     monkeypatch.setattr("foldlog.client.backends.cluster.handles._PAUSE_MAX_S", 0.0)
     yield made
     made.close()
-
-
-def failing(*codes: int) -> Any:
-    """A question that fails with each of these, one after the other, and then is answered with the tries it took."""
-    left = list(codes)
-
-    def question(attempt: Attempt) -> Future[int]:
-        future: Future[int] = Future()
-        if left:
-            future.set_exception(KafkaException(KafkaError(left.pop(0))))
-        else:
-            future.set_result(attempt.number)
-        return future
-
-    return question
-
-
-@pytest.mark.parametrize(
-    ("code", "is_new"),
-    [
-        (KafkaError._TRANSPORT, True),
-        (KafkaError._TIMED_OUT, True),
-        (KafkaError._ALL_BROKERS_DOWN, True),
-        (KafkaError.NOT_LEADER_FOR_PARTITION, False),
-        (KafkaError.COORDINATOR_NOT_AVAILABLE, False),
-        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, False),
-        (KafkaError.REQUEST_TIMED_OUT, False),
-    ],
-)
-def test_what_passes_is_asked_again_with_a_new_handle_if_nobody_answered(
-    handles: Handles, code: int, is_new: bool
-) -> None:
-    before = handles.admin
-    assert handles.ask(failing(code, code)) == 3
-    assert (handles.admin is not before) == is_new
-
-
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [
-        (KafkaError.UNKNOWN_TOPIC_OR_PART, errors.UnknownTopic),
-        (KafkaError.TOPIC_ALREADY_EXISTS, errors.TopicExists),
-        (KafkaError._AUTHENTICATION, errors.BrokerUnreachable),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, errors.FoldlogError),
-        (KafkaError._INVALID_ARG, errors.InvalidArgument),
-    ],
-)
-def test_what_stays_is_told_at_once(handles: Handles, code: int, error: type[Exception]) -> None:
-    asked = 0
-
-    def question(attempt: Attempt) -> Future[int]:
-        nonlocal asked
-        asked += 1
-        return cast("Future[int]", failing(code)(attempt))
-
-    with pytest.raises(error):
-        handles.ask(question, Where("orders"))
-    assert asked == 1
-
-
-def test_what_does_not_pass_is_told_when_the_calls_time_is_over(
-    handles: Handles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(handles, "call_s", 0.05)
-    with pytest.raises(errors.BrokerUnreachable, match="no answer from the Kafka cluster"):
-        handles.ask(failing(*[KafkaError._TRANSPORT] * 1_000_000))
 
 
 def test_a_consumers_question_is_asked_again_too(handles: Handles) -> None:
@@ -176,39 +116,82 @@ def test_settings_are_in_force_once_every_broker_tells_them() -> None:
         assert not propagation.has_settings(Brokers(new, old).links, "orders", changes)
 
 
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_whose_answer_is_lost_is_told_as_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer to each kind of change is lost, after the broker has carried it out."""
+    changes = (CreateTopicsRequest, CreatePartitionsRequest, DeleteGroupsRequest, DeleteTopicsRequest)
+    lost: set[type] = set()
+    really = ClusterLinks.call
+
+    def losing(links: ClusterLinks, address: Address, request: Any, answer: Any, at_most: int | None = None) -> Any:
+        found = really(links, address, request, answer, at_most)
+        if isinstance(request, changes) and type(request) not in lost:
+            lost.add(type(request))
+            raise LinkLost(address, "the answer was lost")
+        return found
+
+    with KafkaBroker.launch() as broker, foldlog.connect(f"kafka://{broker}?retry.backoff.ms=1") as log:
+        monkeypatch.setattr(ClusterLinks, "call", losing)
+        log.create_topic("orders", partitions=2)
+        assert log.grow_topic("orders", 3).partition_count == 3
+        lost.discard(CreatePartitionsRequest)
+        with pytest.raises(errors.InvalidArgument):
+            log.grow_topic("orders", 3)
+        log.reset_group("fraud", {("orders", 0): "end"})
+        log.delete_group("fraud")
+        log.delete_topic("orders")
+        assert (log.topics(), log.groups(), lost) == ([], [], set(changes))
+        with pytest.raises(errors.UnknownGroup):
+            log.delete_group("fraud")
+
+
+def test_a_broker_that_says_nothing_is_given_up_when_connecting_has_taken_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("foldlog.client.wire.links.KAFKA_CONNECT_MS", 200)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(errors.BrokerUnreachable, match=f"{address}: it did not answer within 200 ms"):
+            foldlog.connect(f"kafka://{address}?request.timeout.ms=300")
+
+
 # --- without our own connections --------------------------------------------------------------------------------------
 
 
-def test_with_a_login_that_only_librdkafka_has_records_and_topics_work_and_the_rest_says_why(
+def test_with_a_login_that_only_librdkafka_has_producers_and_consumers_work_and_the_rest_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """librdkafka alone makes, fills and reads a topic, and a group reads on; groups and tables need our connections."""
+    """librdkafka alone fills and reads a topic, and a group reads on; all else needs our own connections."""
     refusal = errors.InvalidConfig("sasl.mechanism='GSSAPI' is not spoken here")
 
     def refused(_handles: Handles) -> object:
         raise refusal
 
     with KafkaBroker.launch() as broker, foldlog.connect(f"kafka://{broker}?heartbeat.interval.ms=200") as log:
-        monkeypatch.setattr(handles_of(log), "speaks_wire", False)
+        broker.create_topic("orders", 3)
+        handles = handles_of(log)
+        handles.by_library = LibraryTopics(handles)
         monkeypatch.setattr(Handles, "wire", refused)
-        log.create_topic("orders", partitions=2, config={"retention.ms": -1})
-        log.grow_topic("orders", 3)
-        log.alter_topic("orders", {"segment.ms": 1000})
+        assert handles.find_cluster() == log.directory_id
         with log.producer() as producer:
-            producer.send("orders", b"1", partition=0, timestamp_ms=1000)
-        log.append("orders", b"2", partition=2, timestamp_ms=2000)
-        assert log.offsets("orders") == {0: (0, 1), 1: (0, 0), 2: (0, 1)}
-        assert log.offsets_at("orders", 1500) == {0: None, 1: None, 2: 0}
-        assert [record.value for record in log.read("orders", 2)] == [b"2"]
+            producer.send("orders", b"1", partition=0)
+        log.append("orders", b"2", partition=2)
+        with pytest.raises(errors.UnknownTopic):
+            log.append("missing", b"3")
         with log.consumer(["orders"], "fraud", auto_offset_reset="earliest") as consumer:
             assert sorted(str(record.value) for record in polled(consumer, 2)) == ["b'1'", "b'2'"]
         with log.consumer(["orders"], "fraud", auto_offset_reset="earliest") as consumer:
             assert consumer.poll(timeout_ms=500) == [], "it was committed"
-        assert log.groups() == ["fraud"]
         calls: list[Callable[[], object]] = [
+            log.topics,
+            log.groups,
+            lambda: log.create_topic("others"),
+            lambda: log.topic("orders"),
+            lambda: list(log.read("orders", 2)),
             lambda: log.committed("fraud"),
             lambda: log.describe_group("fraud"),
-            lambda: log.lag("fraud"),
             lambda: log.reset_group("fraud", {("orders", 0): "start"}),
             lambda: log.delete_offsets("fraud", [("orders", 0)]),
             lambda: log.delete_group("fraud"),
@@ -218,5 +201,3 @@ def test_with_a_login_that_only_librdkafka_has_records_and_topics_work_and_the_r
         for call in calls:
             with pytest.raises(errors.InvalidConfig, match="GSSAPI"):
                 call()
-        log.delete_topic("orders")
-        assert log.topics() == []

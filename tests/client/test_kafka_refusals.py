@@ -43,7 +43,7 @@ def changes_of(log: foldlog.Log) -> list[Callable[[str], object]]:
 def test_what_kafka_keeps_for_itself_is_refused_before_anything_is_sent(
     log: foldlog.Log, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Handles, "retried", lambda *_: pytest.fail("a broker was asked"))
+    monkeypatch.setattr(Handles, "wire", lambda *_: pytest.fail("a broker was asked"))
     for change in changes_of(log):
         with pytest.raises(errors.InvalidTopicName, match=f"^topic '{name}' is made and kept by the log itself; "):
             change(name)

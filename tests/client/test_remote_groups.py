@@ -16,7 +16,8 @@ from confluent_kafka import Consumer as KafkaConsumer
 import foldlog
 from client.serving import wait_until
 from faults.processes import child, next_line, tell
-from foldlog.client.backends.served.broker import RemoteBroker
+from foldlog.client.wire import questions
+from foldlog.client.wire.questions import Asker
 from foldlog.errors import FencedMember, GroupNotEmpty, InconsistentProtocol, NotAssigned, WriterUnreachable
 from foldlog.limits import EVICTION_TRIES_MAX
 from foldlog.testing.sim_clock import SimClock
@@ -264,15 +265,15 @@ def test_members_that_are_back_before_the_commit_are_sent_away_again_and_in_the_
 ) -> None:
     """The eviction is made to leave the member in place, as if it had come back at once."""
     evictions = 0
-    really = RemoteBroker._evict_members
+    really = questions.evict_members
 
-    def as_if_they_came_back(self: RemoteBroker, group: str) -> None:
+    def as_if_they_came_back(asker: Asker, group: str) -> None:
         nonlocal evictions
         evictions += 1
         if evictions == 3:
-            really(self, group)
+            really(asker, group)
 
-    monkeypatch.setattr(RemoteBroker, "_evict_members", as_if_they_came_back)
+    monkeypatch.setattr(questions, "evict_members", as_if_they_came_back)
     with member(remote):
         remote.reset_group("fraud", {("orders", 0): "start"}, evict=True)
         assert evictions == 3

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldlog.client.backends.served.partition import EPOCH_MAX, UNNUMBERED, NumberedBatch, RemotePartition
+from foldlog.client.backends.served.partition import NumberedBatch, RemotePartition
+from foldlog.client.wire.batches import EPOCH_MAX, UNNUMBERED
 from foldlog.errors import FoldlogError, OutOfOrderSequence
 from foldlog.limits import PRODUCE_IN_FLIGHT_MAX
 from foldlog.log.partition import Appended
@@ -89,7 +90,7 @@ def test_refused_batches_leave_the_others_in_order(
     counts: list[int], refused: set[int], first_epoch: int, first_sequence: int, sends: list[int]
 ) -> None:
     home, partition = make()
-    partition._epoch, partition._next_sequence = first_epoch, first_sequence
+    partition._numbering.epoch, partition._numbering.next_sequence = first_epoch, first_sequence
     for count in counts:
         partition.begin_append(batch_of(count), ignore)
     place = {id(batch): number for number, batch in enumerate(home.submitted)}
@@ -115,7 +116,7 @@ def test_refused_batches_leave_the_others_in_order(
 
 def test_an_id_whose_epochs_are_used_up_is_replaced() -> None:
     _, partition = make()
-    partition._epoch = EPOCH_MAX
+    partition._numbering.epoch = EPOCH_MAX
     partition.begin_append(batch_of(1), ignore)
     refused = partition.number_next()
     assert refused.numbers == (101, EPOCH_MAX, 0)

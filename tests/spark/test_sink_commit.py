@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import foldlog
-from foldlog.client.backends.served.resumable import NumberedLog, Progress
+from foldlog.client.backends.served.resumable import Progress, ResumableLog
 from foldlog.clock import SystemClock
 from foldlog.errors import InvalidArgument, RecordTooLarge, UnfinishedCommit, UnknownTopic
 from foldlog.files.base import Files
@@ -127,14 +127,14 @@ def test_a_repetition_that_finds_more_in_the_log_than_it_was_told_asks_again(
 ) -> None:
     """A process that is slow to die may still append when the next one has asked how far it got."""
     unfinished(files, appended=3)
-    progress, asked = NumberedLog.progress, []
+    progress, asked = ResumableLog.progress, []
 
-    def too_early(log: NumberedLog, *args: Any) -> dict[tuple[str, int], Progress]:
+    def too_early(log: ResumableLog, *args: Any) -> dict[tuple[str, int], Progress]:
         asked.append(args)
         found = progress(log, *args)
         return {key: Progress(0, True) for key in found} if len(asked) == 1 else found
 
-    monkeypatch.setattr(NumberedLog, "progress", too_early)
+    monkeypatch.setattr(ResumableLog, "progress", too_early)
     write(files, 0)
     assert len(asked) == 2
     assert contents(files) == expected(0)

@@ -18,7 +18,7 @@ import pytest
 
 import foldlog
 from faults.processes import child, last_lines, next_line
-from foldlog.client.backends.served.resumable import NumberedLog
+from foldlog.client.backends.served.resumable import ResumableLog
 from foldlog.errors import DirectoryLocked, FoldlogError, UnfinishedCommit
 from foldlog.files.memory import MemoryFiles
 from foldlog.files.posix import PosixFiles
@@ -34,15 +34,15 @@ from spark.sink_batches import PATH, QUERY, contents, expected, new_directory, r
 @pytest.fixture
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that note each operation are for one thread: the one that appends has ended when `flush` returns."""
-    flush = NumberedLog.flush
+    flush = ResumableLog.flush
 
-    def flush_and_join(log: NumberedLog) -> None:
+    def flush_and_join(log: ResumableLog) -> None:
         flush(log)
         thread = log._remote._link._thread
         if thread is not None:
             thread.join()
 
-    monkeypatch.setattr(NumberedLog, "flush", flush_and_join)
+    monkeypatch.setattr(ResumableLog, "flush", flush_and_join)
 
 
 @pytest.mark.faults

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import foldlog
 from foldlog.cli.client_properties import client_properties, property_options, refuse_properties
@@ -19,8 +19,6 @@ from foldlog.errors import InvalidArgument, LogNotFound
 
 if TYPE_CHECKING:
     from foldlog.client.log import Log
-
-    AnyLog: TypeAlias = Log
 
 SCHEME: Final = "kafka://"
 ISOLATION_LEVEL: Final = "isolation.level"
@@ -61,7 +59,7 @@ def init_option() -> Option:
 
 
 @contextmanager
-def open_place(arguments: Arguments, *, write: bool, make: bool = False) -> Iterator[AnyLog]:
+def open_place(arguments: Arguments, *, write: bool, make: bool = False) -> Iterator[Log]:
     """The log that the options name, closed at the end of the block.
 
     With `write`, this process becomes the writer of a directory that nobody serves. A directory without a log is
@@ -84,10 +82,10 @@ def open_named(
     write: bool,
     make: bool = False,
     init: bool = False,
-) -> Iterator[AnyLog]:
+) -> Iterator[Log]:
     """The log at a place that other options name: a directory or a broker, not both."""
     if directory:
-        log: AnyLog = _open_directory(directory, write, make, properties or {}, init)
+        log: Log = _open_directory(directory, write, make, properties or {}, init)
     elif bootstrap:
         log = foldlog.connect(broker_url(bootstrap), properties=properties)
     else:

@@ -25,7 +25,7 @@ from foldlog.errors import FoldlogError, InvalidArgument
 from foldlog.limits import BENCH_DISK_BYTES, BENCH_RECORDS_MAX, BENCH_SECONDS_MAX, BENCH_SIZE_MAX
 
 if TYPE_CHECKING:
-    from foldlog.cli.places import AnyLog
+    from foldlog.client.log import Log
 
 DESCRIPTION: Final = """\
 Measures appends that are each acknowledged before the next, appends in batches, reading back, and the time from an
@@ -107,7 +107,7 @@ def _load(arguments: Arguments) -> Load:
 
 
 @contextmanager
-def _place(arguments: Arguments) -> Iterator[tuple[AnyLog, str | None]]:
+def _place(arguments: Arguments) -> Iterator[tuple[Log, str | None]]:
     """A log to measure, and the directory of the disk that it is on, if that is this machine's."""
     if arguments.bootstrap:
         with open_place(arguments, write=True) as log:
@@ -128,7 +128,7 @@ def _place(arguments: Arguments) -> Iterator[tuple[AnyLog, str | None]]:
 
 
 @contextmanager
-def _scratch_topic(log: AnyLog, name: str) -> Iterator[None]:
+def _scratch_topic(log: Log, name: str) -> Iterator[None]:
     log.create_topic(name, partitions=1)
     try:
         yield

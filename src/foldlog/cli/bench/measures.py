@@ -22,7 +22,7 @@ from foldlog.limits import BENCH_BLOCK_BYTES, BENCH_DISK_BYTES, BENCH_SAMPLES_MA
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from foldlog.cli.places import AnyLog
+    from foldlog.client.log import Log
 
 NUMBER_BYTES: Final = 8
 """Every value begins with its number, so that a reader knows which it has."""
@@ -123,7 +123,7 @@ def _sync(descriptor: int) -> None:
 class BenchTopic:
     """A scratch topic of a log, of one partition. Used by one thread, but for `follow`."""
 
-    def __init__(self, log: AnyLog, name: str, load: Load) -> None:
+    def __init__(self, log: Log, name: str, load: Load) -> None:
         self._log = log
         self._name = name
         self._load = load

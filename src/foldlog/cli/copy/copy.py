@@ -29,9 +29,9 @@ from foldlog.log.retention import outlived_text
 
 if TYPE_CHECKING:
     from foldlog.cli.copy.folds import FoldMove
-    from foldlog.cli.places import AnyLog
     from foldlog.client.copy.offsets import OffsetMap
     from foldlog.client.copy.targets import Route
+    from foldlog.client.log import Log
     from foldlog.spark.folds.declaration import Fold
     from foldlog.spark.origins.origin import OriginSpec
 
@@ -221,7 +221,7 @@ def _origin(arguments: Arguments) -> OriginSpec:
 # --- what is copied, and where --------------------------------------------------------------------------------------
 
 
-def pairs_of(arguments: Arguments, source: AnyLog) -> list[Pair]:
+def pairs_of(arguments: Arguments, source: Log) -> list[Pair]:
     if arguments.all == bool(arguments.topics):
         raise InvalidArgument("say which topics to copy, or --all; not both")
     names = source.topics() if arguments.all else arguments.topics
@@ -235,7 +235,7 @@ def pairs_of(arguments: Arguments, source: AnyLog) -> list[Pair]:
 
 
 @contextmanager
-def opened(arguments: Arguments) -> Iterator[tuple[AnyLog, AnyLog]]:
+def opened(arguments: Arguments) -> Iterator[tuple[Log, Log]]:
     """Both logs; one, twice, where a topic is copied within a directory."""
     source, target = arguments.source, arguments.target
     is_one = not is_broker(source) and not is_broker(target) and os.path.realpath(source) == os.path.realpath(target)
@@ -251,7 +251,7 @@ def opened(arguments: Arguments) -> Iterator[tuple[AnyLog, AnyLog]]:
 
 
 @contextmanager
-def _open_target(arguments: Arguments) -> Iterator[AnyLog]:
+def _open_target(arguments: Arguments) -> Iterator[Log]:
     target = arguments.target
     if arguments.dry_run and not is_broker(target) and not os.path.exists(os.path.join(target, CATALOG_NAME)):
         with foldlog.open(":memory:") as nothing_there:  # the directory is not made for a look
@@ -269,7 +269,7 @@ def _from_properties(arguments: Arguments) -> dict[str, str]:
 @contextmanager
 def open_log(
     place: str, properties: Mapping[str, str], *, write: bool, make: bool = False, init: bool = False
-) -> Iterator[AnyLog]:
+) -> Iterator[Log]:
     """`properties` are those that a broker's clients have; a directory has no use for them."""
     if is_broker(place):
         with open_named(None, place, properties, write=write) as log:
@@ -332,7 +332,7 @@ def follow(arguments: Arguments) -> int:
 class _Standby:
     """The copy, between one look and the next."""
 
-    def __init__(self, arguments: Arguments, source: AnyLog, target: AnyLog) -> None:
+    def __init__(self, arguments: Arguments, source: Log, target: Log) -> None:
         self._arguments = arguments
         self._source = source
         self._target = target

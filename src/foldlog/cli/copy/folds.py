@@ -13,8 +13,8 @@ from foldlog.errors import UnknownTopic
 from foldlog.views.bookmark import Bookmark, Position
 
 if TYPE_CHECKING:
-    from foldlog.cli.places import AnyLog
     from foldlog.client.copy.copying import Copying, Plan
+    from foldlog.client.log import Log
     from foldlog.spark.folds.declaration import Fold
     from foldlog.spark.origins.origin import OriginSpec
 
@@ -178,7 +178,7 @@ def _inexact(bookmark: Bookmark, places: _Places) -> str | None:
     return None
 
 
-def _topic_id(log: AnyLog, topic: str) -> str | None:
+def _topic_id(log: Log, topic: str) -> str | None:
     """None where it is yet to be made."""
     try:
         return log.topic(topic).topic_id

@@ -15,8 +15,8 @@ from foldlog.clock import SystemClock
 from foldlog.errors import UnknownGroup, UnknownTopic
 
 if TYPE_CHECKING:
-    from foldlog.cli.places import AnyLog
     from foldlog.client.descriptions import GroupDescription, MemberDescription
+    from foldlog.client.log import Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class GroupFacts:
         }
 
 
-def chosen_groups(log: AnyLog, patterns: Iterable[str], *, include_internal: bool = False) -> list[str]:
+def chosen_groups(log: Log, patterns: Iterable[str], *, include_internal: bool = False) -> list[str]:
     """Groups whose names match a pattern, or all. A pattern without * ? [ is a name, and has to be there."""
     known, given = log.groups(), list(patterns)
     if not given and not include_internal:
@@ -88,7 +88,7 @@ def chosen_groups(log: AnyLog, patterns: Iterable[str], *, include_internal: boo
     return [name for name in known if not given or any(fnmatchcase(name, pattern) for pattern in given)]
 
 
-def facts_of(log: AnyLog, group: str, runs: FoldRuns) -> GroupFacts:
+def facts_of(log: Log, group: str, runs: FoldRuns) -> GroupFacts:
     """UnknownGroup if it is gone meanwhile."""
     description = log.describe_group(group)
     committed = log.committed(group)
@@ -112,7 +112,7 @@ def facts_of(log: AnyLog, group: str, runs: FoldRuns) -> GroupFacts:
 class FoldRuns:
     """Who runs folds now, by what runners publish. Read when a group is first asked about that is a fold's."""
 
-    def __init__(self, log: AnyLog) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
         self._found: dict[str, dict[str, Status]] | None = None
 

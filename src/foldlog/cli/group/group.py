@@ -28,8 +28,8 @@ from foldlog.client.places import POINTS_HELP, PlaceSpec, moved_starts, parse_po
 from foldlog.errors import GroupNotEmpty, InvalidArgument, UnknownGroup, UnknownPartition
 
 if TYPE_CHECKING:
-    from foldlog.cli.places import AnyLog
     from foldlog.client.descriptions import MemberDescription
+    from foldlog.client.log import Log
     from foldlog.client.positions import TopicPartition
 
 DESCRIPTION: Final = """\
@@ -113,7 +113,7 @@ def parse_topic_partition(text: str) -> NamedPartitions:
     return NamedPartitions(topic, int(number) if colon else None)
 
 
-def partitions_named(log: AnyLog, names: Iterable[NamedPartitions]) -> list[TopicPartition]:
+def partitions_named(log: Log, names: Iterable[NamedPartitions]) -> list[TopicPartition]:
     """Each partition once, in order; UnknownTopic, UnknownPartition."""
     from foldlog.client.positions import TopicPartition
 
@@ -278,7 +278,7 @@ def seek_group(arguments: Arguments) -> int:
     return DONE
 
 
-def planned_moves(log: AnyLog, group: str, spec: PlaceSpec, topics: list[NamedPartitions] | None) -> list[Move]:
+def planned_moves(log: Log, group: str, spec: PlaceSpec, topics: list[NamedPartitions] | None) -> list[Move]:
     """Where each partition would go. Without `topics`, those that the group has committed in."""
     committed = log.committed(group)
     chosen = sorted(committed) if topics is None else partitions_named(log, topics)
@@ -304,7 +304,7 @@ def planned_moves(log: AnyLog, group: str, spec: PlaceSpec, topics: list[NamedPa
     return moves
 
 
-def members_of(log: AnyLog, group: str) -> tuple[MemberDescription, ...]:
+def members_of(log: Log, group: str) -> tuple[MemberDescription, ...]:
     """Who is in the group; nobody if it does not exist yet."""
     try:
         return log.describe_group(group).members
@@ -367,7 +367,7 @@ def delete_groups(arguments: Arguments) -> int:
     return DONE
 
 
-def _offsets_to_forget(log: AnyLog, group: str, arguments: Arguments) -> list[TopicPartition]:
+def _offsets_to_forget(log: Log, group: str, arguments: Arguments) -> list[TopicPartition]:
     committed = sorted(log.committed(group))
     if arguments.topics is None:
         return committed

@@ -16,8 +16,8 @@ from foldlog.records.loops import Record
 
 if TYPE_CHECKING:
     from foldlog.broker.groups.committed import OffsetAndMetadata
-    from foldlog.cli.places import AnyLog
     from foldlog.client.consumer.consumer import Consumer
+    from foldlog.client.log import Log
 
 POLL_MS: Final = 250
 """How long a client is waited for before Ctrl-C is looked at: some of them wait inside C code."""
@@ -38,7 +38,7 @@ class Reach(NamedTuple):
 
 
 def reaches(
-    log: AnyLog, topics: Iterable[str], place: PlaceSpec, partitions: Sequence[int] | None = None
+    log: Log, topics: Iterable[str], place: PlaceSpec, partitions: Sequence[int] | None = None
 ) -> tuple[list[Reach], list[str]]:
     """Where the place is in these topics, in their order and that of the partitions, and what there is to say of it.
 
@@ -58,7 +58,7 @@ def reaches(
     return found, told
 
 
-def read_reaches(log: AnyLog, wanted: Iterable[Reach], max_records: int | None = None) -> Iterator[Record]:
+def read_reaches(log: Log, wanted: Iterable[Reach], max_records: int | None = None) -> Iterator[Record]:
     """The records there are, partition by partition, at most `max_records`."""
     left = max_records
     for (topic, number), span, (start, end) in wanted:
@@ -78,7 +78,7 @@ def read_reaches(log: AnyLog, wanted: Iterable[Reach], max_records: int | None =
             yield record
 
 
-def last_records(log: AnyLog, wanted: Iterable[Reach], count: int) -> list[Record]:
+def last_records(log: Log, wanted: Iterable[Reach], count: int) -> list[Record]:
     """The `count` youngest records of all these partitions together, oldest first."""
     if count == 0:
         return []
@@ -93,7 +93,7 @@ def _age(record: Record) -> tuple[int, str, int, int]:
     return record.timestamp_ms, record.topic, record.partition, record.offset
 
 
-def _last_of(log: AnyLog, reach: Reach, count: int) -> list[Record]:
+def _last_of(log: Log, reach: Reach, count: int) -> list[Record]:
     """The last `count` records of a partition. Compaction leaves gaps, so it may have to look further back for them."""
     found: deque[Record] = deque()
     for window in windows_back(log, reach):
@@ -104,7 +104,7 @@ def _last_of(log: AnyLog, reach: Reach, count: int) -> list[Record]:
     return list(found)
 
 
-def windows_back(log: AnyLog, reach: Reach) -> Iterator[Iterator[Record]]:
+def windows_back(log: Log, reach: Reach) -> Iterator[Iterator[Record]]:
     """The partition's records, window by window from its end, each twice as wide as the one before."""
     (topic, number), span, (_, end) = reach
     stop = end if span.stop is None else min(span.stop, end)
@@ -118,7 +118,7 @@ def windows_back(log: AnyLog, reach: Reach) -> Iterator[Iterator[Record]]:
 # --- what arrives ---------------------------------------------------------------------------------------------------
 
 
-def follow(log: AnyLog, wanted: Sequence[Reach], *, whole_topics: bool) -> Iterator[list[Record]]:
+def follow(log: Log, wanted: Sequence[Reach], *, whole_topics: bool) -> Iterator[list[Record]]:
     """The records from each span's start on, as they arrive, until every span has reached its stop; else for ever.
 
     With `whole_topics`, partitions that a topic gains later are read as well.
@@ -205,7 +205,7 @@ class GroupReading:
 class Outages:
     """What a person is told of the brokers while nothing arrives. The reading goes on by itself."""
 
-    def __init__(self, log: AnyLog, consumer: Consumer) -> None:
+    def __init__(self, log: Log, consumer: Consumer) -> None:
         self._where = log.bootstrap
         self._consumer = consumer
         self._is_cut_off = False

@@ -37,7 +37,7 @@ from foldlog.cli.wording import counted
 from foldlog.errors import FoldlogError, InvalidArgument, InvalidConfig, TopicExists, UnknownTopic, brief_repr
 
 if TYPE_CHECKING:
-    from foldlog.cli.places import AnyLog
+    from foldlog.client.log import Log
 
 
 def _size(value: object) -> str:
@@ -110,7 +110,7 @@ def list_topics(arguments: Arguments) -> int:
     return FAILED if any(row["error"] for row in rows) else DONE
 
 
-def _topic_row(log: AnyLog, name: str, partitions: Sequence[PartitionFacts]) -> dict[str, object]:
+def _topic_row(log: Log, name: str, partitions: Sequence[PartitionFacts]) -> dict[str, object]:
     config = log.topic_config(name)
     return {
         "topic": name,
@@ -245,7 +245,7 @@ def create_topics(arguments: Arguments) -> int:
     return DONE
 
 
-def _created(log: AnyLog, name: str, arguments: Arguments, settings: Mapping[str, str]) -> Outcome:
+def _created(log: Log, name: str, arguments: Arguments, settings: Mapping[str, str]) -> Outcome:
     try:
         replicas = arguments.replication_factor
         made = log.create_topic(name, arguments.partitions, settings, replication_factor=replicas)

@@ -13,9 +13,9 @@ from foldlog.client.places import PLACE_HELP, parse_place
 from foldlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from foldlog.cli.places import AnyLog
     from foldlog.cli.records.output import RecordOutput
     from foldlog.cli.records.reading import Reach
+    from foldlog.client.log import Log
 
 CONSUME: Final = """\
 Reads from the start of the topics to where they end now, one partition after the other, each in order. With --follow
@@ -63,7 +63,7 @@ def consume(arguments: Arguments) -> int:
     return DONE
 
 
-def _consume(arguments: Arguments, log: AnyLog, output: RecordOutput) -> None:
+def _consume(arguments: Arguments, log: Log, output: RecordOutput) -> None:
     from foldlog.cli.records.reading import reaches, read_reaches
 
     place = arguments.offset or parse_place("start")
@@ -79,7 +79,7 @@ def _consume(arguments: Arguments, log: AnyLog, output: RecordOutput) -> None:
 
 
 def _print_arrivals(
-    arguments: Arguments, log: AnyLog, output: RecordOutput, wanted: list[Reach], left: int | None
+    arguments: Arguments, log: Log, output: RecordOutput, wanted: list[Reach], left: int | None
 ) -> None:
     from foldlog.cli.records.reading import follow
 
@@ -102,7 +102,7 @@ def _check_group_options(arguments: Arguments) -> None:
         )
 
 
-def _consume_as_group(arguments: Arguments, log: AnyLog, output: RecordOutput) -> None:
+def _consume_as_group(arguments: Arguments, log: Log, output: RecordOutput) -> None:
     from foldlog.cli.records.reading import POLL_RECORDS, GroupReading, Outages
     from foldlog.cli.signals import Interrupts
     from foldlog.client.positions import TopicPartition

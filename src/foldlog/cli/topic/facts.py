@@ -16,7 +16,7 @@ from foldlog.cli.wording import damage_text
 from foldlog.errors import InvalidArgument, StorageError, UnknownTopic, brief_repr
 
 if TYPE_CHECKING:
-    from foldlog.cli.places import AnyLog
+    from foldlog.client.log import Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PartitionFacts:
         }
 
 
-def partitions_of(log: AnyLog, topic: str) -> list[PartitionFacts]:
+def partitions_of(log: Log, topic: str) -> list[PartitionFacts]:
     """Every partition of a topic; UnknownTopic."""
     from foldlog.client.backends.directory import is_directory
 
@@ -76,7 +76,7 @@ def total(numbers: Iterable[int | None]) -> int | None:
     return None if None in known else sum(number for number in known if number is not None)
 
 
-def chosen_topics(log: AnyLog, patterns: Iterable[str], *, include_internal: bool = False) -> list[str]:
+def chosen_topics(log: Log, patterns: Iterable[str], *, include_internal: bool = False) -> list[str]:
     """Topics whose names match a pattern, or all. A pattern without * ? [ is a name, and has to be there."""
     given = list(patterns)
     known = log.topics(include_internal=True)
@@ -147,7 +147,7 @@ def limit_text(name: str, value: int) -> str:
     return duration_text(value) if name.endswith(".ms") else size_text(value)
 
 
-def settings_rows(log: AnyLog, topic: str) -> list[dict[str, object]]:
+def settings_rows(log: Log, topic: str) -> list[dict[str, object]]:
     """Every setting in force, with what it is about where that is known."""
     from foldlog.broker.topics.config import TOPIC_SETTINGS
 

@@ -13,7 +13,7 @@ from foldlog.cli.records.options import FORMATS, bytes_value, delimiter_value
 from foldlog.errors import FoldlogError, InvalidArgument
 
 if TYPE_CHECKING:
-    from foldlog.cli.places import AnyLog
+    from foldlog.client.log import Log
 
 PRODUCE: Final = """\
 Reads lines from the files, or from standard input, and writes each as a record; returns once all of them are durable,
@@ -144,7 +144,7 @@ def produce(arguments: Arguments) -> int:
     return DONE
 
 
-def _kept_ms(log: AnyLog, topic: str) -> int | None:
+def _kept_ms(log: Log, topic: str) -> int | None:
     """How long a broker's topic keeps its records, by their own times; None if for ever, and for a directory, which
     tells of records that are older itself."""
     from foldlog.client.backends.directory import is_directory

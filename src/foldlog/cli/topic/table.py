@@ -24,7 +24,7 @@ from foldlog.client.positions import TopicPartition
 from foldlog.records.loops import Record
 
 if TYPE_CHECKING:
-    from foldlog.cli.places import AnyLog
+    from foldlog.client.log import Log
 
 LATEST: Final = """\
 The topic read as a table: of each key the newest record; a tombstone removes the key. Rows come in the order of their
@@ -121,7 +121,7 @@ def history(arguments: Arguments) -> int:
     return NOT_FOUND
 
 
-def _wanted(arguments: Arguments, log: AnyLog) -> list[Reach]:
+def _wanted(arguments: Arguments, log: Log) -> list[Reach]:
     """The partitions up to where the table is asked for."""
 
     as_of = arguments.as_of or parse_point("end")
@@ -131,7 +131,7 @@ def _wanted(arguments: Arguments, log: AnyLog) -> list[Reach]:
     return wanted
 
 
-def _parts(arguments: Arguments, log: AnyLog, wanted: list[Reach]) -> Iterator[list[Reach]]:
+def _parts(arguments: Arguments, log: Log, wanted: list[Reach]) -> Iterator[list[Reach]]:
     """Where to look for the key: at home first, and elsewhere only if it is not there, unless that is asked for."""
 
     # A directory's catalog knows that keys have moved; a cluster does not tell.
@@ -157,7 +157,7 @@ class NewestRows(NamedTuple):
     keyless: int
 
 
-def until(log: AnyLog, topic: str, as_of: PlaceSpec) -> tuple[list[Reach], list[str]]:
+def until(log: Log, topic: str, as_of: PlaceSpec) -> tuple[list[Reach], list[str]]:
     """Each partition up to the place, exclusive: the log as it was then. And what there is to say of it."""
     found, told = reaches(log, [topic], as_of)
     return [
@@ -165,7 +165,7 @@ def until(log: AnyLog, topic: str, as_of: PlaceSpec) -> tuple[list[Reach], list[
     ], told
 
 
-def newest_per_key(log: AnyLog, wanted: Iterable[Reach]) -> NewestRows:
+def newest_per_key(log: Log, wanted: Iterable[Reach]) -> NewestRows:
     """The table of all keys."""
     newest: dict[bytes, Record] = {}
     keyless = 0
@@ -196,13 +196,13 @@ def home_of(wanted: Iterable[Reach], topic: str, key: bytes) -> tuple[list[Reach
     return [reach for reach in parts if reach.partition == home], [reach for reach in parts if reach.partition != home]
 
 
-def newest_of_key(log: AnyLog, wanted: Iterable[Reach], key: bytes) -> Record | None:
+def newest_of_key(log: Log, wanted: Iterable[Reach], key: bytes) -> Record | None:
     """The key's newest record, a tombstone included; None if there is none. Reads back from the end of partitions."""
     found = [record for record in (_newest_in(log, reach, key) for reach in wanted) if record is not None]
     return max(found, key=when, default=None)
 
 
-def _newest_in(log: AnyLog, reach: Reach, key: bytes) -> Record | None:
+def _newest_in(log: Log, reach: Reach, key: bytes) -> Record | None:
     for window in windows_back(log, reach):
         newest = None
         for record in window:
@@ -213,6 +213,6 @@ def _newest_in(log: AnyLog, reach: Reach, key: bytes) -> Record | None:
     return None
 
 
-def history_of_key(log: AnyLog, wanted: Iterable[Reach], key: bytes) -> Iterator[Record]:
+def history_of_key(log: Log, wanted: Iterable[Reach], key: bytes) -> Iterator[Record]:
     """Every record of the key, tombstones included, partition by partition in order."""
     return (record for record in read_reaches(log, wanted) if record.key == key)

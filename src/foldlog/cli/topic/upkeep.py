@@ -19,7 +19,6 @@ from foldlog.client.places import POINT_HELP, PlaceSpec, parse_point, resolve
 from foldlog.errors import InvalidArgument, UnknownPartition
 
 if TYPE_CHECKING:
-    from foldlog.cli.places import AnyLog
     from foldlog.client.log import Log
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -101,7 +100,7 @@ def trim_topic(arguments: Arguments) -> int:
     return DONE
 
 
-def planned_trim(log: AnyLog, topic: str, spec: PlaceSpec, partitions: Sequence[int] | None) -> list[dict[str, object]]:
+def planned_trim(log: Log, topic: str, spec: PlaceSpec, partitions: Sequence[int] | None) -> list[dict[str, object]]:
     """Per partition, where the log starts and where it would start."""
     bounds: Mapping[int, tuple[int, int]] = log.offsets(topic)
     for number in partitions or ():
@@ -161,7 +160,7 @@ def compact_topics(arguments: Arguments) -> int:
     return DONE
 
 
-def _directory(log: AnyLog, arguments: Arguments) -> Log:
+def _directory(log: Log, arguments: Arguments) -> Log:
     """What can be compacted from here."""
     from foldlog.client.backends.directory import is_directory
 

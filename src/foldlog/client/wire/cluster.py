@@ -1,9 +1,9 @@
 """A Kafka cluster as a client sees it: ours of one broker, or any other.
 
 Synchronous; only who reads several partitions has threads look for lost leaders. To follow a read:
-`Cluster.fetch_range`, cluster_ranges.py, cluster_fetch.py, then `ClusterLinks.reach` for who leads the partition. To
-follow a write: cluster_produce.py. Who we are is told in sasl.py. What else can be asked is in cluster_requests.py; how
-long it is asked again in cluster_patience.py.
+`Cluster.fetch_range`, ranges.py, fetch.py, then `ClusterLinks.reach` for who leads the partition. To follow a write:
+produce.py. Who we are is told in sasl.py. What else can be asked is in questions.py, what takes several questions in
+admin.py; how long it is asked again in retries.py.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.topics.catalog import GROWTHS_SETTING as GROWTHS_SETTING
 from foldlog.broker.topics.catalog import Growth, parse_growths
 from foldlog.client.positions import TopicPartition
-from foldlog.client.wire import groups as cluster_groups
-from foldlog.client.wire import requests
+from foldlog.client.wire import admin, questions
 from foldlog.client.wire.fetch import Fetched, PartitionFetcher
 from foldlog.client.wire.links import ClusterLinks, TopicMetadata
 from foldlog.client.wire.produce import ClusterProducer
 from foldlog.client.wire.properties import ClusterProperties, parse_addresses
+from foldlog.client.wire.questions import EARLIEST, LATEST
 from foldlog.client.wire.ranges import WantedRange, fetch_range, fetch_ranges
-from foldlog.client.wire.requests import EARLIEST, LATEST
 from foldlog.errors import MalformedBytes
 
 
@@ -96,7 +95,7 @@ class Cluster:
 
     def topic_config(self, name: str, settings: Iterable[str] | None = None) -> dict[str, str]:
         """Settings that are in force, defaults included: all, or those named."""
-        return requests.topic_config(self._links, name, settings)
+        return {setting: one.value for setting, one in admin.topic_settings(self._links, name, settings).items()}
 
     @staticmethod
     def growths(config: Mapping[str, str]) -> tuple[Growth, ...] | None:
@@ -109,11 +108,11 @@ class Cluster:
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """With as many replicas as the brokers have for a default. Ready to be used on return."""
-        requests.create_topic(self._links, name, partitions, config or {})
+        admin.create_topic(self._links, name, partitions, config or {})
 
     def ensure_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Make a topic unless it exists; it is left as it is then."""
-        requests.ensure_topic(self._links, name, partitions, config or {})
+        admin.ensure_topic(self._links, name, partitions, config or {})
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
@@ -122,8 +121,8 @@ class Cluster:
         leaders = self._links.topic(name).leaders
         if partitions is not None:
             leaders = {number: leader for number, leader in leaders.items() if number in partitions}
-        starts = requests.list_offsets(self._links, name, dict.fromkeys(leaders, EARLIEST))
-        ends = requests.list_offsets(self._links, name, dict.fromkeys(leaders, LATEST))
+        starts = admin.list_offsets(self._links, name, dict.fromkeys(leaders, EARLIEST))
+        ends = admin.list_offsets(self._links, name, dict.fromkeys(leaders, LATEST))
         # An end may have been told by a leader that was elected meanwhile: under the old epoch it would look as if the
         # log had been cut back.
         return {
@@ -137,14 +136,14 @@ class Cluster:
         """Per partition that has a transaction open, with read_committed: where that begins, and where the log ends."""
         numbers = dict.fromkeys(self._links.topic(name).leaders, LATEST)
         # The later end is asked for first: what is written in between must not look undecided.
-        written = requests.list_offsets(self._links, name, numbers, isolation_level=0)
-        stable = requests.list_offsets(self._links, name, numbers)
+        written = admin.list_offsets(self._links, name, numbers, isolation_level=0)
+        stable = admin.list_offsets(self._links, name, numbers)
         ends = {number: (stable[number].offset, one.offset) for number, one in written.items()}
         return {number: (first, end) for number, (first, end) in sorted(ends.items()) if first < end}
 
     def offsets_at(self, name: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         """Per partition the offset of the first record at or after its time; None where there is none."""
-        found = requests.list_offsets(self._links, name, {number: max(0, at) for number, at in times_ms.items()})
+        found = admin.list_offsets(self._links, name, {number: max(0, at) for number, at in times_ms.items()})
         offsets = {number: None if one.offset < 0 else one.offset for number, one in found.items()}
         if all(at >= 0 for at in times_ms.values()):
             return offsets
@@ -154,7 +153,7 @@ class Cluster:
 
     def epoch_end(self, name: str, partition: int, epoch: int) -> tuple[int, int]:
         """(the latest leader epoch not after `epoch`, the offset where it ended); (-1, -1) if there is none such."""
-        return requests.epoch_end(self._links, name, partition, epoch)
+        return admin.epoch_end(self._links, name, partition, epoch)
 
     # --- records --------------------------------------------------------------------------------------------------
 
@@ -173,7 +172,7 @@ class Cluster:
     ) -> Generator[Fetched, None, None]:
         """All batches with offsets from `start` to before `stop`, one answer at a time, the next one always under way.
 
-        See `cluster_ranges.fetch_range`. Read it to its end, or close it.
+        See `ranges.fetch_range`. Read it to its end, or close it.
         """
         return fetch_range(self._links, name, partition, start, stop, topic_id=topic_id)
 
@@ -189,22 +188,23 @@ class Cluster:
 
     def new_producer_id(self) -> tuple[int, int]:
         """An id that no producer has had, and its epoch."""
-        return requests.new_producer_id(self._links)
+        return self._links.ask(questions.new_producer_id(self._links.properties.request_timeout_ms))
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Store a group's offsets; GroupError if it has members."""
-        requests.commit(self._links, group, topic, offsets)
+        places = {TopicPartition(topic, number): OffsetAndMetadata(offset) for number, offset in offsets.items()}
+        admin.commit(self._links, group, places)
 
     def commit_places(self, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """`commit` for any partitions, each with a note."""
-        cluster_groups.commit_places(self._links, group, places)
+        admin.commit(self._links, group, places)
 
     def committed_places(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """All that a group has committed, with the notes; nothing, if there is no such group."""
-        return cluster_groups.committed_places(self._links, group)
+        return self._links.ask(questions.committed(group))
 
     def delete_group(self, group: str) -> None:
         """UnknownGroup if there is none; GroupNotEmpty if it has members."""
-        requests.delete_group(self._links, group)
+        self._links.ask(questions.delete_group(group))

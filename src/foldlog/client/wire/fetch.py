@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from typing import Final, NamedTuple
 
+from foldlog.client.wire.admin import list_offsets
 from foldlog.client.wire.connection import FrameMemory, WireConnection
 from foldlog.client.wire.links import ClusterLinks, PartitionLeader
-from foldlog.client.wire.requests import EARLIEST, LATEST, list_offsets
-from foldlog.client.wire.retries import Passing, check_code
+from foldlog.client.wire.questions import EARLIEST, LATEST
+from foldlog.client.wire.refusals import Passing, check_code
 from foldlog.errors import MalformedBytes, OffsetOutOfRange, UnknownTopic
 from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX
 from foldlog.log.checkpoint import out_of_range

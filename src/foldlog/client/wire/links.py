@@ -13,15 +13,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from foldlog.client.forks import watch_forks
 from foldlog.client.wire.connection import Answer, WireConnection
 from foldlog.client.wire.properties import Address, ClusterProperties
-from foldlog.client.wire.retries import Backoff, LinkLost, Passing, check_code
+from foldlog.client.wire.questions import Coordinator, Question, Whom, find_coordinator
+from foldlog.client.wire.refusals import Passing, check_code
+from foldlog.client.wire.retries import Backoff, LinkLost
 from foldlog.client.wire.sasl import authenticate
-from foldlog.errors import LogClosed, MalformedBytes, UnknownPartition, UnknownTopic
-from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX, CLUSTER_SEARCH_MS
+from foldlog.errors import FoldlogError, LogClosed, MalformedBytes, UnknownPartition, UnknownTopic
+from foldlog.limits import CLUSTER_ANSWER_BYTES_MAX, CLUSTER_SEARCH_MS, KAFKA_CONNECT_MS
 from foldlog.wire.error_codes import ErrorCode, exception_of
 from foldlog.wire.messages.metadata import (
     MetadataRequest,
@@ -72,9 +74,19 @@ class PartitionLeader(NamedTuple):
 
 
 class _CallTime(threading.local):
-    """When the call that this thread makes is over."""
+    """When the call that this thread makes is over, and why then; what has last gone wrong in it."""
 
     until_s = math.inf
+    limit = ""
+    problem: Exception | None = None
+
+    def reason(self, error: Exception) -> Exception:
+        """What to tell of a try that failed. One that was cut short by the end of the call's time says nothing of the
+        brokers: what went wrong before it does."""
+        if isinstance(error, LinkLost) and error.is_cut_short:
+            return self.problem or error
+        self.problem = error
+        return error
 
 
 class ClusterLinks:
@@ -90,6 +102,8 @@ class ClusterLinks:
         self._idle: dict[Address, list[WireConnection]] = {}
         self._brokers: dict[int, Address] = {}
         self._controller_id = -1
+        self.cluster_id = ""
+        """As the broker that answered last says; "" if it says nothing."""
         self._topics: dict[str, TopicMetadata] = {}
         self._seen: set[str] = set()
         self._preferred: Address | None = None
@@ -99,10 +113,15 @@ class ClusterLinks:
         watch_forks(self.forked)
 
     def open(self, *, has_answered: bool = False) -> None:
-        """Find a broker that answers. Where all addresses refuse, and nobody has answered there before, it is given up
-        sooner than any later call."""
+        """Find a broker that answers. Where all addresses refuse or hang, and nobody has answered there before, it is
+        given up sooner than any later call."""
         limit_ms = self.properties.default_api_timeout_ms
-        self.retried(lambda: self._refresh([]), limit_ms if has_answered else min(CLUSTER_SEARCH_MS, limit_ms))
+        if has_answered:
+            self.retried(lambda: self._refresh([]))
+            return
+        connect_ms = min(KAFKA_CONNECT_MS, limit_ms)
+        with self._within(connect_ms, f"{connect_ms} ms" if connect_ms < limit_ms else self._call_limit):
+            self.retried(lambda: self._refresh([]), min(CLUSTER_SEARCH_MS, limit_ms))
 
     def close(self) -> None:
         self._is_closed = True
@@ -156,9 +175,14 @@ class ClusterLinks:
             timeout_s = self._at_most_s(properties.socket_connection_setup_timeout_ms)
             sock = WireConnection.dial(address.host, address.port, timeout_s, properties.tls)
         except (OSError, UnicodeError, OverflowError) as error:  # a broker may advertise any host and port
-            limit = f"socket.connection.setup.timeout.ms={properties.socket_connection_setup_timeout_ms}"
-            why = _said(error, f"it cannot be reached within {self._limit_reached() or limit}")
-            raise LinkLost(address, why, is_odd=isinstance(error, ssl.SSLCertVerificationError)) from error
+            over = self._limit_reached()
+            limit = over or f"socket.connection.setup.timeout.ms={properties.socket_connection_setup_timeout_ms}"
+            raise LinkLost(
+                address,
+                _said(error, f"it cannot be reached within {limit}"),
+                is_odd=isinstance(error, ssl.SSLCertVerificationError),
+                is_cut_short=over is not None,
+            ) from error
         connection = WireConnection(
             sock,
             str(address),
@@ -181,9 +205,14 @@ class ClusterLinks:
             yield
         except (OSError, MalformedBytes) as error:
             connection.close()
-            limit = self._limit_reached() or f"request.timeout.ms={self.properties.request_timeout_ms}"
-            why = _said(error, f"it did not answer within {limit}")
-            raise LinkLost(address, why, is_odd=isinstance(error, MalformedBytes)) from error
+            over = self._limit_reached()
+            limit = over or f"request.timeout.ms={self.properties.request_timeout_ms}"
+            raise LinkLost(
+                address,
+                _said(error, f"it did not answer within {limit}"),
+                is_odd=isinstance(error, MalformedBytes),
+                is_cut_short=over is not None,
+            ) from error
         except BaseException:
             connection.close()
             raise
@@ -209,9 +238,12 @@ class ClusterLinks:
             else:
                 self._preferred = address
                 return found
-        if len(problems) == 1:
-            raise problems[0]
-        raise ConnectionError("; ".join(str(problem) for problem in problems))
+        raise _one_of(problems)
+
+    def call_all(self, request: Request, answer: type[Answer]) -> list[Answer]:
+        """Ask all brokers that the cluster has now, each once. LinkLost if one of them cannot be asked."""
+        self._refresh([])
+        return [self.call(address, request, answer) for address in self._brokers.values()]
 
     def call_each(self, request: Request, answer: type[Answer]) -> list[Answer]:
         """Ask all brokers that the cluster has now, each once: what those say that are there."""
@@ -224,10 +256,47 @@ class ClusterLinks:
             except LinkLost as error:
                 problems.append(error)
         if not found:
-            raise ConnectionError("; ".join(str(problem) for problem in problems))
+            raise _one_of(problems)
         return found
 
     # --- asking again ---------------------------------------------------------------------------------------------
+
+    def ask(self, question: Question[Answer, Done]) -> Done:
+        """See `questions.Asker`: of whichever broker it is for, until it is answered or the call's time is over.
+
+        Where the answer of an earlier try may have been lost, being told that it is done already is success.
+        """
+        is_repeated = False
+
+        def attempt() -> Done:
+            nonlocal is_repeated
+            try:
+                return question.read(self._put(question))
+            except FoldlogError as error:
+                done = question.done_shows_as
+                if is_repeated and done is not None and isinstance(error, done):
+                    return cast("Done", None)  # a change has no other answer
+                raise
+            finally:
+                is_repeated = True
+
+        return self.retried(attempt)
+
+    def _put(self, question: Question[Answer, Done]) -> Answer:
+        """Ask once whom it is for."""
+        if isinstance(question.to, Coordinator):
+            address = self.coordinator(question.to.group)
+            return self.call(address, question.request, question.answer, question.at_most)
+        if question.to is Whom.CONTROLLER:
+            return self.call_controller(question.request, question.answer)
+        if question.to is Whom.LEADERS:
+            raise ValueError("leaders are asked each for its own partitions: see admin.py")
+        return self.call_any(question.request, question.answer)
+
+    def coordinator(self, group: str) -> Address:
+        """Which broker looks after the group, as of now. Asked once."""
+        question = find_coordinator(group)
+        return Address(*question.read(self.call_any(question.request, question.answer)))
 
     def backoff(self, limit_ms: int | None = None) -> Backoff:
         limit_ms = self.properties.default_api_timeout_ms if limit_ms is None else limit_ms
@@ -235,41 +304,50 @@ class ClusterLinks:
 
     def retried(self, attempt: Callable[[], Done], limit_ms: int | None = None) -> Done:
         """What `attempt` gives in the end. What is known of leaders is learned anew between two tries."""
-        backoff = self.backoff(limit_ms)
-        with self._within_the_call():
+        with self._within(self.properties.default_api_timeout_ms, self._call_limit):
+            left_ms = max(0, round((self._call.until_s - time.monotonic()) * 1000))
+            backoff = self.backoff(left_ms if limit_ms is None else min(limit_ms, left_ms))
             while True:
                 try:
                     return attempt()
                 except (Passing, OSError, MalformedBytes) as error:
-                    backoff.wait(error)
+                    backoff.wait(self._call.reason(error))
                 self.forget_leaders()
 
     @contextmanager
-    def _within_the_call(self) -> Iterator[None]:
-        """No request of this thread is waited for longer than a call may take, and the one that this is part of."""
+    def _within(self, limit_ms: int, limit: str) -> Iterator[None]:
+        """No request of this thread is waited for longer than that, or than the call may take that this is part of."""
         call = self._call
-        outer_s = call.until_s
-        call.until_s = min(outer_s, time.monotonic() + self.properties.default_api_timeout_ms / 1000)
+        outer = call.until_s, call.limit, call.problem
+        until_s = time.monotonic() + limit_ms / 1000
+        if until_s < call.until_s:
+            call.until_s, call.limit = until_s, limit
         try:
             yield
         finally:
-            call.until_s = outer_s
+            call.until_s, call.limit, call.problem = outer
+
+    @property
+    def _call_limit(self) -> str:
+        return f"default.api.timeout.ms={self.properties.default_api_timeout_ms}"
 
     def _at_most_s(self, limit_ms: int) -> float:
         return max(0.001, min(limit_ms / 1000, self._call.until_s - time.monotonic()))
 
     def _limit_reached(self) -> str | None:
         """What the call's own time is, if that is over."""
-        if time.monotonic() < self._call.until_s:
-            return None
-        return f"default.api.timeout.ms={self.properties.default_api_timeout_ms}"
+        return None if time.monotonic() < self._call.until_s else self._call.limit
 
     # --- topics and leaders ---------------------------------------------------------------------------------------
 
+    def metadata(self) -> MetadataResponse:
+        """What a broker says of all topics, those that it cannot describe among them."""
+        return self.retried(lambda: self._refresh(None))
+
     def all_topics(self) -> list[TopicMetadata]:
         """Those that there are now, and that this client may see."""
-        answer = self.retried(lambda: self._refresh(None))
-        return [_topic_of(one) for one in answer.topics if not one.error_code and one.name is not None]
+        topics = self.metadata().topics
+        return [_topic_of(one) for one in topics if not one.error_code and one.name is not None]
 
     def topic(self, name: str) -> TopicMetadata:
         """As of now. UnknownTopic names those that there are."""
@@ -319,6 +397,11 @@ class ClusterLinks:
             found.setdefault(place.address, {})[partition] = place
         return found
 
+    def forget_topic(self, name: str) -> None:
+        """It was deleted: that nobody knows it is no surprise."""
+        self._topics.pop(name, None)
+        self._seen.discard(name)
+
     def forget_leaders(self) -> None:
         """Somebody else leads than was thought: ask again before the next request."""
         self._topics.clear()
@@ -341,6 +424,7 @@ class ClusterLinks:
             raise MalformedBytes("Metadata response", "it is not about the topics that were asked for", 0)
         self._brokers = {one.node_id: Address(one.host, one.port) for one in answer.brokers}
         self._controller_id = answer.controller_id
+        self.cluster_id = answer.cluster_id or ""
         for described in answer.topics:
             if not described.error_code and described.name is not None:
                 self._topics[described.name] = _topic_of(described)
@@ -353,6 +437,14 @@ def _topic_of(described: MetadataResponseTopic) -> TopicMetadata:
         one.partition_index: Leader(one.leader_id, one.leader_epoch, one.error_code) for one in described.partitions
     }
     return TopicMetadata(described.name or "", described.topic_id, described.is_internal, dict(sorted(leaders.items())))
+
+
+def _one_of(problems: list[LinkLost]) -> ConnectionError:
+    """What nobody's answer comes to. Brokers that there was no time left for say nothing."""
+    telling = [problem for problem in problems if not problem.is_cut_short] or problems[:1]
+    if len(telling) == 1:
+        return telling[0]
+    return ConnectionError("; ".join(str(problem) for problem in telling))
 
 
 def _said(error: Exception, if_late: str) -> str:

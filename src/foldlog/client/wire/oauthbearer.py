@@ -21,6 +21,7 @@ from typing import Final
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from foldlog.client.forks import watch_forks
+from foldlog.client.wire.property_names import OnlyLibrdkafka
 from foldlog.errors import InvalidConfig, brief_repr
 from foldlog.limits import OAUTH_ANSWER_BYTES_MAX
 
@@ -93,7 +94,7 @@ class TokenSource:
             raise InvalidConfig(f"{_METHOD}=oidc needs {_ENDPOINT}, which is like https://login.example/oauth2/token")
         grant = properties.get(_GRANT, "client_credentials").lower()
         if grant != "client_credentials":
-            raise InvalidConfig(f"{_GRANT}={brief_repr(grant)} is librdkafka's alone; here it is client_credentials")
+            raise OnlyLibrdkafka(f"{_GRANT}={brief_repr(grant)} is librdkafka's alone; here it is client_credentials")
         given = [next((properties[name] for name in names if properties.get(name)), "") for names in (_IDS, _SECRETS)]
         for names, value in zip((_IDS, _SECRETS), given, strict=True):
             if not value:

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 
 from foldlog.client.wire import sasl
 from foldlog.client.wire.connection import CLIENT_ID
-from foldlog.client.wire.property_names import refuse_unknown
+from foldlog.client.wire.property_names import OnlyLibrdkafka, refuse_unknown, with_one_name
 from foldlog.client.wire.sasl import Credentials
 from foldlog.errors import InvalidArgument, InvalidConfig, brief_repr
+from foldlog.files.paths import exists
 from foldlog.limits import CLUSTER_FETCH_BYTES
 from foldlog.records.batch import MAX_INT32
 
@@ -40,36 +41,39 @@ _NUMBERS: Final = {
 }
 """The least that is allowed, and the default: Kafka's, but for max.partition.fetch.bytes."""
 
-_WORDS: Final = frozenset({
-    "client.id", "security.protocol", "isolation.level",
-    "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password",
-    "ssl.truststore.location", "ssl.truststore.type", "ssl.keystore.location", "ssl.keystore.type",
-    "ssl.truststore.certificates", "ssl.endpoint.identification.algorithm",
-}) | sasl.PROPERTIES  # fmt: skip
+_FILES: Final = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.crl.location",
+)
+_PROBE: Final = "probe"
+"""What librdkafka takes for: look where systems have their authorities."""
 
+_LIBRDKAFKAS_ALONE: Final = ("ssl.certificate.pem", "ssl.key.pem", "ssl.engine.location", "ssl.ca.certificate.stores")
 
-_SYNONYMS: Final = {
-    "message.timeout.ms": "delivery.timeout.ms",
-    "fetch.wait.max.ms": "fetch.max.wait.ms",
-    "fetch.message.max.bytes": "max.partition.fetch.bytes",
-    "ssl.ca.pem": "ssl.truststore.certificates",
-}
-"""librdkafka's names of what Java's clients call otherwise, and we with them."""
-
-
-def with_one_name(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties, each under one name. InvalidConfig where two names of one say different things.
-
-    >>> with_one_name({"message.timeout.ms": "5000", "client.id": "ingest"})
-    {'delivery.timeout.ms': '5000', 'client.id': 'ingest'}
-    """
-    found: dict[str, str] = {}
-    for name, value in properties.items():
-        known = _SYNONYMS.get(name, name)
-        if found.setdefault(known, value) != value:
-            other = next(one for one, same in _SYNONYMS.items() if same == known)
-            raise InvalidConfig(f"{known} and {other} are two names of one property, and differ; say one")
-    return found
+_WORDS: Final = (
+    frozenset(
+        {
+            "client.id",
+            "security.protocol",
+            "isolation.level",
+            "ssl.ca.location",
+            "ssl.certificate.location",
+            "ssl.key.location",
+            "ssl.key.password",
+            "ssl.truststore.location",
+            "ssl.truststore.type",
+            "ssl.keystore.location",
+            "ssl.keystore.type",
+            "ssl.truststore.certificates",
+            "ssl.endpoint.identification.algorithm",
+            "ssl.crl.location",
+            "enable.ssl.certificate.verification",
+        }
+    )
+    | sasl.PROPERTIES
+)
 
 
 class Address(NamedTuple):
@@ -175,37 +179,61 @@ def _number(properties: Mapping[str, str], name: str) -> int:
     return value
 
 
-def _tls_context(properties: Mapping[str, str], protocol: str) -> ssl.SSLContext:
-    """librdkafka's names of PEM files; Java's stores where they are of type PEM, and the authorities as text."""
+def _check_tls_files(properties: Mapping[str, str]) -> None:
+    """InvalidConfig where certificates are not in files, or these are not there."""
     for name in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
         if properties.get(name):
             raise InvalidConfig(
                 f"{name} is not taken as text; have it in a file, and name that in ssl.keystore.location"
             )
-    authorities = properties.get("ssl.ca.location") or _pem_store(properties, "ssl.truststore")
+    for name in _LIBRDKAFKAS_ALONE:
+        if name in properties:
+            raise OnlyLibrdkafka(
+                f"{name} is not taken by the connections that are not librdkafka's; name files instead"
+            )
+    for name in _FILES:
+        path = properties.get(name)
+        if path and path != _PROBE and not exists(path):
+            raise InvalidConfig(f"{name} names {path}, and there is no such file; check the path")
+
+
+def _tls_context(properties: Mapping[str, str], protocol: str) -> ssl.SSLContext:
+    """librdkafka's names of PEM files; Java's stores where they are of type PEM, and the authorities as text."""
+    _check_tls_files(properties)
+    given = properties.get("ssl.ca.location")
+    authorities = None if given == _PROBE else given or _pem_store(properties, "ssl.truststore")
+    revoked = properties.get("ssl.crl.location")
     keystore = _pem_store(properties, "ssl.keystore")
     certificate = properties.get("ssl.certificate.location") or keystore
     key = properties.get("ssl.key.location") or keystore
     try:
         context = ssl.create_default_context(cafile=authorities, cadata=properties.get("ssl.truststore.certificates"))
+        if revoked is not None:
+            context.load_verify_locations(revoked)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         if certificate is not None:
             # A function, since without any the module asks on the terminal.
             context.load_cert_chain(certificate, key, password=lambda: properties.get("ssl.key.password") or "")
     except OSError as error:  # ssl.SSLError is one
-        files = [str(path) for path in (authorities, certificate, key) if path is not None]
+        files = [str(path) for path in (authorities, revoked, certificate, key) if path is not None]
         given = ", ".join(files) or "ssl.truststore.certificates"
         raise InvalidConfig(
             f"the certificates for security.protocol={protocol} cannot be used ({given}): {error}"
         ) from error
     if properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower() in ("", "none"):
         context.check_hostname = False
+    if properties.get("enable.ssl.certificate.verification", "true").strip().lower() == "false":
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
 def _pem_store(properties: Mapping[str, str], name: str) -> str | None:
     location = properties.get(f"{name}.location")
-    if location is not None and properties.get(f"{name}.type", "JKS").upper() != "PEM":
-        raise InvalidConfig(
+    kind = properties.get(f"{name}.type", "").upper()
+    if location is not None and kind != "PEM":
+        # Where no type is said librdkafka takes a keystore for PKCS #12, which our connections cannot read.
+        is_librdkafkas = name == "ssl.keystore" and kind in ("", "PKCS12")
+        raise (OnlyLibrdkafka if is_librdkafkas else InvalidConfig)(
             f"{name}.location={brief_repr(location)} is a Java keystore, which only Java reads; export it as PEM and"
             f" set {name}.type=PEM, or ssl.ca.location and ssl.certificate.location"
         )

@@ -1,11 +1,12 @@
 """The names of Kafka client properties: what Java's clients take, and what librdkafka does.
 
-Who knows them can tell a property that means nothing here from one that is misspelled. Pure.
+Both are taken, wherever properties are. Who knows all of them can tell a property that means nothing here from one that
+is misspelled, and what librdkafka is to be told from what only our own connections understand. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from foldlog.errors import InvalidConfig, brief_repr
@@ -100,6 +101,64 @@ _OWN_NAMES_BELOW: Final = "config.providers."
 """Java's clients let whoever names a provider give it parameters."""
 
 
+SYNONYMS: Final = {
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "request.required.acks": "acks",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+}
+"""librdkafka's names of what Java's clients call otherwise, and we with them."""
+
+_LIBRDKAFKAS: Final = {java: name for name, java in SYNONYMS.items() if java not in LIBRDKAFKA} | {
+    "delivery.timeout.ms": "message.timeout.ms"  # which it has both, and a producer sets the latter
+}
+
+
+def with_one_name(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties, each under one name. InvalidConfig where two names of one say different things.
+
+    >>> with_one_name({"message.timeout.ms": "5000", "client.id": "ingest"})
+    {'delivery.timeout.ms': '5000', 'client.id': 'ingest'}
+    """
+    found: dict[str, str] = {}
+    for name, value in properties.items():
+        known = SYNONYMS.get(name, name)
+        if found.setdefault(known, value) != value:
+            other = next(one for one, same in SYNONYMS.items() if same == known)
+            raise InvalidConfig(f"{known} and {other} are two names of one property, and differ; say one")
+    return found
+
+
+def librdkafka_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """What librdkafka is to be told of properties that are `with_one_name`: those that it has, by its names.
+
+    >>> librdkafka_properties({"fetch.max.wait.ms": "7", "default.api.timeout.ms": "1", "ssl.truststore.type": "PEM",
+    ...     "ssl.truststore.location": "ca.pem"})
+    {'fetch.wait.max.ms': '7', 'ssl.ca.location': 'ca.pem'}
+    """
+    found = {_LIBRDKAFKAS.get(name, name): value for name, value in properties.items()}
+    # Java's stores of type PEM are files that it takes by other names: its own ssl.keystore.location is PKCS #12.
+    for store, names in _PEM_STORES.items():
+        if found.get(f"{store}.type", "").upper() == "PEM":
+            path = found.pop(f"{store}.location", None)
+            for name in names:
+                if path is not None:
+                    found.setdefault(name, path)
+    return {name: value for name, value in found.items() if name in LIBRDKAFKA}
+
+
+_PEM_STORES: Final = {
+    "ssl.truststore": ("ssl.ca.location",),
+    "ssl.keystore": ("ssl.certificate.location", "ssl.key.location"),
+}
+
+
+class OnlyLibrdkafka(InvalidConfig):
+    """A way to log in, or to say whom to trust, that librdkafka has and our own connections do not."""
+
+
 def refuse_unknown(names: Iterable[str]) -> None:
     """InvalidConfig for the first that no client has. Passed over, a misspelled security.protocol would connect in the
     clear.
@@ -109,18 +168,6 @@ def refuse_unknown(names: Iterable[str]) -> None:
         if name not in known and not name.startswith(_OWN_NAMES_BELOW):
             hint = _nearest(name, known) or "names are those of Java's clients and of librdkafka"
             raise InvalidConfig(f"there is no Kafka client property {brief_repr(name)}; {hint}")
-
-
-def unknown_to_librdkafka(name: str, ours: Iterable[str]) -> InvalidConfig:
-    """What to say of a property that it refuses. `ours` are names that it need not know.
-
-    >>> print(unknown_to_librdkafka("security.protocl", []))
-    there is no Kafka client property 'security.protocl'; did you mean security.protocol?
-    """
-    hint = _nearest(name, {*LIBRDKAFKA, *ours}) or "names are librdkafka's, as in its CONFIGURATION.md"
-    if name in JAVA:
-        return InvalidConfig(f"{name} is a property of Java's clients, which librdkafka does not have; {hint}")
-    return InvalidConfig(f"there is no Kafka client property {brief_repr(name)}; {hint}")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 One thread reads them all. Every partition has a connection on which a fetch is always under way, so that all leaders
 work at once, and whoever has answered is taken next. Where there are several partitions, to find a leader, to connect
-and to log in are left to other threads (cluster_search.py): whoever is slow in that holds up nobody else.
+and to log in are left to other threads (`LeaderSearch`): whoever is slow in that holds up nobody else.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from foldlog.client.wire.admin import list_offsets, topic_settings
 from foldlog.client.wire.connection import WireConnection
 from foldlog.client.wire.fetch import Fetched, PartitionFetcher
 from foldlog.client.wire.links import ClusterLinks, PartitionLeader
-from foldlog.client.wire.requests import EARLIEST, LATEST, list_offsets, topic_config
-from foldlog.client.wire.retries import Backoff, Passing
+from foldlog.client.wire.questions import EARLIEST, LATEST
+from foldlog.client.wire.refusals import Passing
+from foldlog.client.wire.retries import Backoff
 from foldlog.errors import BrokerUnreachable, MalformedBytes
 from foldlog.limits import CLUSTER_EMPTY_ANSWERS_MAX, CLUSTER_RANGES_MAX
 from foldlog.log.checkpoint import out_of_range
+from foldlog.records.batch import MAX_INT64
 
 
 class WantedRange(NamedTuple):
@@ -93,13 +96,18 @@ def _turns(readers: list[RangeReader], limit_s: float, wakeup: Wakeup) -> list[t
     idle = [reader for reader in readers if reader not in awaited and reader not in searching]
     until_s = min([reader.due_s for reader in idle] + [reader.asked_s + limit_s for reader in awaited], default=None)
     answered = _answered(awaited, until_s, wakeup)
+    late = [reader for reader in awaited if reader not in answered and reader.asked_s + limit_s <= time.monotonic()]
+    done = _asked_again(idle, wakeup)
+    return [*((reader, False) for reader in (*done, *answered)), *((reader, True) for reader in late)]
+
+
+def _asked_again(idle: list[RangeReader], wakeup: Wakeup) -> list[RangeReader]:
+    """Has those ask that are due: a step would wait for the answer, and the others with it. Those that need not."""
     now_s = time.monotonic()
     for reader in idle:
         if reader.due_s <= now_s:
-            reader.ask(wakeup)  # a step would wait for the answer, and the others with it
-    done = [reader for reader in idle if reader.is_done]
-    late = [reader for reader in awaited if reader not in answered and reader.asked_s + limit_s <= now_s]
-    return [*((reader, False) for reader in (*done, *answered)), *((reader, True) for reader in late)]
+            reader.ask(wakeup)
+    return [reader for reader in idle if reader.is_done]
 
 
 def _turn_of_only(reader: RangeReader) -> list[tuple[RangeReader, bool]]:
@@ -212,6 +220,58 @@ class RangeReader:
         self._fetcher.close()
 
 
+class TailReader:
+    """One partition from an offset on, for who waits for what is not there yet. One thread; `close` it."""
+
+    def __init__(self, links: ClusterLinks, topic: str, partition: int, offset: int) -> None:
+        self._links = links
+        self._fetcher = PartitionFetcher(links, topic, partition, offset)
+        self._backoff: Backoff | None = None
+        self._due_s = 0.0
+
+    def next(self, timeout_s: float) -> Fetched | None:
+        """What comes next, with what follows it asked for already; None if nothing has come in that time.
+
+        What does not pass within default.api.timeout.ms is raised. Takes longer while a leader is looked for.
+        """
+        until_s = time.monotonic() + timeout_s
+        if self._due_s > until_s:
+            time.sleep(timeout_s)
+            return None
+        time.sleep(max(0.0, self._due_s - time.monotonic()))
+        try:
+            self._fetcher.ask()
+            is_late = not self._is_answered(until_s)
+            if is_late and time.monotonic() < self._fetcher.asked_s + self._patience_s:
+                return None
+            offset = self._fetcher.offset
+            fetched = self._fetcher.try_next(before=MAX_INT64, is_late=is_late)
+        except (Passing, OSError, MalformedBytes) as error:
+            self._backoff = self._backoff or self._links.backoff()
+            self._due_s = time.monotonic() + self._backoff.pause_s(error)
+            self._links.forget_leaders()
+            return None
+        self._backoff = None
+        return fetched if fetched.next_offset > offset else None
+
+    @property
+    def _patience_s(self) -> float:
+        properties = self._links.properties
+        return (properties.request_timeout_ms + properties.fetch_max_wait_ms) / 1000
+
+    def _is_answered(self, until_s: float) -> bool:
+        """Whether an answer has come, or its beginning, after waiting for it until then."""
+        connection = self._fetcher.awaited
+        if connection is None or connection.has_received:
+            return True
+        with selectors.DefaultSelector() as selector:
+            selector.register(connection, selectors.EVENT_READ)
+            return bool(selector.select(max(0.0, until_s - time.monotonic())))
+
+    def close(self) -> None:
+        self._fetcher.close()
+
+
 def _check_end(links: ClusterLinks, wanted: WantedRange) -> None:
     """A new leader may answer a fetch with an end that lags; asked for it, it says so and is asked again."""
     topic, partition, stop = wanted.topic, wanted.partition, wanted.stop
@@ -245,8 +305,8 @@ class _Drought:
         if is_sure:
             self._answers += 1
             if self._answers == CLUSTER_EMPTY_ANSWERS_MAX:
-                policy = topic_config(self._links, self._topic, ["cleanup.policy"]).get("cleanup.policy", "")
-                return "compact" in policy
+                policy = topic_settings(self._links, self._topic, ["cleanup.policy"]).get("cleanup.policy")
+                return policy is not None and "compact" in policy.value
         return False
 
     def pause_s(self) -> float:

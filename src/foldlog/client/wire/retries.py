@@ -7,47 +7,21 @@ from collections.abc import Callable, Sequence
 
 from foldlog.client.wire.listener_mistakes import addresses_in, find_mistake
 from foldlog.client.wire.properties import Address, ClusterProperties
+from foldlog.client.wire.refusals import Passing
 from foldlog.errors import BrokerUnreachable, FoldlogError, MalformedBytes
 from foldlog.limits import CLUSTER_ODD_ANSWERS_MAX
-from foldlog.wire.error_codes import exception_of, known_code
-
-
-class Passing(Exception):
-    """A broker's answer that another try may change: a leader is being elected, a coordinator is loading.
-
-    `error` is what the caller is told if it does not pass.
-    """
-
-    def __init__(self, error: FoldlogError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class LinkLost(ConnectionError):
     """A connection could not be made, or was lost, or timed out; says which broker. `is_odd`: it answered garbage, or
-    is not who it should be, and will hardly be another soon.
+    is not who it should be, and will hardly be another soon. `is_cut_short`: the call's own time was over, which says
+    nothing of the broker.
     """
 
-    def __init__(self, address: Address, why: str, *, is_odd: bool = False) -> None:
+    def __init__(self, address: Address, why: str, *, is_odd: bool = False, is_cut_short: bool = False) -> None:
         super().__init__(f"{address}: {why}")
         self.is_odd = is_odd
-
-
-def check_code(
-    code: int,
-    message: str | None = None,
-    *,
-    topic: str | None = None,
-    partition: int | None = None,
-    group: str | None = None,
-) -> None:
-    """Nothing for success; Passing where Kafka's clients ask again; else the error that the log would have raised."""
-    if not code:
-        return
-    error = exception_of(code, message, topic=topic, partition=partition, group=group)
-    if known_code(code).is_retriable:
-        raise Passing(error)
-    raise error
+        self.is_cut_short = is_cut_short
 
 
 class Backoff:

@@ -14,6 +14,7 @@ from typing import Final
 from foldlog.client.wire import jaas, oauthbearer
 from foldlog.client.wire.connection import WireConnection
 from foldlog.client.wire.oauthbearer import TokenSource
+from foldlog.client.wire.property_names import OnlyLibrdkafka
 from foldlog.client.wire.scram import HASHES, ScramClient, ScramRefused
 from foldlog.errors import AuthenticationFailed, InvalidConfig, RefusedByBroker, brief_repr
 from foldlog.wire.error_codes import ErrorCode, known_code
@@ -21,10 +22,10 @@ from foldlog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 from foldlog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 _WITH_PASSWORD: Final = ("PLAIN", *HASHES)
+_KERBEROS: Final = "GSSAPI"
 MECHANISMS: Final = (*_WITH_PASSWORD, oauthbearer.MECHANISM)
 PROPERTIES: Final = oauthbearer.PROPERTIES | {
     "sasl.mechanism",
-    "sasl.mechanisms",
     "sasl.username",
     "sasl.password",
     jaas.PROPERTY,
@@ -53,15 +54,13 @@ class Credentials:
     @classmethod
     def parse(cls, properties: Mapping[str, str], protocol: str) -> Credentials:
         """From librdkafka's names, or Java's sasl.jaas.config. InvalidConfig says what is missing."""
-        mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
-        other = properties.get("sasl.mechanisms") or mechanism
-        if mechanism.upper() != other.upper():
-            raise InvalidConfig("sasl.mechanism and sasl.mechanisms are two names of one property, and differ; say one")
+        mechanism = properties.get("sasl.mechanism") or ""
         if mechanism.upper() not in MECHANISMS:
             spoken = f"{', '.join(MECHANISMS[:-1])} and {MECHANISMS[-1]}"
             if not mechanism:
                 raise InvalidConfig(f"security.protocol={protocol} needs sasl.mechanism, which is one of {spoken}")
-            raise InvalidConfig(f"sasl.mechanism={brief_repr(mechanism)} is not spoken here; {spoken} are")
+            kind = OnlyLibrdkafka if mechanism.upper() == _KERBEROS else InvalidConfig
+            raise kind(f"sasl.mechanism={brief_repr(mechanism)} is not spoken here; {spoken} are")
         if mechanism.upper() == oauthbearer.MECHANISM:
             source = TokenSource.parse(properties)
             return cls(oauthbearer.MECHANISM, source.principal, source.secret, source)
@@ -154,9 +153,7 @@ class _Exchange:
         try:
             version = self._connection.version_of(SaslHandshakeRequest)
         except RefusedByBroker:
-            raise self.failed(
-                "it serves no SaslHandshake, so nobody logs in there; say security.protocol=PLAINTEXT, or SSL"
-            ) from None
+            raise self.failed(NO_LOGIN) from None
         if version < _FRAMED:
             raise self.failed("its SaslHandshake is older than Kafka 1.0; use a broker of a nearer release")
         request = SaslHandshakeRequest(mechanism=mechanism)

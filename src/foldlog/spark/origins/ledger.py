@@ -133,8 +133,8 @@ class WireLedger:
         count = self._cluster.partition_count(topic)
         producer = self._producer = self._producer or self._cluster.producer()
         try:
-            for partition, batch in _batches(entries, count, self._clock.now_ms()):
-                producer.send(topic, partition, batch)
+            batches = _batches(entries, count, self._clock.now_ms())
+            producer.send_all((topic, partition, batch) for partition, batch in batches)
             producer.flush()
         except FoldlogError:
             self._producer = None  # it takes nothing more

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from foldlog.client.backends.served.resumable import NumberedLog, TopicLimits
+from foldlog.client.backends.served.resumable import ResumableLog, TopicLimits
 from foldlog.client.log import open_log, open_shared
 from foldlog.clock import SystemClock
 from foldlog.errors import InvalidArgument, TopicExists, UnknownTopic
@@ -67,7 +67,7 @@ def plan(options: SinkOptions) -> PathPlan:
     if options.partitions_of_new_topics is not None and not _has_files(options.origin.path):
         # Who lets topics be made at a new path means a new log there, as every other sink of Spark's makes one.
         open_log(options.origin.path).close()
-    with closing(NumberedLog.open(options.origin.path)) as log:
+    with closing(ResumableLog.open(options.origin.path)) as log:
         origin = replace(options.origin, directory_id=log.directory_id)
         told = PathPlan(replace(options, origin=origin), dict(log.defaults))
         if options.topic is not None:

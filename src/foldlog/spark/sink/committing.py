@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
-from foldlog.client.backends.served.resumable import RECORDS_MAX, NumberedLane, NumberedLog, Numbers
+from foldlog.client.backends.served.resumable import RECORDS_MAX, Numbers, PartitionAppender, ResumableLog
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import (
     FoldlogError,
@@ -72,7 +72,7 @@ class PathCommitter:
             # this process repeats after a crash may be among them.
             commits = self._finish_decided(self._load(), sender)
             if not commits.is_done(sender, version):
-                with closing(NumberedLog.open(self._path, self._files)) as log:
+                with closing(ResumableLog.open(self._path, self._files)) as log:
                     # Decided is a rename, and the point of no return: before it nothing is in the log, after it all of
                     # it will be, by this process or by the next that commits. Numbers and ends are in the note, so that
                     # the next one can tell what is there already.
@@ -111,7 +111,7 @@ class PathCommitter:
 
     def _decide(
         self,
-        log: NumberedLog,
+        log: ResumableLog,
         commits: Commits,
         job: str,
         staged: Sequence[StagedRows],
@@ -160,7 +160,7 @@ class PathCommitter:
                 _log.warning("an earlier write to %s could not be finished: %s", self._path, error.why)
         return commits
 
-    def _finish(self, commits: Commits, commit: Commit, log: NumberedLog | None = None) -> Commits:
+    def _finish(self, commits: Commits, commit: Commit, log: ResumableLog | None = None) -> Commits:
         """Append what is missing of a commit. With `log`, it was decided just now, and all of it is missing."""
         try:
             is_all_proven = self._append_missing(commit) if log is None else self._append_new(commit, log)
@@ -174,7 +174,7 @@ class PathCommitter:
             self._area.keep_job(commit.job)
         return done
 
-    def _append_new(self, commit: Commit, log: NumberedLog) -> bool:
+    def _append_new(self, commit: Commit, log: ResumableLog) -> bool:
         try:
             return self._append(log, commit, {})
         except ProducerError:  # another process, which this one has outlived, has worked at it
@@ -182,7 +182,7 @@ class PathCommitter:
 
     def _append_missing(self, commit: Commit) -> bool:
         for tries in range(1, _TRIES + 1):
-            with closing(NumberedLog.open(self._path, self._files)) as log:
+            with closing(ResumableLog.open(self._path, self._files)) as log:
                 try:
                     done = self._in_log(log, commit)
                     # The files may be gone: all that was missing is the note that it is done.
@@ -192,7 +192,7 @@ class PathCommitter:
                         raise
         raise AssertionError("the last try returns or raises")
 
-    def _in_log(self, log: NumberedLog, commit: Commit) -> dict[TopicPartition, int | None]:
+    def _in_log(self, log: ResumableLog, commit: Commit) -> dict[TopicPartition, int | None]:
         """Per partition how many records are in the log already; None if nobody can tell."""
         ends = {
             (name, number): end
@@ -207,10 +207,10 @@ class PathCommitter:
             for (name, number), (count, is_provable) in found.items()
         }
 
-    def _append(self, log: NumberedLog, commit: Commit, done: Mapping[TopicPartition, int | None]) -> bool:
+    def _append(self, log: ResumableLog, commit: Commit, done: Mapping[TopicPartition, int | None]) -> bool:
         """Append all but the first `done` records of each partition. False if some were left out, as nobody can tell
         whether they are in the log."""
-        lanes: dict[TopicPartition, NumberedLane | None] = {}
+        appenders: dict[TopicPartition, PartitionAppender | None] = {}
         counts: dict[TopicPartition, int] = {}
         for staged in commit.files:
             for topic, number, record_count, batch in self._area.frames(staged):
@@ -220,11 +220,11 @@ class PathCommitter:
                 known = done.get(key, 0)
                 if known is None or before < known:
                     continue
-                if key not in lanes:
-                    lanes[key] = self._lane(log, commit, key, known)
-                lane = lanes[key]
-                if lane is not None:
-                    lane.append(batch)
+                if key not in appenders:
+                    appenders[key] = self._appender(log, commit, key, known)
+                appender = appenders[key]
+                if appender is not None:
+                    appender.append(batch)
         log.flush()
         unproven = [f"{topic}-{number}" for (topic, number), known in done.items() if known is None]
         if unproven:
@@ -237,11 +237,13 @@ class PathCommitter:
             )
         return not unproven
 
-    def _lane(self, log: NumberedLog, commit: Commit, key: TopicPartition, done_count: int) -> NumberedLane | None:
+    def _appender(
+        self, log: ResumableLog, commit: Commit, key: TopicPartition, done_count: int
+    ) -> PartitionAppender | None:
         """None if the topic was deleted since: so would be what had been appended to it."""
         topic, number = key
         try:
-            return log.lane(topic, commit.targets[topic].topic_id, number, commit.numbers, done_count)
+            return log.appender(topic, commit.targets[topic].topic_id, number, commit.numbers, done_count)
         except UnknownTopic:
             _log.warning("topic %s was deleted while rows were appended to it; they are gone with it", topic)
             return None
@@ -287,7 +289,7 @@ def _merged(staged: Sequence[StagedRows]) -> dict[str, StagedTopic]:
     return merged
 
 
-def _check_topic(log: NumberedLog, name: str, staged: StagedTopic) -> None:
+def _check_topic(log: ResumableLog, name: str, staged: StagedTopic) -> None:
     """A topic may have changed since its rows were packed."""
     now = log.limits(name)
     if now.topic_id != staged.limits.topic_id:
@@ -321,7 +323,7 @@ def _is_complete(commit: Commit, done: Mapping[TopicPartition, int | None]) -> b
     )
 
 
-def _is_there(log: NumberedLog, topic: str, target: SinkTarget) -> bool:
+def _is_there(log: ResumableLog, topic: str, target: SinkTarget) -> bool:
     """Whether it is still the same topic."""
     try:
         return log.limits(topic).topic_id == target.topic_id

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.client.backends.cluster.faults import Where, unreachable
-from foldlog.client.backends.cluster.handles import Handles, Trouble
+from foldlog.client.backends.cluster.handles import READER_GROUP, Handles, Trouble
 from foldlog.client.backends.cluster.records import committed_in, place_of, record_of
 from foldlog.client.backends.cluster.topics import PartitionOffsets
 from foldlog.client.consumer.assignments import not_assigned
@@ -620,7 +620,7 @@ class ClusterConsumption:
     def _library_settings(self) -> dict[str, object]:
         given, settings = self._handles.url.properties, self._settings
         made: dict[str, object] = {
-            "group.id": self._group or "foldlog-reader",  # librdkafka wants one; without a group it is not used
+            "group.id": self._group or READER_GROUP,
             "enable.auto.commit": "false",
             "enable.auto.offset.store": "false",
             "enable.partition.eof": "true",

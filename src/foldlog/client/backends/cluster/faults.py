@@ -6,10 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.broker.groups.errors import GroupErrorCode
-from foldlog.client.backends.cluster.url import CALL_PROPERTY
-from foldlog.client.backends.served.calls import group_error, topic_error
-from foldlog.client.wire import jaas
-from foldlog.client.wire.property_names import unknown_to_librdkafka
+from foldlog.client.wire.refusals import group_error, topic_error
 from foldlog.client.wire.sasl import CHECK, NO_LOGIN
 from foldlog.errors import (
     AuthenticationFailed,
@@ -31,19 +28,29 @@ if TYPE_CHECKING:
     from foldlog.client.backends.cluster.url import KafkaUrl
 
 _UNREACHABLE: Final = frozenset(
-    {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_SSL",
-     "_AUTHENTICATION", "_WAIT_COORD", "_NODE_UPDATE", "_CRIT_SYS_RESOURCE"}
-)  # fmt: skip
+    {
+        "_TRANSPORT",
+        "_ALL_BROKERS_DOWN",
+        "_RESOLVE",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_MSG_TIMED_OUT",
+        "_SSL",
+        "_AUTHENTICATION",
+        "_WAIT_COORD",
+        "_NODE_UPDATE",
+        "_CRIT_SYS_RESOURCE",
+    }
+)
 
-REFUSES_US: Final = frozenset({"_SSL", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM"})
+_REFUSES_US: Final = frozenset({"_SSL", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM"})
 """What no second try changes."""
 
-_PASSES: Final = _UNREACHABLE - REFUSES_US | {"_DESTROY", "_IN_PROGRESS", "_PREV_IN_PROGRESS", "_OUTDATED"}
+_PASSES: Final = _UNREACHABLE - _REFUSES_US | {"_DESTROY", "_IN_PROGRESS", "_PREV_IN_PROGRESS", "_OUTDATED"}
 
 _STAYS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE})
 """Kafka's clients ask again after these, too; here they are answers, and told at once."""
 
-_NO_PROPERTY: Final = re.compile(r'No such configuration property: "(?P<name>[^"]*)"')
 _REFUSED: Final = re.compile(r"(?:\w+://)?(?P<address>\S+): SASL (?:authentication error: )?(?P<why>.+)", re.DOTALL)
 _NO_LOGIN: Final = re.compile(
     r"(?:\w+://)?(?P<address>\S+): .*(?:SASL Handshake not supported by broker|not valid in current SASL state).*",
@@ -98,7 +105,7 @@ def unreachable(url: KafkaUrl, why: str) -> BrokerUnreachable | AuthenticationFa
     refused = no_login or _REFUSED.fullmatch(why)
     if refused is not None and protocol.startswith("SASL"):
         given = url.properties
-        mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms") or "GSSAPI"
+        mechanism = given.get("sasl.mechanism") or "GSSAPI"
         said = NO_LOGIN if no_login is not None else f"{refused['why'].rstrip('.')}; {CHECK}"
         return AuthenticationFailed(refused["address"], given.get("sasl.username", ""), mechanism, said)
     return BrokerUnreachable([str(address) for address in url.addresses], why, protocol)
@@ -106,7 +113,7 @@ def unreachable(url: KafkaUrl, why: str) -> BrokerUnreachable | AuthenticationFa
 
 def _not_acknowledged(url: KafkaUrl, where: Where) -> WaitTimeout:
     """No connection was lost, so the brokers are where they should be."""
-    limit = f"message.timeout.ms={url.properties.get('message.timeout.ms', KAFKA_DELIVERY_MS)}"
+    limit = f"message.timeout.ms={url.properties.get('delivery.timeout.ms', KAFKA_DELIVERY_MS)}"
     return WaitTimeout(
         f"a record for {where.topic}-{where.partition} was not acknowledged within {limit}; it may yet be written:"
         " raise the limit, or see what keeps the brokers busy"
@@ -131,11 +138,7 @@ def _told_by_broker(code: int, text: str, where: Where) -> FoldlogError:
 
 def config_fault(error: KafkaError) -> InvalidConfig:
     """Why librdkafka does not take its properties."""
-    text = error.str()
-    unknown = _NO_PROPERTY.search(text)
-    if unknown is not None:
-        return unknown_to_librdkafka(unknown["name"], [CALL_PROPERTY, jaas.PROPERTY])
-    return InvalidConfig(f"the Kafka client does not take its properties: {text}")
+    return InvalidConfig(f"the Kafka client does not take its properties: {error.str()}")
 
 
 def trouble_of(error: KafkaError) -> str:
@@ -149,7 +152,3 @@ def trouble_of(error: KafkaError) -> str:
 def _reason(text: str) -> str:
     text = _AFTER.sub("", text).replace("/bootstrap: ", ": ")
     return text.removeprefix("Failed to get metadata: ").removeprefix("Local: ")
-
-
-def late(what: str, limit_ms: float) -> WaitTimeout:
-    return WaitTimeout(f"{what} was not done within {limit_ms:.0f} ms; it may yet be")

@@ -1,4 +1,4 @@
-"""librdkafka, set up: its admin client, and the producers and consumers that a log makes of it.
+"""The way to one cluster: librdkafka's producers and consumers, set up, and our own connections for everything else.
 
 confluent-kafka is imported here when a cluster is first asked for, and nowhere else in the library. What was made
 before a fork cannot be used in the child: librdkafka's threads stay with the parent.
@@ -8,55 +8,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from foldlog.client.backends.cluster.faults import (
-    REFUSES_US,
-    Where,
-    config_fault,
-    fault_of,
-    passes,
-    trouble_of,
-    unreachable,
-)
+from foldlog.client.backends.cluster.faults import Where, config_fault, fault_of, passes, trouble_of, unreachable
 from foldlog.client.backends.cluster.url import CALL_PROPERTY, KafkaUrl
-from foldlog.client.backends.cluster.wire import Wire, check_files, speaks_wire, wire_properties
+from foldlog.client.backends.cluster.wire import Wire, speaks_wire
 from foldlog.client.forks import watch_forks
 from foldlog.client.wire.connection import CLIENT_ID
-from foldlog.client.wire.listener_mistakes import addresses_in, find_mistake
-from foldlog.errors import (
-    BrokerUnreachable,
-    FoldlogError,
-    InvalidConfig,
-    LogClosed,
-    MissingDependency,
-    WrongProcess,
-    brief_repr,
-)
-from foldlog.limits import CLUSTER_SEARCH_MS, KAFKA_CALL_MS, KAFKA_CONNECT_MS, KAFKA_LOOK_MS
+from foldlog.client.wire.property_names import librdkafka_properties
+from foldlog.errors import FoldlogError, InvalidConfig, LogClosed, MissingDependency, WrongProcess, brief_repr
+from foldlog.limits import KAFKA_CALL_MS, KAFKA_CONNECT_MS, KAFKA_LOOK_MS
 from foldlog.records.batch import MAX_INT32
-from foldlog.wire.error_codes import ErrorCode, exception_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
-    from confluent_kafka.admin import AdminClient
 
     from foldlog.client.wire.links import ClusterLinks
 
 Done = TypeVar("Done")
 
-_TRY_S: Final = 1.0
-"""How long one question of `find_cluster` waits: connections are made beside it, and go on from try to try."""
-
-_TRIES: Final = 3
-"""Into so many parts the time of a call is cut: a broker that hangs without refusing leaves time to ask another."""
+_TRY_MS: Final = 1000
+"""How long it is waited for an answer where it is only asked whether there is one."""
 
 _PAUSE_S: Final = 0.1
 _PAUSE_MAX_S: Final = 1.0
 """Between two tries, and longer each time: Kafka's retry.backoff.ms and retry.backoff.max.ms."""
+
+READER_GROUP: Final = "foldlog-reader"
+"""What consumers without a group say, as librdkafka wants one: nothing is asked of it, and nothing committed."""
 
 _DEFAULTS: Final[Mapping[str, object]] = {
     "client.id": CLIENT_ID,
@@ -94,40 +75,59 @@ class Trouble:
 
     def __init__(self) -> None:
         self.last: str | None = None
-        self.is_final = False
         self.is_all_down = False
 
     def note(self, error: KafkaError) -> None:
-        name = error.name()
-        if name == "_ALL_BROKERS_DOWN":
+        if error.name() == "_ALL_BROKERS_DOWN":
             self.is_all_down = True
         else:
             self.last = trouble_of(error)
-            self.is_final = self.is_final or name in REFUSES_US
 
 
-class Attempt(NamedTuple):
-    """One try of a call: whom to ask, how long to wait, and the how-manieth it is.
+class LibraryTopics:
+    """What librdkafka itself tells of topics, for logins that only it has: as much as producers and consumers need.
 
-    From the second on, what is asked for may have been done: the answer of an earlier one may be what was lost.
+    Any thread; a consumer of librdkafka's lets in one at a time.
     """
 
-    admin: AdminClient
-    timeout_s: float
-    number: int
+    def __init__(self, handles: Handles) -> None:
+        self._handles = handles
+        self._trouble = Trouble()
+        self._lock = Lock()
+        self._consumer = handles.consumer({"group.id": READER_GROUP}, self._trouble)
 
-    @property
-    def is_repeated(self) -> bool:
-        return self.number > 1
+    def cluster_id(self, timeout_s: float) -> str:
+        """Asked once; what keeps a broker from answering is raised."""
+        try:
+            with self._lock:
+                return str(self._consumer.list_topics(timeout=timeout_s).cluster_id or "")
+        except self._handles.kafka_exception as error:
+            raise self._handles.fault(error, Where(), self._trouble) from error
 
+    def partition_count(self, topic: str) -> int:
+        """UnknownTopic if there is none of that name."""
 
-class _Passing(Exception):
-    """Another try may end otherwise. `fault` is what the caller is told if none does; `is_lost`: nobody answered."""
+        def attempt(left_s: float) -> int:
+            with self._lock:
+                found = self._consumer.list_topics(topic, timeout=left_s).topics[topic]
+            if found.error is not None:
+                raise self._handles.kafka_exception(found.error)
+            return len(found.partitions)
 
-    def __init__(self, fault: FoldlogError, *, is_lost: bool) -> None:
-        super().__init__(str(fault))
-        self.fault = fault
-        self.is_lost = is_lost
+        return self._handles.patiently(attempt, Where(topic), self._trouble)
+
+    def bounds(self, topic: str, number: int) -> tuple[int, int]:
+        """The log start offset and the high watermark."""
+        from confluent_kafka import TopicPartition
+
+        def attempt(left_s: float) -> tuple[int, int]:
+            with self._lock:
+                found = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=left_s)
+            if found is None:
+                raise TimeoutError
+            return found
+
+        return self._handles.patiently(attempt, Where(topic, number), self._trouble)
 
 
 class Handles:
@@ -135,31 +135,15 @@ class Handles:
 
     def __init__(self, url: KafkaUrl) -> None:
         self.url: Final = url
-        self.trouble: Final = Trouble()
         self.call_s: Final = _call_ms(url) / 1000
         self.look_s: Final = _look_ms(url) / 1000
         self._refusal: type[LogClosed | WrongProcess] | None = None
-        check_files(url)
         self.kafka_exception: Final[type[Exception]] = confluent().KafkaException
-        self._admin: AdminClient | None = self._new_admin()
-        self.speaks_wire: Final = speaks_wire(url)
         self._wire = Wire(url)
+        self.by_library: LibraryTopics | None = None if speaks_wire(url) else LibraryTopics(self)
         watch_forks(self.forked)
 
     # --- handles --------------------------------------------------------------------------------------------------
-
-    @property
-    def admin(self) -> AdminClient:
-        self.check_usable()
-        if self._admin is None:
-            self._admin = self._new_admin()
-        return self._admin
-
-    def _new_admin(self) -> AdminClient:
-        from confluent_kafka.admin import AdminClient
-
-        made: AdminClient = self._made(AdminClient, {}, self.trouble)
-        return made
 
     def producer(self, settings: Mapping[str, object], trouble: Trouble) -> Producer:
         made: Producer = self._made(confluent().Producer, settings, trouble)
@@ -168,13 +152,6 @@ class Handles:
     def consumer(self, settings: Mapping[str, object], trouble: Trouble) -> Consumer:
         made: Consumer = self._made(confluent().Consumer, settings, trouble)
         return made
-
-    @contextmanager
-    def wire(self) -> Iterator[ClusterLinks]:
-        """Our own connections, for one call. InvalidConfig where `speaks_wire` is false."""
-        self.check_usable()
-        with self._wire.lent(max(1, round(self.call_s * 1000))) as links:
-            yield links
 
     def _made(self, kind: Any, settings: Mapping[str, object], trouble: Trouble) -> Any:
         self.check_usable()
@@ -185,115 +162,49 @@ class Handles:
 
     def _settings(self, settings: Mapping[str, object], trouble: Trouble) -> dict[str, Any]:
         """Ours first, then what the user sets, then what an argument of a call stands for."""
-        given = {name: value for name, value in self.url.properties.items() if name != CALL_PROPERTY}
         return {
             **_DEFAULTS,
-            **given,
+            **librdkafka_properties(self.url.properties),
             **settings,
             "bootstrap.servers": self.url.bootstrap,
             "error_cb": trouble.note,
         }
 
-    # --- asking ---------------------------------------------------------------------------------------------------
+    # --- our own connections --------------------------------------------------------------------------------------
 
     def find_cluster(self) -> str:
         """Wait until a broker answers; the cluster's id. Where all addresses refuse, that is told soon."""
-        begun_s = time.monotonic()
-        while True:
-            try:
-                found = self.admin.describe_cluster(request_timeout=_TRY_S).result(2 * _TRY_S)
-            except (self.kafka_exception, FutureTimeoutError) as error:
-                self.admin.poll(0)
-                waited_ms = (time.monotonic() - begun_s) * 1000
-                limit_ms = min(CLUSTER_SEARCH_MS if self.trouble.is_all_down else KAFKA_CONNECT_MS, self.call_s * 1000)
-                if self.trouble.is_final or waited_ms >= limit_ms:
-                    why = self.trouble.last or f"nobody answered within {limit_ms:.0f} ms"
-                    raise self._unreachable(why) from error
-            else:
-                return str(found.cluster_id or "")
+        if self.by_library is not None:
+            return self.by_library.cluster_id(min(KAFKA_CONNECT_MS / 1000, self.call_s))
+        with self._wire.lent(has_answered=False) as links:
+            return links.cluster_id
 
-    def _unreachable(self, why: str) -> FoldlogError:
-        """The listeners are asked what they speak: librdkafka says nothing where a broker speaks TLS and we do not."""
-        fault = unreachable(self.url, why)
-        if not isinstance(fault, BrokerUnreachable) or not self.speaks_wire:
-            return fault
-        mistake = find_mistake([*addresses_in(why), *self.url.addresses], wire_properties(self.url))
-        if mistake is None:
-            return fault
-        protocol = self.url.properties.get("security.protocol", "PLAINTEXT")
-        return BrokerUnreachable(fault.addresses, mistake.why, protocol, mistake.advice)
+    @contextmanager
+    def wire(self) -> Iterator[ClusterLinks]:
+        """For one call. InvalidConfig says why there can be none, where there is `by_library`."""
+        self.check_usable()
+        with self._wire.lent() as links:
+            yield links
 
     def is_cut_off(self, trouble: Trouble) -> bool:
         """Whether nobody answers, where connections have complained of it: librdkafka does not tell that it is over, so
         the cluster is asked."""
         if trouble.is_all_down:
-            try:
-                self.admin.describe_cluster(request_timeout=_TRY_S).result(2 * _TRY_S)
-            except (self.kafka_exception, FutureTimeoutError):
+            if not self._is_answered():
                 return True
             trouble.is_all_down = False
         return False
 
-    def ask(self, question: Callable[[Attempt], Future[Done]], where: Where = Where()) -> Done:  # noqa: B008 a constant
-        """What the cluster answers; the error that a directory's log would have raised.
-
-        Brokers come and go: what passes is asked again, of those that are there then, until the call's time is over.
-        """
-        return self.retried(lambda attempt: self.answer(question(attempt), attempt, where))
-
-    def retried(self, attempt: Callable[[Attempt], Done], where: Where = Where()) -> Done:  # noqa: B008 a constant
-        """`ask` of a call that waits for its answers by itself: with `answer`, or in librdkafka."""
-        deadline_s = time.monotonic() + self.call_s
-        pause_s, number = _PAUSE_S, 1
-        while True:
-            now = Attempt(self.admin, self._try_s(deadline_s), number)
-            try:
-                try:
-                    return attempt(now)
-                except self.kafka_exception as error:
-                    raise self.told(error, where) from error
-            except _Passing as passing:
-                if passing.is_lost:
-                    self._replace(now.admin)
-                if time.monotonic() + pause_s >= deadline_s:
-                    raise passing.fault from passing.__cause__
-            time.sleep(pause_s)
-            pause_s, number = min(2 * pause_s, _PAUSE_MAX_S), number + 1
-
-    def _try_s(self, deadline_s: float) -> float:
-        left_s = max(0.001, deadline_s - time.monotonic())
-        return min(left_s, max(_TRY_S, self.call_s / _TRIES))
-
-    def answer(self, future: Future[Done], attempt: Attempt, where: Where = Where()) -> Done:  # noqa: B008 a constant
-        """What a question of `retried` is answered with."""
+    def _is_answered(self) -> bool:
+        if self.by_library is None:
+            return self._wire.is_answered(_TRY_MS)
         try:
-            return future.result(2 * attempt.timeout_s)
-        except self.kafka_exception as error:
-            raise self.told(error, where) from error
-        except FutureTimeoutError as error:
-            fault = unreachable(self.url, f"nobody answered within {attempt.timeout_s:.0f} s")
-            raise _Passing(fault, is_lost=True) from error
+            self.by_library.cluster_id(_TRY_MS / 1000)
+        except FoldlogError:
+            return False
+        return True
 
-    def told(self, error: Exception, where: Where) -> Exception:
-        """What an attempt of `retried` raises for a KafkaException."""
-        fault = self.fault(error, where)
-        is_lost = isinstance(fault, BrokerUnreachable)
-        if self._refusal is None and passes(error.args[0]):
-            return _Passing(fault, is_lost=is_lost)
-        return fault
-
-    def no_leader(self, where: Where) -> Exception:
-        """What an attempt of `retried` raises where nobody leads a partition."""
-        why = "nobody leads it at the moment"
-        fault = exception_of(ErrorCode.LEADER_NOT_AVAILABLE, why, topic=where.topic, partition=where.partition)
-        return _Passing(fault, is_lost=True)
-
-    def _replace(self, admin: AdminClient) -> None:
-        """A new handle begins with the addresses of the URL, and with no memory of who led what. librdkafka 2.16 also
-        aborts the process if a group's coordinator answers what was given up: the handle that asked does not live to
-        hear it, once others that wait for it are done."""
-        if self._admin is admin:
-            self._admin = None
+    # --- what librdkafka is asked ---------------------------------------------------------------------------------
 
     def patiently(self, attempt: Callable[[float], Done], where: Where, trouble: Trouble) -> Done:
         """What a consumer of librdkafka answers in the end: it looks for brokers by itself, but gives up early.
@@ -315,12 +226,9 @@ class Handles:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
-    def fault(self, error: Exception, where: Where = Where(), trouble: Trouble | None = None) -> FoldlogError:  # noqa: B008
+    def fault(self, error: Exception, where: Where, trouble: Trouble) -> FoldlogError:
         """The error to raise for a KafkaException."""
-        admin = self._admin
-        if admin is not None and self._refusal is None:
-            admin.poll(0)
-        return fault_of(error.args[0], self.url, where, (trouble or self.trouble).last)
+        return fault_of(error.args[0], self.url, where, trouble.last)
 
     # --- ending ---------------------------------------------------------------------------------------------------
 
@@ -337,7 +245,6 @@ class Handles:
     def close(self) -> None:
         if self._refusal is None:
             self._refusal = LogClosed
-            self._admin = None  # and with it librdkafka's threads and connections
             self._wire.close()
 
     def forked(self) -> None:

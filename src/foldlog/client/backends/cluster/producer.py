@@ -30,7 +30,7 @@ from foldlog.client.outgoing import (
     partition_for_key,
 )
 from foldlog.client.producer import ProducerSettings
-from foldlog.errors import FoldlogError, InvalidArgument, LogClosed, RefusedByBroker, WrongProcess
+from foldlog.errors import FoldlogError, InvalidArgument, InvalidConfig, LogClosed, RefusedByBroker, WrongProcess
 from foldlog.limits import KAFKA_DELIVERY_MS
 from foldlog.records.batch import MAX_INT32, Compression
 
@@ -116,8 +116,9 @@ class Router:
             config = self._cluster.topic(topic)
             count, limits = config.partition_count, config.config.log
             max_message_bytes, is_compacted = limits.max_message_bytes, limits.compact
-        except RefusedByBroker:
-            # Who may write need not be allowed to see the settings: the brokers refuse what is wrong, then.
+        except (RefusedByBroker, InvalidConfig):
+            # Who may write need not be allowed to see the settings, or log in as librdkafka does to ask for them: the
+            # brokers refuse what is wrong, then.
             count, max_message_bytes, is_compacted = self._cluster.partition_count(topic), MAX_INT32, False
         if known is not None and known.count == count:
             first = known.keyless
@@ -204,14 +205,14 @@ class LibrarySender:
         }
         for name, value in _UNLESS_SET.items():
             self._settings[name] = handles.url.properties.get(name, value)
-        self._settings |= _times(settings.linger_ms, handles.url.properties.get("message.timeout.ms"))
+        self._settings |= _times(settings.linger_ms, handles.url.properties.get("delivery.timeout.ms"))
         self._refusal: type[FoldlogError] | None = None
         self._lock = Lock()
         self._settled = Condition()
         self._under_way = 0
         self._failure: FoldlogError | None = None
         self._hearing = _Hearing()
-        self._lanes: dict[int, LibraryProducer] = {}
+        self._producers: dict[int, LibraryProducer] = {}
         self._trouble = Trouble()
         self._end = weakref.finalize(self, self._hearing.stop)
         self._end.atexit = False
@@ -255,22 +256,22 @@ class LibrarySender:
             route = self._router.of(topic)
             route.check(record)
             number = self._router.choose(route, record)
-            lane = self._lane(route)
+            producer = self._producer_for(route)
             ack = BatchAck(topic, number)
             with self._settled:
                 self._under_way += 1
             try:
-                self._produce(lane, topic, number, record, ack)
+                self._produce(producer, topic, number, record, ack)
             except BaseException:
                 self._settle(None)
                 raise
         return SendFuture(ack, 0, record.timestamp_ms)
 
-    def _produce(self, lane: LibraryProducer, topic: str, number: int, record: Outgoing, ack: BatchAck) -> None:
+    def _produce(self, producer: LibraryProducer, topic: str, number: int, record: Outgoing, ack: BatchAck) -> None:
         """Hand it to librdkafka, once it has room. Holds the lock: later records of any thread come after it."""
         while True:
             try:
-                lane.produce(
+                producer.produce(
                     topic,
                     value=record.value,
                     key=record.key,
@@ -280,26 +281,26 @@ class LibrarySender:
                     on_delivery=partial(self._delivered, ack),
                 )
             except BufferError:
-                lane.poll(_HEAR_S)
+                producer.poll(_HEAR_S)
             except self._handles.kafka_exception as error:
                 raise self._handles.fault(error, Where(topic, number), self._trouble) from error
             else:
                 return
 
-    def _lane(self, route: TopicRoute) -> LibraryProducer:
+    def _producer_for(self, route: TopicRoute) -> LibraryProducer:
         """librdkafka does not split a batch that is too large for its topic, so it must not make one."""
         batch_bytes = min(self._batch_bytes, route.max_message_bytes, _BATCH_BYTES_MAX)
-        lane = self._lanes.get(batch_bytes)
-        if lane is None:
+        producer = self._producers.get(batch_bytes)
+        if producer is None:
             settings = {
                 **self._settings,
                 "batch.size": batch_bytes,
                 # A single record may be larger than a batch should be: its size is checked against its topic.
                 "message.max.bytes": max(1000, min(route.max_message_bytes, _BATCH_BYTES_MAX)),
             }
-            lane = self._lanes[batch_bytes] = self._handles.producer(settings, self._trouble)
-            self._hearing.add(lane)
-        return lane
+            producer = self._producers[batch_bytes] = self._handles.producer(settings, self._trouble)
+            self._hearing.add(producer)
+        return producer
 
     # --- acknowledgements -----------------------------------------------------------------------------------------
 
@@ -329,8 +330,8 @@ class LibrarySender:
         """Returns once everything sent so far is acknowledged; raises the first error since the last flush."""
         if self._refusal is WrongProcess:
             raise self._refused()
-        for lane in list(self._lanes.values()):
-            while lane.flush(_HEAR_S):
+        for producer in list(self._producers.values()):
+            while producer.flush(_HEAR_S):
                 pass
         with self._settled:
             while self._under_way:
@@ -353,7 +354,7 @@ class LibrarySender:
             self.flush()
         finally:
             self._end()
-            self._lanes.clear()
+            self._producers.clear()
 
     def _forked(self) -> None:
         """In a forked child: what this producer holds belongs to the parent, which still sends it."""
@@ -372,27 +373,27 @@ class LibrarySender:
 
 
 class _Hearing:
-    """The thread that lets librdkafka tell of acknowledgements; it runs from the first lane to the end."""
+    """The thread that lets librdkafka tell of acknowledgements; it runs from the first producer to the end."""
 
     def __init__(self) -> None:
-        self._lanes: list[LibraryProducer] = []
+        self._producers: list[LibraryProducer] = []
         self._is_over = Event()
 
-    def add(self, lane: LibraryProducer) -> None:
-        self._lanes.append(lane)
-        if len(self._lanes) == 1:
+    def add(self, producer: LibraryProducer) -> None:
+        self._producers.append(producer)
+        if len(self._producers) == 1:
             Thread(target=self._run, name="foldlog-kafka", daemon=True).start()
 
     def _run(self) -> None:
         while not self._is_over.is_set():
-            lanes = list(self._lanes)
-            for lane in lanes:
-                lane.poll(_HEAR_S / len(lanes))
+            producers = list(self._producers)
+            for producer in producers:
+                producer.poll(_HEAR_S / len(producers))
 
     def stop(self) -> None:
-        """Lets go of the lanes, and of librdkafka's threads with them."""
+        """Lets go of the producers, and of librdkafka's threads with them."""
         self._is_over.set()
-        self._lanes.clear()
+        self._producers.clear()
 
 
 def _times(linger_ms: float, given_timeout_ms: str | None) -> dict[str, object]:

@@ -16,9 +16,10 @@ from foldlog.client.backends.cluster.handles import Handles
 from foldlog.client.backends.cluster.topics import ClusterTopic
 from foldlog.client.bulk import check_table, chunks_of, one_ahead, pyarrow_for, read_threads
 from foldlog.client.outgoing import checked_partition, emptiest
+from foldlog.client.wire.admin import list_offsets
 from foldlog.client.wire.produce import ClusterProducer
+from foldlog.client.wire.questions import LATEST
 from foldlog.client.wire.ranges import fetch_range
-from foldlog.client.wire.requests import LATEST, list_offsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,17 +82,16 @@ def append_table(
     with handles.wire() as links, ClusterProducer(links) as producer:
         packed = _packed(links, topic, table, compression, limit_bytes)
         with ThreadPoolExecutor(1, thread_name_prefix="foldlog-pack") as packer:
-            for number, batches in one_ahead(packer, packed):
-                for batch in batches:
-                    producer.send(topic.name, number, batch)
+            for batches in one_ahead(packer, packed):
+                producer.send_all((topic.name, number, batch) for number, batch in batches)
         producer.flush()
         return {number: span for (_, number), span in sorted(producer.appended.items())}
 
 
 def _packed(
     links: ClusterLinks, topic: ClusterTopic, table: pa.Table | pa.RecordBatch, compression: int, batch_bytes: int
-) -> Iterator[tuple[int, list[bytearray]]]:
-    """The rows as batches, chunk by chunk, with the partition that they go to.
+) -> Iterator[list[tuple[int, bytearray]]]:
+    """The rows as batches, chunk by chunk, each with the partition that it goes to.
 
     Rows without key or partition go chunk by chunk, beginning with the partition that is emptiest now.
     """
@@ -102,8 +102,10 @@ def _packed(
     keyless = emptiest([ends[number].offset for number in range(count)])
     now_ms = time.time_ns() // 1_000_000
     for chunk in chunks_of(table):
+        batches: list[tuple[int, bytearray]] = []
         for number, rows in route(chunk, count):
             chosen = keyless if number < 0 else checked_partition(topic.name, number, count)
             packed = pack_arrow(rows, now_ms=now_ms, compression=compression, max_batch_bytes=batch_bytes)
-            yield chosen, [batch.buffer for batch in packed]
+            batches += [(chosen, batch.buffer) for batch in packed]
+        yield batches
         keyless = (keyless + 1) % count

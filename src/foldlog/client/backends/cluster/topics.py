@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 from foldlog.broker.topics.catalog import Topic
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
 from foldlog.client.descriptions import ConfigEntry
+from foldlog.client.wire.links import TopicMetadata
 from foldlog.errors import InvalidConfig, brief_repr
 from foldlog.log.checkpoint import StartReason
-
-_LOW_64_BITS: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +26,10 @@ class ClusterTopic(Topic):
     growths: None = None  # type: ignore[assignment]
 
 
-def cluster_topic(name: str, topic_id: Any, partition_count: int, entries: Mapping[str, ConfigEntry]) -> ClusterTopic:
-    """A topic as brokers describe it; `topic_id` is a Uuid of librdkafka."""
-    return ClusterTopic(name, _hexadecimal(topic_id), _known_config(entries), tuple(range(partition_count)))
+def cluster_topic(described: TopicMetadata, entries: Mapping[str, ConfigEntry]) -> ClusterTopic:
+    """A topic as brokers describe it."""
+    numbers = tuple(range(described.partition_count))
+    return ClusterTopic(described.name, described.topic_id.hex(), _known_config(entries), numbers)
 
 
 class PartitionOffsets(NamedTuple):
@@ -48,12 +48,6 @@ class PartitionOffsets(NamedTuple):
     def acknowledged_end(self) -> int:
         """As the cluster answered: it knows what it has acknowledged."""
         return self.high_watermark
-
-
-def _hexadecimal(topic_id: Any) -> str:
-    """A Uuid of librdkafka, as a directory's catalog writes it."""
-    high, low = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
-    return f"{high & _LOW_64_BITS:016x}{low & _LOW_64_BITS:016x}"
 
 
 def setting_text(name: object, value: object) -> str:

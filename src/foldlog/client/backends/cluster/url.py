@@ -7,17 +7,16 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from foldlog.client.wire.properties import Address, parse_addresses
+from foldlog.client.wire.property_names import refuse_unknown, with_one_name
 from foldlog.client.wire.sasl import MECHANISMS, with_jaas_read
 from foldlog.errors import InvalidArgument, InvalidConfig, brief_repr
 
 SCHEME: Final = "kafka://"
 
 CALL_PROPERTY: Final = "default.api.timeout.ms"
-"""Java's name for how long one call may take, which librdkafka has as an argument of each call."""
+"""How long one call may take."""
 
 _ACKS: Final = ("all", "-1", "0", "1")
-_OTHER_ACKS: Final = "request.required.acks"
-"""librdkafka's second name for it."""
 
 _SAID_ELSEWHERE: Final = {
     "bootstrap.servers": "the brokers stand in the URL: kafka://host:port,host2:port",
@@ -50,8 +49,8 @@ the former raises what it happens to, if anything."""
 
 
 class KafkaUrl(NamedTuple):
-    """The brokers to begin with, and librdkafka's properties; Java's sasl.jaas.config is among them under its names.
-    `str` and `repr` leave the properties out: passwords are there.
+    """The brokers to begin with, and the properties, each under one name, sasl.jaas.config as the user and the password
+    in it. `str` and `repr` leave the properties out: passwords are there.
     """
 
     addresses: tuple[Address, ...]
@@ -98,6 +97,8 @@ def parse_url(url: object, properties: Mapping[str, object] | None = None) -> Ka
     for name, value in (properties or {}).items():
         name = _checked_name(name)
         given[name] = _text(name, value)
+    refuse_unknown(given)
+    given = with_one_name(given)
     _check_mechanism(given)
     return KafkaUrl(parse_addresses(place), with_jaas_read(_with_acks_read(given)))
 
@@ -105,7 +106,7 @@ def parse_url(url: object, properties: Mapping[str, object] | None = None) -> Ka
 def _check_mechanism(given: Mapping[str, str]) -> None:
     """librdkafka takes none for GSSAPI, which it is mostly built without, and then talks of compilers."""
     protocol = given.get("security.protocol", "").upper()
-    if protocol.startswith("SASL") and not (given.get("sasl.mechanism") or given.get("sasl.mechanisms")):
+    if protocol.startswith("SASL") and not given.get("sasl.mechanism"):
         raise InvalidConfig(
             f"security.protocol={protocol} needs sasl.mechanism, which is one of {', '.join(MECHANISMS)}; GSSAPI is"
             " taken where librdkafka has it"
@@ -119,9 +120,6 @@ def _with_acks_read(given: dict[str, str]) -> dict[str, str]:
     >>> _with_acks_read({"acks": "1"})
     {'acks': '1', 'enable.idempotence': 'false'}
     """
-    if _OTHER_ACKS in given:
-        given = {**given, "acks": given[_OTHER_ACKS]}
-        del given[_OTHER_ACKS]
     acks = given.get("acks")
     if acks is None:
         return given

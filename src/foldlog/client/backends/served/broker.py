@@ -2,8 +2,7 @@
 
 Where nobody writes the directory any more, this process becomes its writer for as long as one call takes, and lets go
 of it again: a server that is started finds it free. To follow a change of a topic: `RemoteBroker.create_topic`,
-`_carry_out`, then remote_calls.py. Of an append: remote_partition.py, then remote_produce.py. Of a member of a group:
-remote_membership.py.
+`_carry_out`, then calls.py. Of an append: partition.py, then produce.py. Of a member of a group: session.py.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeVar
+from contextlib import suppress
+from typing import Final
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.data_directory import writer_of
@@ -22,32 +22,28 @@ from foldlog.broker.topics.changes import check_partition_count
 from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.names import OwnTopicChange, check_user_topic_name, refuse_own_topic
 from foldlog.client.backends.backend import GroupMemberships
-from foldlog.client.backends.served import requests
-from foldlog.client.backends.served.calls import Calls
+from foldlog.client.backends.served.calls import Calls, NobodyWrites
 from foldlog.client.backends.served.partition import NumberedBatch, RemotePartition, ResumablePartition
 from foldlog.client.backends.served.produce import ProduceLink
-from foldlog.client.backends.served.requests import Question
 from foldlog.client.backends.served.search import WriterSearch
 from foldlog.client.backends.served.session import RemoteMemberships
 from foldlog.client.consumer.arrivals import AnyPartition
 from foldlog.client.fold_bulletin import refuse_made_otherwise
 from foldlog.client.forks import watch_forks
-from foldlog.client.groups import commit_evicting
+from foldlog.client.wire import questions
+from foldlog.client.wire.questions import Answer, Done, Question
 from foldlog.clock import Clock
 from foldlog.errors import LogClosed, ReadOnly, StorageError, UnknownTopic, WrongProcess
 from foldlog.files.base import Files
 from foldlog.files.holder import WriterInfo
+from foldlog.limits import WRITER_ANSWER_MS
 from foldlog.log.compaction import CompactionReport
 from foldlog.log.doctor.recompression import RecompressionReport
 from foldlog.log.follower import FollowedPartition
 from foldlog.log.retention import outlived_on_arrival, outlived_text
 from foldlog.records.stamping import newest_time
-from foldlog.wire.schema import Response
 
 _log = logging.getLogger("foldlog")
-
-Done = TypeVar("Done")
-Answer = TypeVar("Answer", bound=Response)
 
 DONE_BY_THE_WRITER: Final[Mapping[str, str]] = {
     "compact": "compaction{where} is done by {writer}, which writes it, when it is due",
@@ -104,24 +100,28 @@ class RemoteBroker:
             refuse_made_otherwise(name, partitions, config)
             broker.create_topic(name, partitions, config)
 
-        self._change_topics(requests.create_topic(name, partitions, settings), create_here)
+        self._change_topics(
+            questions.create_topic(name, partitions, settings, WRITER_ANSWER_MS, replicas=1), create_here
+        )
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
         self.topic(name)
-        self._change_topics(requests.delete_topic(name), lambda broker: broker.delete_topic(name))
+        self._change_topics(questions.delete_topic(name, WRITER_ANSWER_MS), lambda broker: broker.delete_topic(name))
 
     def grow_topic(self, name: str, partitions: int) -> Topic:
         refuse_own_topic(name, OwnTopicChange.GROW)  # here, since the writer's answer has no words for it
         self.topic(name)
         check_partition_count(partitions)
-        self._change_topics(requests.grow_topic(name, partitions), lambda broker: broker.grow_topic(name, partitions))
+        self._change_topics(
+            questions.grow_topic(name, partitions, WRITER_ANSWER_MS), lambda broker: broker.grow_topic(name, partitions)
+        )
         return self.topic(name)
 
     def alter_topic(self, name: str, changes: Mapping[str, object | None]) -> Topic:
         wanted = self.topic(name).config.with_changes(changes).settings
         texts = {setting: wanted.get(setting) for setting in changes}
-        self._change_topics(requests.alter_topic(name, texts), lambda broker: broker.alter_topic(name, changes))
+        self._change_topics(questions.alter_topic(name, texts), lambda broker: broker.alter_topic(name, changes))
         return self.topic(name)
 
     def topics(self, include_internal: bool = False) -> list[str]:
@@ -164,10 +164,11 @@ class RemoteBroker:
 
     def delete_records(self, topic: str, number: int, before_offset: int) -> int:
         """Move the log start to `before_offset`, for good; the new log start."""
-        return self._carry_out(
-            requests.delete_records(topic, number, before_offset),
-            lambda broker: broker.writable_partition(topic, number).delete_records(before_offset),
+        starts = self._carry_out(
+            questions.delete_records(topic, {number: before_offset}, WRITER_ANSWER_MS),
+            lambda broker: {number: broker.writable_partition(topic, number).delete_records(before_offset)},
         )
+        return starts[number]
 
     # --- what partitions ask --------------------------------------------------------------------------------------
 
@@ -191,7 +192,10 @@ class RemoteBroker:
             _log.warning("%s", outlived_text(topic, config.retention_ms))
 
     def allocate_producer_id(self) -> int:
-        return self._carry_out(requests.new_producer_id(), lambda broker: broker.allocate_producer_id())
+        producer_id, _ = self._carry_out(
+            questions.new_producer_id(WRITER_ANSWER_MS), lambda broker: (broker.allocate_producer_id(), 0)
+        )
+        return producer_id
 
     # --- who appends what may have been appended before: numbered.py ------------------------------------------------
 
@@ -217,7 +221,7 @@ class RemoteBroker:
                 if (known.producer_id, known.producer_epoch) == (producer_id, epoch)
             }
 
-        return self._carry_out(requests.last_sequences(chosen, producer_id, epoch), look)
+        return self._carry_out(questions.last_sequences(chosen, producer_id, epoch), look)
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
@@ -234,7 +238,7 @@ class RemoteBroker:
         check_offsets(offsets)
         topic_ids = self._checked_topic_ids(offsets)
         self._change(
-            requests.commit(group, offsets, topic_ids, member_id, generation, instance_id),
+            questions.commit(group, offsets, topic_ids, member_id, generation, instance_id),
             lambda broker: broker.commit_offsets(
                 group, offsets, member_id=member_id, generation=generation, instance_id=instance_id
             ),
@@ -248,32 +252,33 @@ class RemoteBroker:
     def group_names(self) -> list[str]:
         """Also those that have members and nothing durable yet, as long as the coordinator can be asked."""
         try:
-            return self._carry_out(requests.list_groups(), lambda broker: broker.group_names())
+            return self._carry_out(questions.list_groups(), lambda broker: broker.group_names())
         except StorageError:
             return self._followed.group_names()
 
     def describe_group(self, group: str) -> GroupSummary:
-        return self._carry_out(requests.describe_group(group), lambda broker: broker.describe_group(group))
+        return self._carry_out(questions.describe_group(group), lambda broker: broker.describe_group(group))
 
     def move_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata], *, evict: bool = False
     ) -> None:
-        if evict:
-            commit_evicting(lambda: self.commit_offsets(group, offsets), lambda: self._evict_members(group))
-        else:
+        if not evict:
             self.commit_offsets(group, offsets)
-
-    def _evict_members(self, group: str) -> None:
-        members = self.describe_group(group).members
-        if members:
-            self._change(requests.evict_members(group, members), lambda broker: broker.evict_members(group))
+            return
+        check_group_name(group)
+        check_offsets(offsets)
+        question = questions.commit(group, offsets, self._checked_topic_ids(offsets))
+        self._do(
+            lambda: questions.commit_evicting(self._calls, group, lambda: self._calls.ask(question)),
+            lambda broker: broker.move_offsets(group, offsets, evict=True),
+        )
 
     def delete_group(self, group: str) -> None:
-        self._change(requests.delete_group(group), lambda broker: broker.delete_group(group))
+        self._change(questions.delete_group(group), lambda broker: broker.delete_group(group))
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
         chosen = list(partitions)
-        self._change(requests.delete_offsets(group, chosen), lambda broker: broker.delete_offsets(group, chosen))
+        self._change(questions.delete_offsets(group, chosen), lambda broker: broker.delete_offsets(group, chosen))
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -327,28 +332,26 @@ class RemoteBroker:
 
     def ask_defaults(self) -> Mapping[str, str]:
         """`learn_defaults` for who will write: raises if the directory has a writer that cannot be asked."""
-        node = self._ask(requests.node_id())
-        defaults = None if node is None else self._ask(requests.topic_defaults(node))
-        if defaults is not None:
+        with suppress(NobodyWrites):
+            defaults = self._calls.ask(questions.topic_defaults(self._calls.ask(questions.node_id())))
             self._learned_from = self._search.writer
             self._search.topic_defaults = defaults
         return self._search.topic_defaults
 
-    def _ask(self, question: Question[Answer, Done]) -> Done | None:
-        """None if nobody writes the directory."""
-        answer = self._calls.ask(question.request, question.answer, repeatable=question.repeatable)
-        return None if answer is None else question.read(answer)
-
     def _carry_out(self, question: Question[Answer, Done], by_hand: Callable[[Broker], Done]) -> Done:
         """Ask whoever serves the directory; or do it here, where nobody writes it."""
+        return self._do(lambda: self._calls.ask(question), by_hand)
+
+    def _do(self, asking: Callable[[], Done], by_hand: Callable[[Broker], Done]) -> Done:
+        """`_carry_out` of what takes more than one question."""
         self._check_usable()
         while True:
-            answer = self._calls.ask(question.request, question.answer, repeatable=question.repeatable)
-            if answer is not None:
-                return question.read(answer)
-            with self._search.moment() as broker:
-                if broker is not None:
-                    return by_hand(broker)
+            try:
+                return asking()
+            except NobodyWrites:
+                with self._search.moment() as broker:
+                    if broker is not None:
+                        return by_hand(broker)
 
     def _change(self, question: Question[Answer, None], by_hand: Callable[[Broker], object]) -> None:
         """Carry out what has no answer but that it is done."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -45,12 +46,12 @@ class WriterHurry:
             if holder is None or holder.address is None:
                 return
             # Here, since few processes ever ask: neither messages nor sockets are loaded by those that only read.
-            from foldlog.client.backends.served.requests import end_of_partition
+            from foldlog.client.backends.served.calls import NobodyWrites
+            from foldlog.client.wire.questions import LATEST, list_offsets
 
-            question = end_of_partition(topic, number)
-            answer = self._connected().ask(question.request, question.answer, repeatable=question.repeatable)
-            if answer is not None:
-                question.read(answer)
+            # Answered once all that was acknowledged is durable.
+            with suppress(NobodyWrites):
+                self._connected().ask(list_offsets(topic, {number: LATEST}))
         except FoldlogError as error:
             # What is durable can be read all the same; a disk that fails is for its writer to tell.
             logger.debug("the writer of %s did not sync %s-%d: %s", self._path, topic, number, error)

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from threading import Event, Lock
-from typing import Final, Protocol
+from typing import Protocol
 
 from foldlog.client.backends.backend import OnAppended
+from foldlog.client.wire.batches import UNNUMBERED, AddressedBatch, Numbering
 from foldlog.errors import FoldlogError
 from foldlog.limits import PRODUCE_IN_FLIGHT_MAX
 from foldlog.log.durability import OnAcknowledged
 from foldlog.log.follower import FollowedPartition
 from foldlog.log.partition import Appended
-from foldlog.records.batch import MAX_INT32, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from foldlog.records.batch import NO_PRODUCER_ID
 from foldlog.records.stamping import offset_span, stamp_producer
-
-EPOCH_MAX: Final = (1 << 15) - 1
-
-UNNUMBERED: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
-"""Producer id, epoch and base sequence of a batch that has none."""
 
 
 class Home(Protocol):
@@ -37,7 +33,7 @@ class Home(Protocol):
 class NumberedBatch:
     """One batch on its way, with whom to tell. Belongs to the link's lock once it is submitted."""
 
-    __slots__ = ("correlation_id", "data", "done", "numbers", "offset_count", "partition", "sent_s", "times_sent")
+    __slots__ = ("data", "done", "numbers", "offset_count", "partition", "times_sent")
 
     def __init__(self, partition: RemotePartition, data: bytearray, done: OnAppended) -> None:
         self.partition = partition
@@ -46,13 +42,15 @@ class NumberedBatch:
         self.offset_count = offset_span(data)
         self.numbers = UNNUMBERED
         self.times_sent = 0  # with these numbers
-        self.correlation_id = -1
-        self.sent_s = 0.0
 
     def stamp(self) -> None:
         """Put its numbers into it, before it is sent: the same each time, so that a repetition is known for one."""
         stamp_producer(self.data, *self.numbers)
         self.times_sent += 1
+
+    @property
+    def addressed(self) -> AddressedBatch:
+        return AddressedBatch(self.partition.label[0], self.partition.topic_id, self.partition.label[1], self.data)
 
 
 class RemotePartition:
@@ -75,9 +73,7 @@ class RemotePartition:
         self._sent: deque[NumberedBatch] = deque()
         self._again: deque[NumberedBatch] = deque()
         self._has_hole = False
-        self._producer_id = NO_PRODUCER_ID
-        self._epoch = 0
-        self._next_sequence = 0
+        self._numbering = Numbering()
 
     # --- what the client asks -------------------------------------------------------------------------------------
 
@@ -109,9 +105,9 @@ class RemotePartition:
         return self._home.delete_records(*self.label, before_offset)
 
     def _have_producer_id(self) -> None:
-        if self._producer_id == NO_PRODUCER_ID:
+        if self._numbering.producer_id == NO_PRODUCER_ID:
             # Two threads may both do this: one id is then left unused, or used for what follows.
-            self._producer_id = self._home.allocate_producer_id()
+            self._numbering.producer_id = self._home.allocate_producer_id()
 
     # --- what the link asks, under its lock -----------------------------------------------------------------------
 
@@ -123,11 +119,7 @@ class RemotePartition:
         """The batch that is sent next, numbered."""
         batch = self.waiting.popleft()
         batch.times_sent = 0
-        if self._producer_id == NO_PRODUCER_ID:
-            batch.numbers = UNNUMBERED
-        else:
-            batch.numbers = (self._producer_id, self._epoch, self._next_sequence)
-            self._next_sequence = (self._next_sequence + batch.offset_count) & MAX_INT32
+        batch.numbers = self._numbering.take(batch.offset_count)
         self._sent.append(batch)
         return batch
 
@@ -150,16 +142,12 @@ class RemotePartition:
         return waiting
 
     def _begin_epoch(self) -> None:
-        """Number from 0 on: the log accepts that from a newer epoch, whatever it has of the older one."""
+        """What was refused for its numbers alone gets others, in front of what waits. Where the id is used up, the next
+        append asks for another; what was submitted before it goes without, since nobody may wait here."""
         self._has_hole = False
         self.waiting.extendleft(reversed(self._again))
         self._again.clear()
-        self._next_sequence = 0
-        self._epoch += 1
-        if self._epoch > EPOCH_MAX:
-            # The next append asks for another id. What was submitted before it goes without: nobody may wait here.
-            self._epoch = 0
-            self._producer_id = NO_PRODUCER_ID
+        self._numbering.begin_epoch()
 
 
 class ResumablePartition(RemotePartition):
@@ -176,9 +164,7 @@ class ResumablePartition(RemotePartition):
         self, home: Home, reader: FollowedPartition, topic_id: bytes, producer_id: int, epoch: int, next_sequence: int
     ) -> None:
         super().__init__(home, reader, topic_id)
-        self._producer_id = producer_id
-        self._epoch = epoch
-        self._next_sequence = next_sequence & MAX_INT32
+        self._numbering = Numbering(producer_id, epoch, next_sequence)
 
     def _begin_epoch(self) -> None:
         """Not here. The log refuses what comes after the hole, and who waits for it is told."""

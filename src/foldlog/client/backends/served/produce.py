@@ -17,31 +17,35 @@ from typing import Final
 
 from foldlog.broker.broker import Broker
 from foldlog.client.backends.backend import OnAppended
-from foldlog.client.backends.served.calls import topic_error
 from foldlog.client.backends.served.connection import Connection
 from foldlog.client.backends.served.partition import NumberedBatch, RemotePartition
 from foldlog.client.backends.served.search import WriterSearch
+from foldlog.client.wire.batches import produce_request, refusal_in, results_in
 from foldlog.errors import FoldlogError, LogClosed, MalformedBytes, OutOfOrderSequence, UnknownTopic, WrongProcess
-from foldlog.limits import WRITER_ANSWER_MS, WRITER_LOSSES_MAX, WRITER_MOMENT_MS
+from foldlog.limits import PRODUCE_REQUEST_BYTES, WRITER_ANSWER_MS, WRITER_LOSSES_MAX, WRITER_MOMENT_MS
 from foldlog.log.partition import Appended
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.frames import decode_response, response_correlation_id
-from foldlog.wire.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from foldlog.wire.messages.produce import ProduceRequest, ProduceResponse
 from foldlog.wire.schema import Records
 
 _log = logging.getLogger("foldlog")
 
-_ACKS_ALL: Final = -1
 _ANSWER_S: Final = WRITER_ANSWER_MS / 1000
 
 Outcome = tuple[OnAppended, Appended | None, FoldlogError | None]
 """Whom to tell what, once no lock is held."""
+
+
+class _Sent:
+    """A request on its way, with the batches in it that are not settled. Belongs to the link's lock."""
+
+    __slots__ = ("batches", "correlation_id", "sent_s")
+
+    def __init__(self, batches: list[NumberedBatch]) -> None:
+        self.batches = batches
+        self.correlation_id = -1
+        self.sent_s = 0.0
 
 
 class ProduceLink:
@@ -57,7 +61,7 @@ class ProduceLink:
         self._sending = Lock()
         self._connection: Connection | None = None
         self._version = 0
-        self._unanswered: deque[NumberedBatch] = deque()  # in the order in which they went out
+        self._unanswered: deque[_Sent] = deque()  # in the order in which they went out
         self._ready: deque[RemotePartition] = deque()  # those that may send a batch that waits
         self._thread: Thread | None = None
         self._losses = 0
@@ -107,38 +111,44 @@ class ProduceLink:
             if not self._sending.acquire(blocking=False):
                 return
             try:
-                while (batch := self._take(connection)) is not None:
-                    self._put_on_wire(connection, batch)
+                while (sent := self._take(connection)) is not None:
+                    self._put_on_wire(connection, sent)
             except (OSError, MalformedBytes):
                 self._lose(connection)
             finally:
                 self._sending.release()
 
-    def _take(self, connection: Connection) -> NumberedBatch | None:
+    def _take(self, connection: Connection) -> _Sent | None:
         with self._lock:
-            return None if self._connection is not connection else self._number_one()
+            return None if self._connection is not connection else self._gather()
 
-    def _number_one(self) -> NumberedBatch | None:
-        """The next batch to send, of the partition whose turn it is. Under the lock."""
-        while self._ready:
-            partition = self._ready.popleft()
-            partition.is_ready = False
+    def _gather(self) -> _Sent | None:
+        """The next request: the first batches of the partitions whose turn it is, one of each, as many as it takes.
+        Under the lock."""
+        batches: dict[RemotePartition, NumberedBatch] = {}
+        size_bytes = 0
+        while self._ready and (partition := self._ready[0]) not in batches:
             if partition.may_send:
-                batch = partition.number_next()
-                self._unanswered.append(batch)
-                self._make_ready(partition)
-                return batch
-        return None
+                size_bytes += len(partition.waiting[0].data)
+                if batches and size_bytes > PRODUCE_REQUEST_BYTES:
+                    break
+                batches[partition] = partition.number_next()
+            self._ready.popleft()
+            partition.is_ready = False
+            self._make_ready(partition)
+        if not batches:
+            return None
+        sent = _Sent(list(batches.values()))
+        self._unanswered.append(sent)
+        return sent
 
-    def _put_on_wire(self, connection: Connection, batch: NumberedBatch) -> None:
-        partition = batch.partition
-        batch.sent_s = time.monotonic()
-        batch.stamp()
-        data = PartitionProduceData(index=partition.label[1], records=batch.data)
-        topic = TopicProduceData(name=partition.label[0], topic_id=partition.topic_id, partition_data=[data])
-        request = ProduceRequest(transactional_id=None, acks=_ACKS_ALL, timeout_ms=WRITER_ANSWER_MS, topic_data=[topic])
-        batch.correlation_id = connection.next_id()  # before it is sent: the answer may be quick
-        connection.send(request, self._version, batch.correlation_id)
+    def _put_on_wire(self, connection: Connection, sent: _Sent) -> None:
+        sent.sent_s = time.monotonic()
+        for batch in sent.batches:
+            batch.stamp()
+        request = produce_request((batch.addressed for batch in sent.batches), WRITER_ANSWER_MS)
+        sent.correlation_id = connection.next_id()  # before it is sent: the answer may be quick
+        connection.send(request, self._version, sent.correlation_id)
 
     def _make_ready(self, partition: RemotePartition) -> None:
         if partition.may_send and not partition.is_ready:
@@ -187,8 +197,8 @@ class ProduceLink:
             with self._lock:
                 again = list(self._unanswered)
             try:
-                for batch in again:
-                    self._put_on_wire(connection, batch)
+                for sent in again:
+                    self._put_on_wire(connection, sent)
             except (OSError, MalformedBytes):
                 connection.close()
                 self._count_loss(connection)
@@ -225,25 +235,29 @@ class ProduceLink:
 
     def _answered(self, frame: Records) -> None:
         with self._lock:
-            batch = self._unanswered[0] if self._unanswered else None
-        if batch is None or response_correlation_id(frame) != batch.correlation_id:
+            sent = self._unanswered[0] if self._unanswered else None
+            batches = [] if sent is None else list(sent.batches)
+        if sent is None or response_correlation_id(frame) != sent.correlation_id:
             raise MalformedBytes("Produce response", "it answers nothing that was asked", 0)
-        answer = _only_partition(decode_response(ProduceResponse, self._version, frame)[1])
-        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        answer = decode_response(ProduceResponse, self._version, frame)[1]
+        results = results_in(answer, [batch.addressed for batch in batches])
+        if any(result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER for result in results):
             raise ConnectionError("the log is being closed there")
-        if answer.error_code:
-            error = _refusal_of(batch, answer)
-            self._settle(batch, None, error)
-        else:
-            end = answer.base_offset + batch.offset_count
-            self._settle(batch, Appended(answer.base_offset, end, answer.log_append_time_ms, False), None)
+        for batch, result in zip(batches, results, strict=True):
+            if result.error_code:
+                self._settle(batch, None, refusal_in(result, *batch.partition.label))
+            else:
+                end = result.base_offset + batch.offset_count
+                self._settle(batch, Appended(result.base_offset, end, result.log_append_time_ms, False), None)
 
     def _settle(self, batch: NumberedBatch, appended: Appended | None, error: FoldlogError | None) -> None:
-        """The fate of the oldest batch on its way is known."""
+        """The fate of a batch in the oldest request on its way is known."""
         with self._lock:
-            if not self._unanswered or self._unanswered[0] is not batch:
+            if not self._unanswered or batch not in self._unanswered[0].batches:
                 return  # the link was closed, and the batch has failed
-            self._unanswered.popleft()
+            self._unanswered[0].batches.remove(batch)
+            if not self._unanswered[0].batches:
+                self._unanswered.popleft()
             self._losses = 0
             # Sent once and out of order: it is not in the log, and only refused for one before it that was.
             is_out_of_order = isinstance(error, OutOfOrderSequence) and batch.times_sent == 1
@@ -272,9 +286,9 @@ class ProduceLink:
 
     def _take_some(self) -> list[NumberedBatch]:
         with self._lock:
-            while self._number_one() is not None:
+            while self._gather() is not None:
                 pass
-            return list(self._unanswered)
+            return [batch for sent in self._unanswered for batch in sent.batches]
 
     # --- giving up ------------------------------------------------------------------------------------------------
 
@@ -287,7 +301,7 @@ class ProduceLink:
         _tell(outcomes)
 
     def _fail_everything(self, error: FoldlogError) -> list[Outcome]:
-        failed = list(self._unanswered)
+        failed = [batch for sent in self._unanswered for batch in sent.batches]
         partitions = {batch.partition: None for batch in failed} | dict.fromkeys(self._ready)
         self._unanswered.clear()
         self._ready.clear()
@@ -299,19 +313,6 @@ class ProduceLink:
 def _tell(outcomes: Iterable[Outcome]) -> None:
     for done, appended, error in outcomes:
         done(appended, error)
-
-
-def _only_partition(response: ProduceResponse) -> PartitionProduceResponse:
-    if len(response.responses) != 1 or len(response.responses[0].partition_responses) != 1:
-        raise MalformedBytes("Produce response", "it is not about the one batch that was sent", 0)
-    return response.responses[0].partition_responses[0]
-
-
-def _refusal_of(batch: NumberedBatch, answer: PartitionProduceResponse) -> FoldlogError:
-    topic, number = batch.partition.label
-    if answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
-        return UnknownTopic(topic)
-    return topic_error(answer.error_code, answer.error_message, topic, number)
 
 
 def _append(broker: Broker, batch: NumberedBatch) -> tuple[Appended | None, FoldlogError | None]:

@@ -19,7 +19,8 @@ from foldlog.broker.topics.names import refuse_user_write
 from foldlog.client.backends.backend import OnAppended
 from foldlog.client.backends.served.broker import RemoteBroker
 from foldlog.client.backends.served.catch_up import hurried
-from foldlog.client.backends.served.partition import EPOCH_MAX, ResumablePartition
+from foldlog.client.backends.served.partition import ResumablePartition
+from foldlog.client.wire.batches import EPOCH_MAX
 from foldlog.errors import FoldlogError, UnknownTopic
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
@@ -34,7 +35,7 @@ TopicPartition = tuple[str, int]
 RECORDS_MAX = MAX_INT32
 """Of one partition in one epoch: sequence numbers begin again after that."""
 
-__all__ = ["EPOCH_MAX", "RECORDS_MAX", "NumberedLane", "NumberedLog", "Numbers", "Progress", "TopicLimits"]
+__all__ = ["EPOCH_MAX", "RECORDS_MAX", "Numbers", "PartitionAppender", "Progress", "ResumableLog", "TopicLimits"]
 
 
 class Numbers(NamedTuple):
@@ -70,7 +71,7 @@ class TopicLimits(NamedTuple):
         return cls(topic.topic_id, topic.partition_count, log.max_message_bytes, log.segment_bytes, log.compact)
 
 
-class NumberedLog:
+class ResumableLog:
     """A directory to append to. One thread uses it, and closes it."""
 
     def __init__(self, followed: Broker, remote: RemoteBroker, defaults: Mapping[str, str]) -> None:
@@ -82,7 +83,7 @@ class NumberedLog:
         self._flow = _Flow()
 
     @classmethod
-    def open(cls, path: str, files: Files | None = None) -> NumberedLog:
+    def open(cls, path: str, files: Files | None = None) -> ResumableLog:
         """LogNotFound if there is no log; DirectoryLocked if its writer does not listen, WriterUnreachable if it does
         not answer: before anything is written."""
         files = files or PosixFiles()
@@ -145,13 +146,13 @@ class NumberedLog:
             offset = next_offset
         return Progress(count, is_whole)
 
-    def lane(self, topic: str, topic_id: str, number: int, numbers: Numbers, done_count: int) -> NumberedLane:
+    def appender(self, topic: str, topic_id: str, number: int, numbers: Numbers, done_count: int) -> PartitionAppender:
         """To append to one partition what comes after the first `done_count` records of the epoch. UnknownTopic if the
         topic is another one now."""
         partition = self._remote.resumable_partition(topic, number, *numbers, done_count)
         if partition.topic_id.hex() != topic_id:
             raise UnknownTopic(topic)
-        return NumberedLane(partition, self._flow)
+        return PartitionAppender(partition, self._flow)
 
     def flush(self) -> None:
         """Returns once all that was appended is durable; raises what went wrong."""
@@ -161,8 +162,8 @@ class NumberedLog:
         self._remote.close()
 
 
-class NumberedLane:
-    """The way to one partition, in order. What `append` was given is durable after `NumberedLog.flush`."""
+class PartitionAppender:
+    """The way to one partition, in order. What `append` was given is durable after `ResumableLog.flush`."""
 
     def __init__(self, partition: ResumablePartition, flow: _Flow) -> None:
         self._partition = partition

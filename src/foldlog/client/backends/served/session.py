@@ -22,7 +22,6 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.errors import GroupErrorCode
 from foldlog.broker.groups.messages import NO_GENERATION, NO_MEMBER, JoinedMember
 from foldlog.client.backends.backend import DirectoryBroker
-from foldlog.client.backends.served.calls import group_error
 from foldlog.client.backends.served.connection import Answer, Connection
 from foldlog.client.backends.served.search import WriterSearch
 from foldlog.client.consumer.assignments import (
@@ -38,6 +37,7 @@ from foldlog.client.consumer.assignments import (
 )
 from foldlog.client.consumer.protocol import PROTOCOL_TYPE
 from foldlog.client.positions import TopicPartition
+from foldlog.client.wire.refusals import group_error
 from foldlog.errors import FoldlogError, MalformedBytes, StorageError
 from foldlog.limits import (
     MEMBER_HEARTBEAT_MS,

@@ -12,7 +12,7 @@ import pytest
 
 import foldlog
 from foldlog.client.backends.directory import broker_of
-from foldlog.client.backends.served.resumable import NumberedLog, Numbers, TopicLimits
+from foldlog.client.backends.served.resumable import Numbers, ResumableLog, TopicLimits
 from foldlog.clock import SystemClock
 from foldlog.errors import (
     DirectoryLocked,
@@ -64,19 +64,19 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-def send(log: NumberedLog, numbers: Numbers, given: list[bytearray], done_count: int = 0, partition: int = 0) -> None:
-    lane = log.lane(TOPIC, log.limits(TOPIC).topic_id, partition, numbers, done_count)
+def send(log: ResumableLog, numbers: Numbers, given: list[bytearray], done_count: int = 0, partition: int = 0) -> None:
+    appender = log.appender(TOPIC, log.limits(TOPIC).topic_id, partition, numbers, done_count)
     for batch in given:
-        lane.append(batch)
+        appender.append(batch)
     log.flush()
 
 
 def test_what_was_begun_is_finished_by_another_and_is_in_the_log_once(directory: Path) -> None:
-    with closing(NumberedLog.open(str(directory))) as log:
+    with closing(ResumableLog.open(str(directory))) as log:
         numbers = Numbers(log.new_producer_id(), 0)
         ends = {(TOPIC, number): log.end_offset(TOPIC, number) for number in range(2)}
         send(log, numbers, batches(20))
-    with closing(NumberedLog.open(str(directory))) as log:
+    with closing(ResumableLog.open(str(directory))) as log:
         found = log.progress(ends, numbers, age_ms=0)
         assert found == {(TOPIC, 0): (60, True), (TOPIC, 1): (0, True)}
         send(log, numbers, batches(10, first=20), done_count=60)
@@ -85,17 +85,17 @@ def test_what_was_begun_is_finished_by_another_and_is_in_the_log_once(directory:
 
 
 def test_the_same_batches_sent_again_are_known_or_refused_and_never_doubled(directory: Path) -> None:
-    with closing(NumberedLog.open(str(directory))) as log:
+    with closing(ResumableLog.open(str(directory))) as log:
         numbers = Numbers(log.new_producer_id(), 0)
         send(log, numbers, batches(8))
-    with closing(NumberedLog.open(str(directory))) as log, pytest.raises(OutOfOrderSequence):
+    with closing(ResumableLog.open(str(directory))) as log, pytest.raises(OutOfOrderSequence):
         send(log, numbers, batches(8))
     with foldlog.open(directory, "r") as reader:
         assert values(reader) == list(range(24))
 
 
 def test_a_later_epoch_begins_anew_with_the_same_producer(directory: Path) -> None:
-    with closing(NumberedLog.open(str(directory))) as log:
+    with closing(ResumableLog.open(str(directory))) as log:
         producer_id = log.new_producer_id()
         for epoch in range(3):
             send(log, Numbers(producer_id, epoch), batches(2, first=2 * epoch))
@@ -109,7 +109,7 @@ def test_nothing_follows_a_batch_that_was_refused(directory: Path, refused: int)
     """Also where it is the first: a log that does not know the producer yet would take any number for its first."""
     given = batches(10)
     given[refused] = bytearray(pack([(0, None, b"x" * (2 << 20), ())]))
-    with closing(NumberedLog.open(str(directory))) as log, pytest.raises(FoldlogError) as caught:
+    with closing(ResumableLog.open(str(directory))) as log, pytest.raises(FoldlogError) as caught:
         send(log, Numbers(log.new_producer_id(), 0), given)
     assert isinstance(caught.value, RecordTooLarge | OutOfOrderSequence)
     with foldlog.open(directory, "r") as reader:
@@ -117,13 +117,13 @@ def test_nothing_follows_a_batch_that_was_refused(directory: Path, refused: int)
 
 
 def test_partitions_do_not_wait_for_each_other_and_keep_their_own_order(directory: Path) -> None:
-    with closing(NumberedLog.open(str(directory))) as log:
+    with closing(ResumableLog.open(str(directory))) as log:
         numbers = Numbers(log.new_producer_id(), 0)
         topic_id = log.limits(TOPIC).topic_id
-        lanes = [log.lane(TOPIC, topic_id, number, numbers, 0) for number in range(2)]
+        appenders = [log.appender(TOPIC, topic_id, number, numbers, 0) for number in range(2)]
         for left, right in zip(batches(30), batches(30, first=100), strict=True):
-            lanes[0].append(left)
-            lanes[1].append(right)
+            appenders[0].append(left)
+            appenders[1].append(right)
         log.flush()
     with foldlog.open(directory, "r") as reader:
         assert values(reader, 0) == list(range(90))
@@ -135,21 +135,21 @@ def test_a_topic_of_the_same_name_is_not_the_same_topic(tmp_path: Path) -> None:
         old_id = owner.create_topic(TOPIC).topic_id
         owner.delete_topic(TOPIC)
         owner.create_topic(TOPIC)
-    with closing(NumberedLog.open(str(tmp_path))) as log, pytest.raises(UnknownTopic):
-        log.lane(TOPIC, old_id, 0, Numbers(1, 0), 0)
+    with closing(ResumableLog.open(str(tmp_path))) as log, pytest.raises(UnknownTopic):
+        log.appender(TOPIC, old_id, 0, Numbers(1, 0), 0)
 
 
 def test_a_writer_that_does_not_listen_is_named_before_anything_is_written(tmp_path: Path) -> None:
     with foldlog.open(tmp_path) as owner:
         owner.create_topic(TOPIC)
         with pytest.raises(DirectoryLocked, match="does not listen"):
-            NumberedLog.open(str(tmp_path))
+            ResumableLog.open(str(tmp_path))
         assert values(owner) == []
 
 
 def test_no_log_is_made_where_there_is_none(tmp_path: Path) -> None:
     with pytest.raises(LogNotFound):
-        NumberedLog.open(str(tmp_path / "nothing"))
+        ResumableLog.open(str(tmp_path / "nothing"))
     assert not (tmp_path / "nothing").exists()
 
 
@@ -171,7 +171,7 @@ def write_beside(files: MemoryFiles, clock: SimClock, count: int) -> None:
 
 def test_a_producer_that_is_forgotten_is_found_in_the_log(files: MemoryFiles) -> None:
     clock = SimClock(SystemClock().now_ms())
-    with closing(NumberedLog.open(PATH, files)) as log:
+    with closing(ResumableLog.open(PATH, files)) as log:
         numbers = Numbers(log.new_producer_id(), 0)
         send(log, numbers, batches(2))
     with foldlog.open(PATH, files=files, clock=clock, background=False) as owner:
@@ -182,13 +182,13 @@ def test_a_producer_that_is_forgotten_is_found_in_the_log(files: MemoryFiles) ->
             partition.roll()
             clock.advance(2 * EXPIRATION_MS)
         assert partition.producers_info() == []
-    with closing(NumberedLog.open(PATH, files)) as log:
+    with closing(ResumableLog.open(PATH, files)) as log:
         assert log.progress({(TOPIC, 0): 0}, numbers, 3 * EXPIRATION_MS)[TOPIC, 0] == (6, True)
 
 
 def test_what_is_not_in_a_log_that_is_whole_was_never_written_however_long_ago(files: MemoryFiles) -> None:
     write_beside(files, SimClock(), 5)
-    with closing(NumberedLog.open(PATH, files)) as log:
+    with closing(ResumableLog.open(PATH, files)) as log:
         assert log.progress({(TOPIC, 0): 2}, Numbers(7, 0), 9 * EXPIRATION_MS)[TOPIC, 0] == (0, True)
 
 
@@ -200,7 +200,7 @@ def test_what_may_have_been_deleted_is_not_provable_once_the_producer_may_be_for
         for number in range(5):
             log.append(TOPIC, str(number), partition=0)
         log.delete_records(TOPIC, {0: 4})
-    with closing(NumberedLog.open(PATH, files)) as numbered:
+    with closing(ResumableLog.open(PATH, files)) as numbered:
         assert numbered.progress({(TOPIC, 0): 2}, Numbers(7, 0), age_ms)[TOPIC, 0] == (0, is_provable)
 
 
@@ -211,7 +211,7 @@ def test_a_compacted_gap_is_not_provable_either(files: MemoryFiles) -> None:
             log.append(TOPIC, str(number), key="same", partition=0)
         broker_of(log).writable_partition(TOPIC, 0).roll()
         log.compact(TOPIC)
-    with closing(NumberedLog.open(PATH, files)) as numbered:
+    with closing(ResumableLog.open(PATH, files)) as numbered:
         assert numbered.progress({(TOPIC, 0): 0}, Numbers(7, 0), EXPIRATION_MS + 1)[TOPIC, 0] == (0, False)
 
 
@@ -220,7 +220,7 @@ def test_a_gap_behind_what_was_found_is_not_provable_either() -> None:
     files, clock = MemoryFiles(), SimClock(SystemClock().now_ms())
     with foldlog.open(PATH, files=files, background=False) as log:
         log.create_topic(TOPIC, config={"cleanup.policy": "compact"})
-    with closing(NumberedLog.open(PATH, files)) as numbered:
+    with closing(ResumableLog.open(PATH, files)) as numbered:
         numbers = Numbers(numbered.new_producer_id(), 0)
         send(numbered, numbers, [bytearray(pack([(0, key, b"1", ())])) for key in (b"a", b"b")])
     with foldlog.open(PATH, files=files, clock=clock, background=False) as log:
@@ -233,6 +233,6 @@ def test_a_gap_behind_what_was_found_is_not_provable_either() -> None:
         assert partition.producers_info() == []
         log.compact(TOPIC)
         assert [record.offset for record in log.read(TOPIC, 0)] == [0, 5]
-    with closing(NumberedLog.open(PATH, files)) as numbered:
+    with closing(ResumableLog.open(PATH, files)) as numbered:
         assert numbered.progress({(TOPIC, 0): 0}, numbers, 6 * EXPIRATION_MS)[TOPIC, 0] == (1, False)
         assert numbered.progress({(TOPIC, 0): 0}, numbers, 0)[TOPIC, 0] == (1, True)

@@ -1,0 +1,208 @@
+"""What is done with a cluster beside records, where one question does not do it.
+
+Leaders are asked each for its own partitions, and a change is waited for until all brokers have heard of it. What one
+question does is asked with `ClusterLinks.ask`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.groups.messages import GroupState
+from foldlog.client.descriptions import ConfigEntry, GroupDescription, described_group
+from foldlog.client.positions import TopicPartition
+from foldlog.client.wire import propagation, questions
+from foldlog.client.wire.links import ClusterLinks, PartitionLeader
+from foldlog.client.wire.questions import REPLICAS_DEFAULT, Answer, ListedOffset, Question
+from foldlog.client.wire.refusals import Passing
+from foldlog.errors import RefusedByBroker, TopicExists, UnknownTopic, WaitTimeout
+from foldlog.wire.messages.delete_records import DeleteRecordsResponse
+from foldlog.wire.messages.list_offsets import ListOffsetsResponse
+from foldlog.wire.schema import ZERO_UUID
+
+Done = TypeVar("Done")
+
+_LOOK_AGAIN_S: Final = 0.02
+
+
+# --- topics ---------------------------------------------------------------------------------------------------------
+
+
+def create_topic(
+    links: ClusterLinks, name: str, partitions: int, config: Mapping[str, str], replicas: int = REPLICAS_DEFAULT
+) -> None:
+    """Returns once all brokers know of it and each partition has a leader. TopicExists if there is one."""
+    timeout_ms = links.properties.request_timeout_ms
+    try:
+        links.ask(questions.create_topic(name, partitions, config, timeout_ms, replicas))
+    except TopicExists:
+        # Made a moment ago, perhaps: who is told that it is there finds it.
+        _wait_until(links, lambda: propagation.is_known(links, name), f"finding topic {name!r}, which is being made")
+        raise
+    _wait_until(links, lambda: propagation.is_led(links, name, partitions), f"making topic {name!r}")
+
+
+def ensure_topic(links: ClusterLinks, name: str, partitions: int, config: Mapping[str, str]) -> None:
+    """Make a topic unless it exists."""
+    try:
+        links.topic(name)
+    except UnknownTopic:
+        try:
+            create_topic(links, name, partitions, config)
+        except TopicExists:
+            pass  # another process was as quick
+
+
+def delete_topic(links: ClusterLinks, name: str) -> None:
+    """Returns once no broker knows of it any more."""
+    links.ask(questions.delete_topic(name, links.properties.request_timeout_ms))
+    links.forget_topic(name)
+    _wait_until(links, lambda: propagation.is_gone(links, name), f"deleting topic {name!r}")
+
+
+def grow_topic(links: ClusterLinks, name: str, partitions: int) -> None:
+    """Returns once all brokers know of them and each has a leader."""
+    question = questions.grow_topic(name, partitions, links.properties.request_timeout_ms)
+    if links.topic(name).partition_count >= partitions:
+        # What it is refused with is then not what an earlier try of this call did.
+        question = replace(question, done_shows_as=None)
+    links.ask(question)
+    _wait_until(links, lambda: propagation.is_led(links, name, partitions), f"growing topic {name!r}")
+
+
+def alter_topic(links: ClusterLinks, name: str, settings: Mapping[str, str | None]) -> None:
+    """None puts a setting back to its default. In force at all brokers on return."""
+    links.ask(questions.alter_topic(name, settings))
+    _wait_until(links, lambda: propagation.has_settings(links, name, settings), f"altering topic {name!r}")
+
+
+def topic_settings(links: ClusterLinks, name: str, settings: Iterable[str] | None = None) -> dict[str, ConfigEntry]:
+    """Those that are in force, defaults included: all, or those named."""
+    question = questions.topic_settings(name, settings)
+
+    def attempt() -> dict[str, ConfigEntry]:
+        try:
+            return question.read(links.call_any(question.request, question.answer))
+        except Passing as passing:
+            if isinstance(passing.error, UnknownTopic):
+                links.topic(name)  # says so, if it is gone; else the one that was asked has not heard of it
+            raise
+
+    return links.retried(attempt)
+
+
+def _wait_until(links: ClusterLinks, is_so: Callable[[], bool], what: str) -> None:
+    """Brokers hear of a change one after the other."""
+    limit_ms = links.properties.default_api_timeout_ms
+    deadline_s = time.monotonic() + limit_ms / 1000
+    while not links.retried(is_so):
+        if time.monotonic() > deadline_s:
+            raise WaitTimeout(f"{what} was not done within {limit_ms} ms; it may yet be")
+        time.sleep(_LOOK_AGAIN_S)
+
+
+# --- partitions -----------------------------------------------------------------------------------------------------
+
+
+def list_offsets(
+    links: ClusterLinks, topic: str, times_ms: Mapping[int, int], *, isolation_level: int | None = None
+) -> dict[int, ListedOffset]:
+    """See `questions.list_offsets`. `isolation_level`: another than the properties say."""
+    level = links.properties.isolation_level if isolation_level is None else isolation_level
+    timeout_ms = links.properties.request_timeout_ms
+
+    def question(places: Mapping[int, PartitionLeader]) -> Question[ListOffsetsResponse, dict[int, ListedOffset]]:
+        wanted = {number: times_ms[number] for number in places}
+        epochs = {number: place.epoch for number, place in places.items()}
+        return questions.list_offsets(topic, wanted, epochs, level, timeout_ms)
+
+    return _of_leaders(links, topic, times_ms, question)
+
+
+def delete_records(links: ClusterLinks, topic: str, before: Mapping[int, int]) -> dict[int, int]:
+    """Per partition the offset that it is to begin at; the new log starts."""
+    timeout_ms = links.properties.request_timeout_ms
+
+    def question(places: Mapping[int, PartitionLeader]) -> Question[DeleteRecordsResponse, dict[int, int]]:
+        return questions.delete_records(topic, {number: before[number] for number in places}, timeout_ms)
+
+    return _of_leaders(links, topic, before, question)
+
+
+def epoch_end(links: ClusterLinks, topic: str, partition: int, epoch: int) -> tuple[int, int]:
+    """(the latest epoch not after `epoch`, the offset where it ended); (-1, -1) where the leader knows none such."""
+
+    def attempt() -> tuple[int, int]:
+        place = links.place(topic, partition)
+        question = questions.epoch_end(topic, partition, epoch, place.epoch)
+        return question.read(links.call(place.address, question.request, question.answer))
+
+    return links.retried(attempt)
+
+
+def _of_leaders(
+    links: ClusterLinks,
+    topic: str,
+    partitions: Iterable[int],
+    question: Callable[[Mapping[int, PartitionLeader]], Question[Answer, dict[int, Done]]],
+) -> dict[int, Done]:
+    """What the leaders of these partitions say, each asked for all of its own at once. Only who could not answer is
+    asked again, or who leads then."""
+    wanted = list(partitions)
+    found: dict[int, Done] = {}
+
+    def attempt() -> None:
+        passing: Passing | None = None
+        missing = [number for number in wanted if number not in found]
+        for address, places in links.places(topic, missing).items():
+            asked = question(places)
+            try:
+                found.update(asked.read(links.call(address, asked.request, asked.answer)))
+            except Passing as error:
+                passing = error
+        if passing is not None:
+            raise passing
+
+    links.retried(attempt)
+    return {number: found[number] for number in wanted}
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+def list_groups(links: ClusterLinks) -> list[str]:
+    """Every group, whichever broker looks after it, in order."""
+    question = questions.list_groups()
+
+    def attempt() -> list[str]:
+        # All have to answer: the groups that one of them looks after would be missing.
+        answers = links.call_all(question.request, question.answer)
+        return sorted({group for answer in answers for group in question.read(answer)})
+
+    return links.retried(attempt)
+
+
+def describe_group(links: ClusterLinks, group: str) -> GroupDescription:
+    """UnknownGroup if the cluster knows nothing of it."""
+    found = links.ask(questions.describe_group(group))
+    if found.state is GroupState.DEAD:
+        try:
+            newer = links.ask(questions.describe_shared_group(group))
+        except RefusedByBroker:
+            newer = None  # a broker without it, such as ours
+        if newer is not None:
+            return newer
+    return described_group(found)
+
+
+def commit(links: ClusterLinks, group: str, places: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """Store a group's offsets as nobody's member; a GroupError if it has members."""
+    if not places:
+        return
+    topic_ids = {name: links.topic(name).topic_id for name in dict.fromkeys(one.topic for one in places)}
+    is_by_name = ZERO_UUID in topic_ids.values()
+    links.ask(questions.commit(group, dict(places.items()), topic_ids, is_by_name=is_by_name))
