@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the clients that PyPI does not have, for the tests in tests/clients_foreign: kcat, and KafkaJS with its codecs.
+# Installs the clients that PyPI does not have, for the tests in tests/clients/foreign: kcat, and KafkaJS with its codecs.
 # What cannot be installed is named and passed over: its tests are skipped, and say so.
 #
 #   sh scripts/install_foreign_clients.sh

@@ -66,10 +66,12 @@ class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         if self._of_the_session is None:
-            file = _session_tests_file(self.config.pluginmanager.getplugin("dsession").nodemanager.testrunuid)
-            self._of_the_session = frozenset(file.read_text().split("\n"))
-            file.unlink()
-        lots = {"tests/console/": "console", "tests/clusters/": nodeid.partition("::")[0]}
+            told = _session_tests_file(self.config.pluginmanager.getplugin("dsession").nodemanager.testrunuid)
+            self._of_the_session = frozenset(told.read_text().split("\n"))
+            told.unlink()
+        # Those of a file about a cluster share it, and those about the sources what was parsed of these.
+        file = nodeid.partition("::")[0]
+        lots = {"tests/console/": "console", "tests/clusters/": file, "tests/test_tidy.py": file}
         alone = "spark" if nodeid in self._of_the_session else nodeid
         return next((lot for folder, lot in lots.items() if nodeid.startswith(folder)), alone)
 

@@ -104,11 +104,11 @@ PLACED = tuple(case for case in CASES if case.name.startswith(("topic", "group")
 NOT_RUN = ("foldlog", "foldlog topic", "foldlog group", "foldlog fold")
 """Nouns, which have no options of their own."""
 TRIED_ELSEWHERE = {
-    "bench": "tests/cli/test_bench_command.py",
+    "bench": "tests/cli/bench/test_bench_command.py",
     "completion": "tests/cli/test_completion.py",
     "demo": "tests/demo",
     "fold": "tests/spark/folds/test_cli.py",
-    "node": "tests/cli/test_node.py",
+    "node": "tests/cli/node/test_node.py",
     "serve": "tests/cli/test_serve.py",
 }
 """What runs until it is ended, or needs Spark."""

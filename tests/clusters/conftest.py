@@ -12,7 +12,7 @@ from clusters.kafka_tools import ToolDesk
 from clusters.maven import JarsUnavailable
 from pyspark.sql import SparkSession
 
-from client.localhost_certificate import PEM
+from client.wire.localhost_certificate import PEM
 from foldlog.testing import KafkaBroker
 from spark_session import running_session
 

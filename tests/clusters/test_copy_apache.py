@@ -13,7 +13,7 @@ from clusters.apache_kafka import ApacheKafka
 from confluent_kafka import Producer
 
 import foldlog
-from client.copies import Content, contents, copy, ignored
+from client.copy.copies import Content, contents, copy, ignored
 from foldlog.client.copy import cluster as copying_cluster
 from foldlog.client.copy.batches import as_sent
 from foldlog.client.copy.copying import Copying, Pair, Prepared

@@ -10,7 +10,7 @@ import pytest
 from clusters.apache_kafka import ApacheKafka, KafkaNode
 
 import foldlog
-from client.copies import OFTEN, contents, copy, kill_after, note_often
+from client.copy.copies import OFTEN, contents, copy, kill_after, note_often
 from foldlog.client.wire.cluster import Cluster
 
 BATCHES = 30

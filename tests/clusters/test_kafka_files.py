@@ -2,7 +2,7 @@
 
 One broker of its own, as the topics need its cleaner and its checkpoints to be quick. It is filled, read by confluent-
 kafka for the truth and by us from its files, and killed with -9; the tests look at what is left. What else can be wrong
-with such files is in tests/broker/test_kafka_directory.py, on files that were written the same way.
+with such files is in tests/broker/kafka_files/test_kafka_directory.py, on files that were written the same way.
 """
 
 from __future__ import annotations

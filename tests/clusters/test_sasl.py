@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 import foldlog
 import foldlog.spark as fl
-from client.localhost_certificate import PEM
-from client.test_cluster_reads import read
+from client.wire.localhost_certificate import PEM
+from client.wire.test_cluster_reads import read
 from foldlog.cli.main import main
 from foldlog.client.wire import links as cluster_links
 from foldlog.client.wire.cluster import Cluster

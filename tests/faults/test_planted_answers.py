@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import foldlog
-from client import test_consumer
+from client.consumer import test_consumer
 from foldlog.client.consumer.cursors import Cursor
 from foldlog.errors import FoldlogError
 from foldlog.log.partition import Partition
@@ -29,7 +29,7 @@ from foldlog.wire.messages.fetch import EpochEndOffset
 from server.handlers import test_offsets_by_time_and_epoch as by_epoch
 from server.handlers import test_produce as producing
 from spark.folds import test_read_ahead as ahead
-from views import test_table_sqlite as tables
+from views.table import test_table_sqlite as tables
 
 
 @pytest.mark.parametrize("way", producing.LONG_WAYS)

@@ -13,7 +13,7 @@ from pathlib import Path
 from foldlog.views.contract import View
 from foldlog.views.counters.counters import counters
 from foldlog.views.search.search import search
-from views.counters_model import MEASURES, CountersCase
+from views.counters.counters_model import MEASURES, CountersCase
 from views.view_contract import START, ViewCase, at, some_events
 
 EVENTS = some_events(20_000, seed=9, keys=300)

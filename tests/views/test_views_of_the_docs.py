@@ -17,7 +17,7 @@ import pytest
 from foldlog.errors import StaleBookmark, ViewUnavailable
 from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import View
-from views.document_servers import ClickHouseServer, Elasticsearch, serving
+from views.peek.document_servers import ClickHouseServer, Elasticsearch, serving
 from views.view_contract import (
     COLUMNS,
     START,
