@@ -40,7 +40,13 @@ from foldlog.broker.storage import (
 from foldlog.broker.topics.catalog import Catalog, Topic
 from foldlog.broker.topics.changes import keys_of
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
-from foldlog.broker.topics.names import OwnTopicChange, check_user_topic_name, is_internal, refuse_own_topic
+from foldlog.broker.topics.names import (
+    OFFSETS_TOPIC,
+    OwnTopicChange,
+    check_user_topic_name,
+    is_internal,
+    refuse_own_topic,
+)
 from foldlog.broker.upkeep import Job, Upkeep, plan_compaction, plan_retention
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import (
@@ -214,7 +220,8 @@ class Broker:
         Who still holds one of its partitions gets LogClosed from it.
         """
         storage = self._writable()
-        refuse_own_topic(name, OwnTopicChange.DELETE)
+        # What an older broker let a client make under a name of Kafka's own, the directory's owner may remove.
+        refuse_own_topic(name, OwnTopicChange.DELETE, own=(OFFSETS_TOPIC,))
         storage.changes.delete(name, storage.partitions)
         self._forget_offsets(name)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from foldlog import limits
-from foldlog.broker.topics.names import check_user_topic_name, refuse_collision
+from foldlog.broker.topics.names import OwnTopicChange, check_user_topic_name, refuse_collision, refuse_own_topic
 from foldlog.errors import FoldlogError, RefusedByBroker, TopicExists, UnknownTopic, brief_repr
 from foldlog.wire.error_codes import ErrorCode, code_of
 
@@ -36,8 +36,10 @@ def told(error: FoldlogError) -> tuple[ErrorCode, str]:
     return code_of(error), str(error)
 
 
-def refuse_kept_for_folds(node: BrokerNode, name: str) -> None:
-    """With Kafka's error for a change to a topic of the broker's own."""
+def refuse_own(node: BrokerNode, name: str, change: OwnTopicChange) -> None:
+    """A change to a topic of the broker's own: one that Kafka keeps for itself, or the folds' `__folds`. Apache Kafka
+    would carry it out, and lose what groups committed; the answer is its INVALID_TOPIC_EXCEPTION."""
+    refuse_own_topic(name, change)
     refusal = node.fold_guard.change_refusal(name)
     if refusal is not None:
         refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.small_broker import at, write
+from broker.small_broker import at, make_own_topic, write
 from foldlog.broker.topics.config import TOPIC_SETTINGS
-from foldlog.broker.topics.names import OFFSETS_TOPIC
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
+from foldlog.errors import InvalidTopicName
 from foldlog.limits import PARTITIONS_MAX
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.config.resources import ConfigSource
@@ -32,6 +33,7 @@ from foldlog.wire.messages.create_topics import (
 )
 from foldlog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from foldlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from foldlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from server.small_node import Denies, SmallNode
 
 UNKNOWN_ID = bytes(15) + b"\7"
@@ -394,6 +396,36 @@ def test_clients_change_the_topic_of_the_folds_as_little_as_they_write_it(small:
     assert small.broker.partition(FOLDS_TOPIC, 0).log_start_offset == 0
     (said,) = small.ask(DeleteTopicsRequest(topic_names=[FOLDS_TOPIC]), 5).responses
     assert "foldlog.folds.accept.unproven" in str(said.error_message)
+
+
+@pytest.mark.parametrize("name", sorted(KAFKA_OWN_TOPICS))
+def test_clients_make_and_change_no_topic_that_kafka_keeps_for_itself(small: SmallNode, name: str) -> None:
+    for validate_only in (True, False):
+        assert create(small, topic(name), topic("orders"), validate_only=validate_only) == {
+            name: ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "orders": ErrorCode.NONE,
+        }
+    assert small.broker.topics(include_internal=True) == ["orders"]
+    # One that an older broker let a client make.
+    make_own_topic(small.broker, name)
+    write(small.broker, name, 0, b"kept")
+    before = small.broker.topic(name)
+    assert set(changes_of(small, name).values()) == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+    assert small.broker.topic(name) == before
+    assert small.broker.partition(name, 0).log_start_offset == 0
+    assert small.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12).topics[0].is_internal
+
+
+@pytest.mark.parametrize("name", sorted(KAFKA_OWN_TOPICS - {OFFSETS_TOPIC}))
+def test_the_owner_of_the_directory_removes_what_was_once_made_under_such_a_name(small: SmallNode, name: str) -> None:
+    make_own_topic(small.broker, name)
+    with pytest.raises(InvalidTopicName):
+        small.broker.grow_topic(name, 2)
+    with pytest.raises(InvalidTopicName):
+        small.broker.alter_topic(name, {"retention.ms": 1})
+    small.broker.delete_topic(name)
+    with pytest.raises(InvalidTopicName):
+        small.broker.create_topic(name)
 
 
 def test_where_every_client_may_write_the_topic_of_the_folds_every_client_may_change_it() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foldlog.broker.topics.catalog import Topic
-from foldlog.broker.topics.names import check_user_topic_name
+from foldlog.broker.topics.names import OwnTopicChange, check_topic_name
 from foldlog.errors import FoldlogError, InvalidArgument, RefusedByBroker
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
@@ -19,7 +19,7 @@ from foldlog.server.topic_admin import (
     check_assignment,
     check_partitions_max,
     refuse,
-    refuse_kept_for_folds,
+    refuse_own,
     refuse_too_many,
     repeated,
     told,
@@ -46,8 +46,8 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
                 refuse(ErrorCode.INVALID_REQUEST, DUPLICATE)
             if not call.allows(AclOperation.ALTER, ResourceType.TOPIC, topic.name):
                 refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the topic is not yours to change")
-            check_user_topic_name(topic.name)
-            refuse_kept_for_folds(call.node, topic.name)
+            check_topic_name(topic.name)
+            refuse_own(call.node, topic.name, OwnTopicChange.GROW)
             added[topic.name] = _check(call.node.broker.topic(topic.name), topic, call.node.settings.node_id)
         except FoldlogError as error:
             _refuse(results[topic.name], error)

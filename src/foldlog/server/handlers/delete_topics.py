@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.topics.names import OwnTopicChange
 from foldlog.errors import FoldlogError, UnknownTopic
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
-from foldlog.server.topic_admin import DUPLICATE, repeated, told
+from foldlog.server.topic_admin import DUPLICATE, refuse_own, repeated, told
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -85,8 +86,11 @@ def _find(call: Call, asked: DeleteTopicState) -> _Wanted:
     found = _Wanted(name, ZERO_UUID if topic is None else bytes.fromhex(topic.topic_id))
     if not call.allows(AclOperation.DELETE, ResourceType.TOPIC, name):
         return found.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    refusal = call.node.fold_guard.change_refusal(name)
-    return found if refusal is None else found.refused(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
+    try:
+        refuse_own(call.node, name, OwnTopicChange.DELETE)
+    except FoldlogError as error:
+        return found.refused(*told(error))
+    return found
 
 
 def _delete_all(broker: Broker, wanted: Sequence[_Wanted]) -> list[_Wanted]:

@@ -19,7 +19,6 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.messages import check_group_name
 from foldlog.broker.topics.changes import check_partition_count
 from foldlog.broker.topics.names import (
-    KAFKA_OWN_TOPICS,
     OwnTopicChange,
     check_user_topic_name,
     is_internal,
@@ -395,7 +394,7 @@ class ClusterBackend(Backend):
     def _changeable(self, name: str, change: OwnTopicChange) -> TopicDescription:
         """`_described` of a topic that is anybody's. Brokers would do as they are told with their own, too: without
         __consumer_offsets every group begins anew."""
-        refuse_own_topic(name, change, KAFKA_OWN_TOPICS)
+        refuse_own_topic(name, change)
         found = self._described(name)
         if found.is_internal:
             raise kept_by_the_log(name, change.value)
