@@ -87,6 +87,14 @@ PARTITIONS_OF_ALL_MAX = 200_000
 """Of a directory: each has a slot in the checkpoint, an entry in the catalog, which is written whole at each change,
 and a directory with files. As many as Kafka's operators plan for in a cluster."""
 
+TOPIC_SETTINGS_BYTES_MAX = 4096
+"""Names and values of what one topic sets itself. All settings at their longest numbers take 1.5 KB; the
+rest is for the two lists of throttled replicas, which do nothing here and could have the 32 KB of a string in Kafka."""
+
+TOPIC_SETTINGS_OF_ALL_BYTES_MAX = 4 << 20
+"""The same of all topics of a directory: they are in memory, and in the catalog, which is written whole at each change.
+Twenty thousand topics with eight settings each; written in some hundredths of a second."""
+
 AUTO_CREATED_TOPICS_MAX = 100
 """Topics that one Metadata request makes, some hundredths of a second each; the others are said to have no leader yet,
 and clients ask again. A subscription names a few."""

@@ -95,13 +95,18 @@ def refuse_collision(name: str, known: Iterable[str]) -> None:
 
     >>> refuse_collision("orders.eu", ["orders-eu", "orders.eu"])
     """
-    folded = name.replace(".", "_")
+    folded = folded_name(name)
     for other in known:
-        if other != name and other.replace(".", "_") == folded:
+        if other != name and folded_name(other) == folded:
             raise InvalidTopicName(
                 f"topic name {name!r} differs from topic {other!r} only in '.' and '_', which Kafka does not allow;"
                 " choose another"
             )
+
+
+def folded_name(name: str) -> str:
+    """What Kafka's metrics make of a topic's name."""
+    return name.replace(".", "_")
 
 
 def refuse_user_write(name: object) -> None:

@@ -19,6 +19,7 @@ from foldlog.server.topic_admin import (
     check_assignment,
     check_partitions_max,
     refuse,
+    refuse_if_leaving,
     refuse_own,
     refuse_too_many,
     repeated,
@@ -33,7 +34,7 @@ from foldlog.wire.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from foldlog.broker.broker import Broker
+    from foldlog.server.node import BrokerNode
 
 
 async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -55,7 +56,7 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
         refuse_too_many(added.values())
         if not request.validate_only:
             counts = {topic.name: topic.count for topic in request.topics if topic.name in added}
-            failed = await call.node.run(_grow_all, call.node.broker, counts)
+            failed = await call.node.run(_grow_all, call.node, counts)
             for name, reason in failed.items():
                 _refuse(results[name], reason)
     except RefusedByBroker as error:
@@ -89,12 +90,13 @@ def _check(known: Topic, wanted: CreatePartitionsTopic, node_id: int) -> int:
     return wanted.count - now
 
 
-def _grow_all(broker: Broker, counts: dict[str, int]) -> dict[str, FoldlogError]:
+def _grow_all(node: BrokerNode, counts: dict[str, int]) -> dict[str, FoldlogError]:
     """On a thread. Those that could not be grown, and why."""
     failed: dict[str, FoldlogError] = {}
     for name, count in counts.items():
         try:
-            broker.grow_topic(name, count)
+            refuse_if_leaving(node)
+            node.broker.grow_topic(name, count)
         except InvalidArgument as error:
             # Somebody else made it grow since it was looked at.
             failed[name] = RefusedByBroker(ErrorCode.INVALID_PARTITIONS, str(error))
