@@ -1,10 +1,11 @@
-"""Whether compaction lost nothing: what it wrote, compared with what it read. Shares no decision with compaction.py:
-there a record stays if its key has no newer offset, here if its offset is one of the newest ones."""
+"""Whether compaction lost nothing: what it wrote, compared with what it read. There a record stays if its key has no
+newer offset, here if its offset is one of the newest ones. Which offsets these are, both have from the key map: whether
+it tells keys apart is seen by `DroppedSample` and `key_at`, which compare whole keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from foldlog.errors import InvalidArgument, InvalidBatch
 from foldlog.records import batch as fmt
@@ -32,6 +33,47 @@ class _Glance(NamedTuple):
     key: bytes | None
     value_bytes: int
     rest: bytes  # from the offset delta on
+
+
+_MASK64: Final = (1 << 64) - 1
+
+
+class DroppedSample:
+    """At most `capacity` of the superseded records that compaction left out, each as likely as any other: offset and
+    key. Keys over `key_bytes_max` are left out of it, so that its memory has a bound. `seen`: how many there were."""
+
+    __slots__ = ("_records", "_state", "capacity", "key_bytes_max", "seen")
+
+    def __init__(self, capacity: int, key_bytes_max: int, seed: int) -> None:
+        if capacity < 1:
+            raise InvalidArgument(f"a sample has room for at least one record, not {capacity}")
+        self.capacity = capacity
+        self.key_bytes_max = key_bytes_max
+        self.seen = 0
+        self._state = seed
+        self._records: list[tuple[int, bytes]] = []
+
+    def note(self, offset: int, key: bytes) -> None:
+        if len(key) > self.key_bytes_max:
+            return
+        self.seen += 1
+        if self.seen <= self.capacity:
+            self._records.append((offset, key))
+            return
+        place = self._next_random() % self.seen
+        if place < self.capacity:
+            self._records[place] = (offset, key)
+
+    def records(self) -> list[tuple[int, bytes]]:
+        """(offset, key) of each in the sample, in no order."""
+        return list(self._records)
+
+    def _next_random(self) -> int:
+        """SplitMix64."""
+        self._state = mixed = (self._state + 0x9E3779B97F4A7C15) & _MASK64
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK64
+        return mixed ^ (mixed >> 31)
 
 
 class _Expected:
@@ -68,13 +110,15 @@ def check_compacted(
     mapped_end: int,
     now_ms: int,
     keep_batches: frozenset[int] = frozenset(),
+    dropped: DroppedSample | None = None,
     decompressed_limit: int = READ_DECOMPRESSED_BYTES,
 ) -> int:
     """Whether `rewritten` is `buffer` without what may go: InvalidBatch, with a position in `buffer`, if it is not.
 
     `newest` is `KeyMap.newest_offsets` of a map of the offsets [mapped_start, mapped_end), `at` how many of them lie
     before the buffer; returns how many lie before its end. Each of these has to be there. A record may go if it has a
-    key and is not the newest of it, or is a tombstone whose delete horizon has passed. What stays is as it was.
+    key and is not the newest of it, or is a tombstone whose delete horizon has passed. What stays is as it was. Those
+    that went as superseded are noted in `dropped`.
     """
     if at < 0:
         raise InvalidArgument(f"{at} of the newest offsets cannot lie before the buffer")
@@ -93,7 +137,9 @@ def check_compacted(
                 made = None
             made_position += made.size if made is not None else 0
             try:
-                _check_batch(before, old, after, made, keys, expected, mapped, now_ms, keep_batches, decompressed_limit)
+                _check_batch(
+                    before, old, after, made, keys, expected, mapped, now_ms, keep_batches, decompressed_limit, dropped
+                )
             except _LostError:
                 raise InvalidBatch(fmt.FAULT_LOST, old.position) from None
             except _ChangedError:
@@ -108,6 +154,7 @@ def check_compacted(
 def _check_batch(
     before: memoryview, old: BatchHeader, after: memoryview, made: BatchHeader | None, keys: KeyMap,
     expected: _Expected, mapped: range, now_ms: int, keep_batches: frozenset[int], limit: int,
+    dropped: DroppedSample | None,
 ) -> None:  # fmt: skip
     if expected.has_before(old.base_offset):
         raise _LostError
@@ -122,14 +169,14 @@ def _check_batch(
             raise _LostError
         expected.pass_to(old.next_offset)
         return
-    _check_records(before, old, after, made, keys, expected, mapped, now_ms, limit)
+    _check_records(before, old, after, made, keys, expected, mapped, now_ms, limit, dropped)
     if expected.has_before(old.next_offset):
         raise _LostError
 
 
 def _check_records(
     before: memoryview, old: BatchHeader, after: memoryview, made: BatchHeader | None, keys: KeyMap,
-    expected: _Expected, mapped: range, now_ms: int, limit: int,
+    expected: _Expected, mapped: range, now_ms: int, limit: int, dropped: DroppedSample | None,
 ) -> None:  # fmt: skip
     records = _glances(before, old, old.position, limit)
     made_records = iter(()) if made is None else _glances(after, made, old.position, limit)
@@ -151,10 +198,35 @@ def _check_records(
             continue
         if is_newest or (offset < mapped.start and keys.newest(record.key) <= offset):
             raise _LostError
+        if dropped is not None:
+            dropped.note(offset, record.key)
     if kept is not None:
         raise _ChangedError
     if made is not None and made.record_count and not made.is_log_append_time and made.max_timestamp != latest:
         raise _ChangedError
+
+
+def key_at(buffer: Any, offset: int, *, decompressed_limit: int = READ_DECOMPRESSED_BYTES) -> bytes | None:
+    """The key of the record at `offset` in these batches; None if there is no such record, or it has no key."""
+    with bytes_of(buffer) as view:
+        position = 0
+        while position < len(view):
+            header = read_header(view, position, offsets_assigned=True)
+            position += header.size
+            if header.next_offset <= offset:
+                continue
+            if header.base_offset > offset or header.is_control:
+                return None
+            try:
+                for record in _glances(view, header, header.position, decompressed_limit):
+                    if header.base_offset + record.offset_delta == offset:
+                        return record.key
+            except varint.VarintError as error:
+                raise InvalidBatch(str(error), header.position) from None
+            except _ChangedError:
+                return None
+            return None
+    return None
 
 
 def _bytes_of(view: memoryview, header: BatchHeader) -> memoryview:
