@@ -65,7 +65,13 @@ SECTOR_BYTES = 512
 """What a disk writes whole. A checkpoint slot never shares a sector with another partition's."""
 
 COMPACTION_KEYS_MAX = 4_000_000
-"""Keys of the key map: 24 bytes each and a third more for free slots, so 128 MB; more keys take another pass."""
+"""Keys of the key map: 24 bytes each and a third more for free slots, so 128 MB for each thread that compacts; more
+keys take another pass."""
+
+COMPACTION_THREADS = 2
+COMPACTION_THREADS_MAX = 64
+"""log.cleaner.threads: a topic that takes hours leaves a thread for the others. What the log keeps for groups has one
+more, of its own. Kafka's default is 1."""
 
 COMPACTION_SAMPLE_MAX = 256
 """Records that compaction left out of a rewritten segment, and whose newer ones are looked up in the log before it

@@ -89,6 +89,7 @@ class Broker:
         background: bool,
         group_settings: GroupSettings | None = None,
         offsets: CommittedOffsets | None = None,
+        compaction_threads: int = limits.COMPACTION_THREADS,
     ) -> None:
         """Use `Broker.open`."""
         self.path = storage.path
@@ -105,7 +106,14 @@ class Broker:
         self._groups = GroupStore(storage, clock, self._written, group_settings, offsets)
         self._upkeep: Upkeep | None = None
         if self._written is not None:
-            self._upkeep = Upkeep(self._written, clock, self._written.checkpoint, self._groups, background=background)
+            self._upkeep = Upkeep(
+                self._written,
+                clock,
+                self._written.checkpoint,
+                self._groups,
+                background=background,
+                compaction_threads=compaction_threads,
+            )
             self._written.on_open = self._upkeep.watch
             self._written.on_topics_changed = self._upkeep.topics_changed
             self._groups.on_deadline = self._upkeep.schedule_tick
@@ -124,6 +132,7 @@ class Broker:
         group_settings: GroupSettings | None = None,
         offsets_retention_ms: int = limits.OFFSETS_RETENTION_MS,
         offset_metadata_bytes_max: int = limits.OFFSET_METADATA_BYTES_MAX,
+        compaction_threads: int = limits.COMPACTION_THREADS,
         isolation_level: str = READ_UNCOMMITTED,
         init: bool = False,
     ) -> Broker:
@@ -152,6 +161,11 @@ class Broker:
         ):
             if type(value) is not int or value < 0:
                 raise InvalidArgument(f"{name}={brief_repr(value)} is not allowed; it is an integer from 0 on")
+        if type(compaction_threads) is not int or not 1 <= compaction_threads <= limits.COMPACTION_THREADS_MAX:
+            allowed = f"an integer from 1 to {limits.COMPACTION_THREADS_MAX}"
+            raise InvalidArgument(
+                f"compaction_threads={brief_repr(compaction_threads)} is not allowed; it is {allowed}"
+            )
         defaults = TopicConfig.parse({} if topic_defaults is None else topic_defaults).settings
         if files is None:
             files = _memory_files() if path == MEMORY_PATH else PosixFiles()
@@ -174,7 +188,14 @@ class Broker:
         except OSError as error:
             raise cannot_open(path, mode, error) from error
         offsets = CommittedOffsets(offset_metadata_bytes_max, offsets_retention_ms)
-        return cls(storage, clock, background=background, group_settings=group_settings, offsets=offsets)
+        return cls(
+            storage,
+            clock,
+            background=background,
+            group_settings=group_settings,
+            offsets=offsets,
+            compaction_threads=compaction_threads,
+        )
 
     @property
     def read_only(self) -> bool:
