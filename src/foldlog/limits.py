@@ -65,7 +65,25 @@ SECTOR_BYTES = 512
 """What a disk writes whole. A checkpoint slot never shares a sector with another partition's."""
 
 COMPACTION_KEYS_MAX = 4_000_000
-"""Keys of the key map: 24 bytes each and a third more for free slots, so 128 MB; more keys take another pass."""
+"""Keys of the key map: 24 bytes each and a third more for free slots, so 128 MB for each thread that compacts; more
+keys take another pass."""
+
+COMPACTION_THREADS = 2
+COMPACTION_THREADS_MAX = 64
+"""log.cleaner.threads: a topic that takes hours leaves a thread for the others. What the log keeps for groups has one
+more, of its own. Kafka's default is 1."""
+
+COMPACTION_SAMPLE_MAX = 256
+"""Records that compaction left out of a rewritten segment, and whose newer ones are looked up in the log before it
+takes its place: a few milliseconds. A key map that confuses one key in a hundred is found out in 9 of 10 segments."""
+
+COMPACTION_SAMPLE_MIN = 16
+COMPACTION_SAMPLE_SHARE = 2048
+"""In a small segment fewer: one for so many that were left out, and at least the first of these two, since a look-up
+takes as long as rewriting some hundred records."""
+
+COMPACTION_SAMPLE_KEY_BYTES_MAX = 16 * 1024
+"""A longer key is not among them: they are kept whole, so 4 MB at most."""
 
 TOPIC_NAME_CHARS_MAX = 249
 """Kafka's limit: with '-<partition>' it stays within a file name."""
@@ -86,6 +104,14 @@ Kafka's has in all its topics; a number beyond it is a date or a typing error in
 PARTITIONS_OF_ALL_MAX = 200_000
 """Of a directory: each has a slot in the checkpoint, an entry in the catalog, which is written whole at each change,
 and a directory with files. As many as Kafka's operators plan for in a cluster."""
+
+TOPIC_SETTINGS_BYTES_MAX = 4096
+"""Names and values of what one topic sets itself. All settings at their longest numbers take 1.5 KB; the
+rest is for the two lists of throttled replicas, which do nothing here and could have the 32 KB of a string in Kafka."""
+
+TOPIC_SETTINGS_OF_ALL_BYTES_MAX = 4 << 20
+"""Names and values of what all topics of a directory set: they are in memory, and in the catalog, which is written
+whole at each change. Twenty thousand topics with eight settings each; written in some hundredths of a second."""
 
 AUTO_CREATED_TOPICS_MAX = 100
 """Topics that one Metadata request makes, some hundredths of a second each; the others are said to have no leader yet,

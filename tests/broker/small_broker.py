@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
+from foldlog.broker.storage import WrittenStorage
+from foldlog.broker.topics.config import DEFAULT_CONFIG
 from foldlog.files.base import Files
 from foldlog.files.memory import FileNode, MemoryFiles
 from foldlog.log.partition import Partition
@@ -50,6 +52,12 @@ def read(broker: Broker, topic: str, number: int = 0) -> list[bytes]:
             return values
         values += [record.value for record in decode(data, topic, number, start_offset=offset)[0]]
         offset = next_offset
+
+
+def make_own_topic(broker: Broker, name: str) -> None:
+    """A topic that only the log itself may make, without what keeps others from it."""
+    assert isinstance(broker._storage, WrittenStorage)
+    broker._storage.changes.create(name, 1, DEFAULT_CONFIG)
 
 
 def at(offset: int, metadata: str = "") -> OffsetAndMetadata:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -17,8 +18,9 @@ from broker.small_broker import DIRECTORY, at, open_broker, read, writable, writ
 from foldlog import limits
 from foldlog.broker.broker import Broker
 from foldlog.broker.upkeep import Job
-from foldlog.errors import UnknownTopic
+from foldlog.errors import InvalidArgument, UnknownTopic
 from foldlog.files.memory import MemoryFiles
+from foldlog.log.partition import Partition
 from foldlog.records.loops import compact, recompress, walk
 from foldlog.testing.faulty_files import Fault, FaultyFiles, Kind
 from foldlog.testing.sim_clock import SimClock
@@ -285,6 +287,7 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entered, self.opened, self.passed = threading.Event(), threading.Event(), 0
+        self._waiting = threading.Semaphore(0)
         monkeypatch.setattr("foldlog.log.compaction.compact", self._compact)
 
     def _compact(self, *given: Any, **named: Any) -> Any:
@@ -295,8 +298,13 @@ class Gate:
         self._pass()
         return recompress(*given, **named)
 
+    def wait_for(self, threads: int) -> None:
+        for _ in range(threads):
+            assert self._waiting.acquire(timeout=60)
+
     def _pass(self) -> None:
         self.entered.set()
+        self._waiting.release()
         assert self.opened.wait(60)
         self.passed += 1
 
@@ -347,6 +355,105 @@ def test_a_long_compaction_holds_up_neither_retention_nor_timers_nor_the_end(mon
     assert {entry.name for entry in files.entries("data/long-0") if entry.name.endswith(".log")} == before
     with open_broker(files) as again:
         assert read(again, "long") == [b"1", b"2", b"3"]
+
+
+class HeldTopics:
+    """Compactions of some topics wait until they are let go; which began, which are over, and on how many threads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *held: str) -> None:
+        self._changed = threading.Condition()
+        self._held = set(held)
+        self._running: list[str] = []
+        self.begun: list[str] = []
+        self.done: list[str] = []
+        self.at_once_max: dict[str, int] = {}
+        real = Partition.compact
+
+        def compact(partition: Partition, **named: Any) -> Any:
+            topic = partition.label[0]
+            with self._changed:
+                self.begun.append(topic)
+                self._running.append(topic)
+                self.at_once_max[topic] = max(self.at_once_max.get(topic, 0), self._running.count(topic))
+                self._changed.notify_all()
+                assert self._changed.wait_for(lambda: topic not in self._held, 60)
+            try:
+                return real(partition, **named)
+            finally:
+                with self._changed:
+                    self._running.remove(topic)
+                    self.done.append(topic)
+                    self._changed.notify_all()
+
+        monkeypatch.setattr(Partition, "compact", compact)
+
+    def wait(self, is_so: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(is_so, 60)
+
+    def let_go(self) -> None:
+        with self._changed:
+            self._held.clear()
+            self._changed.notify_all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_compaction_that_takes_hours_holds_up_no_other_and_never_the_logs_own(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "COMPACTION_BACKOFF_MS", 1)
+    held = HeldTopics(monkeypatch, "long", "longer")
+    broker = Broker.open(":memory:", compaction_threads=threads)
+    settings = {"cleanup.policy": "compact", "segment.bytes": 1024}
+    several_segments(broker, "long", settings)
+    held.wait(lambda: "long" in held.begun)
+    several_segments(broker, "short", settings)
+    if threads > 1:
+        held.wait(lambda: held.done.count("short") > 2)
+        several_segments(broker, "longer", settings)
+        held.wait(lambda: "longer" in held.begun)
+    # Every thread has a topic that takes hours.
+    broker.commit_offsets("g", {("long", 0): at(1)})
+    held.wait(lambda: held.done.count("__consumer_offsets") > 2)
+    assert held.begun.count("long") == 1
+    assert "short" in held.done or threads == 1
+    held.let_go()
+    held.wait(lambda: {"long", "short"} <= set(held.done) and held.done.count("long") > 2)
+    broker.close()
+    assert set(held.at_once_max.values()) == {1}, "no partition on two threads at once"
+
+
+def test_closing_ends_compactions_on_every_thread_and_begins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "COMPACTION_BACKOFF_MS", 1)
+    before = set(threading.enumerate())
+    gate = Gate(monkeypatch)
+    interrupted = threading.Semaphore(0)
+    real = Partition.interrupt
+
+    def interrupt(partition: Partition) -> None:
+        real(partition)
+        interrupted.release()
+
+    monkeypatch.setattr(Partition, "interrupt", interrupt)
+    broker = Broker.open(":memory:", compaction_threads=3)
+    for name in "abcdef":
+        several_segments(broker, name, {"cleanup.policy": "compact", "segment.bytes": 1024})
+    gate.wait_for(3)
+    closing = threading.Thread(target=broker.close)
+    closing.start()
+    for _ in range(3):
+        assert interrupted.acquire(timeout=60)
+    gate.opened.set()
+    closing.join(60)
+    assert not closing.is_alive()
+    assert gate.passed == 3, "the pieces at hand, and no other"
+    assert set(threading.enumerate()) - before == set()
+
+
+@pytest.mark.parametrize("threads", [0, 65, True, "2"])
+def test_a_number_of_threads_that_makes_no_sense_is_refused(threads: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^compaction_threads=.* is not allowed; it is an integer from 1 to 64"):
+        Broker.open(":memory:", compaction_threads=threads)
 
 
 def test_retention_that_passed_a_compaction_over_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:

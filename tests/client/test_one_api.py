@@ -166,7 +166,7 @@ def test_the_topic_that_the_log_keeps_for_groups_is_left_alone(log: foldlog.Log,
     log.reset_group(group, {(topic, 0): 2})
     changes: list[tuple[Callable[[str], object], str]] = [
         (log.delete_topic, "it cannot be deleted"),
-        (lambda name: log.grow_topic(name, 60), "with more partitions it would lose what it keeps for groups"),
+        (lambda name: log.grow_topic(name, 60), "with more partitions it would lose what it keeps"),
         (lambda name: log.alter_topic(name, {"retention.ms": 1}), "with other settings it could lose what it keeps"),
         (lambda name: log.delete_records(name, {0: "end"}), "its records cannot be deleted; move a group with reset_"),
     ]

@@ -8,18 +8,21 @@ A batch's CRC does not cover its base offset and its leader epoch, so these are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foldlog.errors import CorruptLog, LogClosed
+from foldlog.errors import CorruptLog, InvalidArgument, LogClosed
 from foldlog.files.memory import MemoryFiles
 from foldlog.log import compaction
 from foldlog.log.doctor.inspection import Inspection, inspect
 from foldlog.log.partition import Partition
 from foldlog.records import batch as fmt
+from foldlog.records import kernels_py
 from foldlog.records.batch import Compression
 from foldlog.records.loops import KeyMap, assign_offsets, compact, decode, empty_batch, pack, recompress, walk
 from log.small_partition import PATH, SmallPartition, read_all
@@ -342,6 +345,95 @@ def test_a_key_map_that_claims_a_newer_record_than_there_is_is_found_out(monkeyp
     with pytest.raises(CorruptLog, match="rewriting lost"):
         small.partition.compact(force=True)
     assert rows(small.partition) == expected
+
+
+@pytest.fixture(params=["compiled", "python"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Compaction with one set of loops after the other."""
+    if request.param == "compiled":
+        found = pytest.importorskip("foldlog.records.kernels", reason="python setup.py build_ext --inplace builds it")
+    else:
+        found = import_module("foldlog.records.kernels_py")
+    for name in ("DroppedSample", "KeyMap", "check_compacted", "compact", "key_at", "walk"):
+        monkeypatch.setattr(compaction, name, getattr(found, name))
+    assert isinstance(found, ModuleType)
+    return found
+
+
+def refused_as_lost(small: SmallPartition) -> None:
+    """It is not compacted, for one reason, and every byte stays."""
+    before, expected = log_bytes(small), rows(small.partition)
+    with pytest.raises(CorruptLog, match="rewriting lost"):
+        small.partition.compact(force=True)
+    assert {kept: content(small, kept) for kept in before} == before
+    assert small.names(".cleaned") == []
+    assert rows(small.partition) == expected
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_key_map_that_takes_two_keys_for_one_is_found_out(
+    loops: ModuleType, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The map is of a log in which the second half of the records has the keys of the first: newest offset and number
+    of keys agree with themselves, as where the hash of two keys is one."""
+    small = SmallPartition(**{**SETTINGS, "segment_bytes": 1 << 20 if at_once else 1024})
+    for prefix in (b"a", b"b"):
+        small.partition.append(pack([(small.clock.now_ms(), prefix + b"%d" % at, b"v" * 80, ()) for at in range(10)]))
+    small.partition.roll()
+    real = compaction.map_keys
+
+    def confused(*given: Any) -> Any:
+        _, mapped_end = real(*given)
+        keys = loops.KeyMap(100)
+        for base_offset in (0, 10):
+            keys.add(pack([(0, b"a%d" % at, b"", ()) for at in range(10)], base_offset=base_offset))
+        return keys, mapped_end
+
+    monkeypatch.setattr(compaction, "map_keys", confused)
+    refused_as_lost(small)
+    monkeypatch.setattr(compaction, "map_keys", real)
+    small.partition.compact(force=True)
+    assert len(rows(small.partition)) == 20
+
+
+def test_a_key_map_that_looks_at_the_beginning_of_keys_only_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Short(kernels_py.KeyMap):
+        def _note(self, key: bytes, offset: int) -> bool:
+            return super()._note(key[:4], offset)
+
+        def newest(self, key: bytes) -> int:
+            return super().newest(key[:4])
+
+    for name in ("DroppedSample", "check_compacted", "compact", "key_at"):
+        monkeypatch.setattr(compaction, name, getattr(kernels_py, name))
+    monkeypatch.setattr(compaction, "KeyMap", Short)
+    small = SmallPartition(**SETTINGS)
+    for turn in range(3):
+        for at in range(20):
+            small.write(b"%d" % turn, key=b"key%d-%d" % (at // 2, at % 2))
+    small.partition.roll()
+    refused_as_lost(small)
+
+
+def test_a_sample_is_of_all_that_went_and_holds_no_more_than_it_may(loops: ModuleType) -> None:
+    data = pack([(0, b"k" * (1 + at % 3), b"", ()) for at in range(999)])
+    keys = loops.KeyMap(10)
+    end = keys.add(data)
+    left, _ = loops.compact(data, keys, now_ms=0, delete_retention_ms=0, mapped_end=end)
+    taken: set[int] = set()
+    for seed in range(40):
+        sample = loops.DroppedSample(50, 2, seed)
+        newest = keys.newest_offsets()
+        loops.check_compacted(data, left, keys, newest, 0, mapped_start=0, mapped_end=end, now_ms=0, dropped=sample)
+        assert sample.seen == 664, "the newest of each key stayed, and the keys of three bytes are too long"
+        assert len(sample.records()) == 50
+        assert all(key == b"k" * (1 + offset % 3) for offset, key in sample.records())
+        taken |= {offset for offset, _ in sample.records()}
+    assert len(taken) > 600, "the first are not preferred, nor the last"
+    assert loops.key_at(data, 4) == b"kk"
+    assert loops.key_at(data, 999) is None
+    with pytest.raises(InvalidArgument):
+        loops.DroppedSample(0, 1, 1)
 
 
 def test_a_recompression_that_makes_a_mistake_never_becomes_the_log(monkeypatch: pytest.MonkeyPatch) -> None:

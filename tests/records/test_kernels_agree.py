@@ -43,10 +43,16 @@ def readings(loops: ModuleType, data: Any, start: int = 0, end: int = 1 << 62) -
         times = {"now_ms": 1_700_000_000_170, "mapped_end": noted}
         left, _ = loops.compact(data, known, delete_retention_ms=100, **times)
         found = known.newest_offsets()
-        return [
-            outcome(partial(loops.check_compacted, data, made, known, found, 0, mapped_start=start, **times))
+        dropped = loops.DroppedSample(3, 5, 7)
+        outcomes = [
+            outcome(
+                partial(
+                    loops.check_compacted, data, made, known, found, 0, mapped_start=start, dropped=dropped, **times
+                )
+            )
             for made in (left, bytes(left).replace(b"v", b"w"))
         ]
+        return outcomes, dropped.seen, dropped.records()
 
     return {
         "check_compacted": checked,
@@ -59,6 +65,7 @@ def readings(loops: ModuleType, data: Any, start: int = 0, end: int = 1 << 62) -
         "gather enough": lambda: loops.gather(data, ALL_COLUMNS, start_offset=start, end_offset=end, enough_bytes=99),
         "offset_at_time": lambda: loops.offset_at_time(data, 1_700_000_000_100, start),
         "compact": compacted,
+        "key_at": lambda: [loops.key_at(data, start + offset, decompressed_limit=1 << 16) for offset in range(8)],
         "recompress": lambda: loops.recompress(data, 4),
     }
 

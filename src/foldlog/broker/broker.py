@@ -18,7 +18,7 @@ deadlines of `Upkeep` and the `WarningList` have leaves.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -48,9 +48,16 @@ from foldlog.broker.storage import (
     overview,
 )
 from foldlog.broker.topics.catalog import Catalog, Topic
-from foldlog.broker.topics.changes import keys_of
+from foldlog.broker.topics.changes import NewTopic, Stopped, keys_of, never, plan_creation, these_topics
 from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
-from foldlog.broker.topics.names import OwnTopicChange, check_user_topic_name, is_internal, refuse_own_topic
+from foldlog.broker.topics.names import (
+    OFFSETS_TOPIC,
+    OwnTopicChange,
+    check_user_topic_name,
+    is_internal,
+    refuse_own_topic,
+    require_text,
+)
 from foldlog.broker.upkeep import Job, Upkeep, plan_compaction, plan_retention
 from foldlog.clock import Clock, SystemClock
 from foldlog.errors import (
@@ -59,7 +66,6 @@ from foldlog.errors import (
     LogClosed,
     ReadOnly,
     StorageError,
-    TopicExists,
     WrongProcess,
     brief_repr,
 )
@@ -93,6 +99,7 @@ class Broker:
         background: bool,
         group_settings: GroupSettings | None = None,
         offsets: CommittedOffsets | None = None,
+        compaction_threads: int = limits.COMPACTION_THREADS,
     ) -> None:
         """Use `Broker.open`."""
         self.path = storage.path
@@ -109,7 +116,14 @@ class Broker:
         self._groups = GroupStore(storage, clock, self._written, group_settings, offsets)
         self._upkeep: Upkeep | None = None
         if self._written is not None:
-            self._upkeep = Upkeep(self._written, clock, self._written.checkpoint, self._groups, background=background)
+            self._upkeep = Upkeep(
+                self._written,
+                clock,
+                self._written.checkpoint,
+                self._groups,
+                background=background,
+                compaction_threads=compaction_threads,
+            )
             self._written.on_open = self._upkeep.watch
             self._written.on_topics_changed = self._upkeep.topics_changed
             self._groups.on_deadline = self._upkeep.schedule_tick
@@ -128,6 +142,7 @@ class Broker:
         group_settings: GroupSettings | None = None,
         offsets_retention_ms: int = limits.OFFSETS_RETENTION_MS,
         offset_metadata_bytes_max: int = limits.OFFSET_METADATA_BYTES_MAX,
+        compaction_threads: int = limits.COMPACTION_THREADS,
         isolation_level: str = READ_UNCOMMITTED,
         init: bool = False,
     ) -> Broker:
@@ -150,12 +165,12 @@ class Broker:
                 raise InvalidArgument(f"{name}={brief_repr(flag)} is neither True nor False")
         if clock is not None and not (hasattr(clock, "now_ms") and hasattr(clock, "monotonic_ms")):
             raise InvalidArgument(f"clock={brief_repr(clock)} is not a Clock: it has no now_ms() and monotonic_ms()")
-        for name, value in (
-            ("offsets_retention_ms", offsets_retention_ms),
-            ("offset_metadata_bytes_max", offset_metadata_bytes_max),
+        for name, value, least, most in (
+            ("offsets_retention_ms", offsets_retention_ms, 0, None),
+            ("offset_metadata_bytes_max", offset_metadata_bytes_max, 0, None),
+            ("compaction_threads", compaction_threads, 1, limits.COMPACTION_THREADS_MAX),
         ):
-            if type(value) is not int or value < 0:
-                raise InvalidArgument(f"{name}={brief_repr(value)} is not allowed; it is an integer from 0 on")
+            _check_integer(name, value, least, most)
         defaults = TopicConfig.parse({} if topic_defaults is None else topic_defaults).settings
         if files is None:
             files = _memory_files() if path == MEMORY_PATH else PosixFiles()
@@ -178,7 +193,14 @@ class Broker:
         except OSError as error:
             raise cannot_open(path, mode, error) from error
         offsets = CommittedOffsets(offset_metadata_bytes_max, offsets_retention_ms)
-        return cls(storage, clock, background=background, group_settings=group_settings, offsets=offsets)
+        return cls(
+            storage,
+            clock,
+            background=background,
+            group_settings=group_settings,
+            offsets=offsets,
+            compaction_threads=compaction_threads,
+        )
 
     @property
     def read_only(self) -> bool:
@@ -207,26 +229,48 @@ class Broker:
 
         Settings have Kafka's names, see `topics/config.py`.
         """
-        storage = self._writable()
+        self._writable()
         check_user_topic_name(name)
         parsed = DEFAULT_CONFIG if config is None else TopicConfig.parse(config)
-        if name in storage.catalog().topics:
-            raise TopicExists(name)
+        (outcome,) = self.create_topics([NewTopic(name, partitions, parsed)])
+        if isinstance(outcome, FoldlogError):
+            raise outcome
+        return outcome
+
+    def check_new_topics(self, wanted: Sequence[NewTopic]) -> list[FoldlogError | None]:
+        """For each why it would not be made by `create_topics`, as far as can be known before; None if it would."""
+        return plan_creation(self._writable().catalog(), wanted)
+
+    def create_topics(self, wanted: Sequence[NewTopic], *, stopped: Stopped = never) -> list[Topic | FoldlogError]:
+        """For each the topic, or why there is none: `create_topic` for several, with one change of the catalog. Durable
+        on return. Their names have been checked."""
+        storage = self._writable()
+        known = storage.catalog().topics
         # A crash may have left commits of a deleted topic of that name; they must not become the new one's.
-        self._forget_offsets(name)
-        topic = storage.changes.create(name, partitions, parsed)
+        self._forget_offsets({new.name for new in wanted if new.name not in known})
+        outcomes = storage.changes.create_all(wanted, stopped)
         storage.on_topics_changed()
-        return topic
+        return outcomes
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic, its records and what groups committed in it. Durable on return.
 
         Who still holds one of its partitions gets LogClosed from it.
         """
+        (outcome,) = self.delete_topics([name])
+        if outcome is not None:
+            raise outcome
+
+    def delete_topics(self, names: Sequence[str], *, stopped: Stopped = never) -> list[FoldlogError | None]:
+        """As `delete_topic`, several with one change of the catalog: for each why it is still there, or None."""
         storage = self._writable()
-        refuse_own_topic(name, OwnTopicChange.DELETE)
-        storage.changes.delete(name, storage.partitions)
-        self._forget_offsets(name)
+        for name in names:
+            # What an older broker let a client make under a name of Kafka's own, the directory's owner may remove.
+            refuse_own_topic(name, OwnTopicChange.DELETE, own=(OFFSETS_TOPIC,))
+            require_text(name)
+        outcomes = storage.changes.delete_all(names, storage.partitions, stopped)
+        self._forget_offsets({topic.name for topic in outcomes if isinstance(topic, Topic)})
+        return [outcome if isinstance(outcome, FoldlogError) else None for outcome in outcomes]
 
     def grow_topic(self, name: str, partitions: int) -> Topic:
         """Add partitions until there are `partitions`. Durable on return.
@@ -250,11 +294,15 @@ class Broker:
         """Change settings, None to put one back to its default. Durable on return, and in force."""
         return self.configure_topic(name, lambda config: config.with_changes(changes))
 
-    def configure_topic(self, name: str, decide: Callable[[TopicConfig], TopicConfig]) -> Topic:
-        """As `alter_topic`, where what to change depends on what is set: no other change comes between the two."""
+    def configure_topic(
+        self, name: str, decide: Callable[[TopicConfig], TopicConfig], *, validate_only: bool = False
+    ) -> Topic:
+        """As `alter_topic`, where what to change depends on what is set: no other change comes between the two.
+
+        With `validate_only` nothing changes: the topic as it would be."""
         storage = self._writable()
         refuse_own_topic(name, OwnTopicChange.ALTER)
-        topic = storage.changes.configure(name, decide, storage.partitions)
+        topic = storage.changes.configure(name, decide, storage.partitions, validate_only=validate_only)
         storage.on_topics_changed()
         return topic
 
@@ -337,12 +385,13 @@ class Broker:
         except OSError as error:
             raise storage_error(f"no producer id can be given out in {self.path}", error) from error
 
-    def _forget_offsets(self, topic: str) -> None:
+    def _forget_offsets(self, topics: Collection[str]) -> None:
         try:
-            self._groups.forget_topic(topic)
+            if topics:
+                self._groups.forget_topics(topics)
         except StorageError as error:
             # Groups are refused as long as their own topic is; topics need not be.
-            self._storage.report(f"deleting what was committed in topic {topic!r}", error)
+            self._storage.report(f"deleting what was committed in {these_topics([*topics])}", error)
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
@@ -624,6 +673,13 @@ def _for_each(keys: Iterable[TopicPartition], act: Callable[[TopicPartition], Do
 
 
 # What most brokers never need is loaded by who does: a start compiles every module it loads where no bytecode is kept.
+
+
+def _check_integer(name: str, value: object, least: int, most: int | None) -> None:
+    if type(value) is int and least <= value and (most is None or value <= most):
+        return
+    allowed = f"from {least} on" if most is None else f"from {least} to {most}"
+    raise InvalidArgument(f"{name}={brief_repr(value)} is not allowed; it is an integer {allowed}")
 
 
 def _memory_files() -> Files:

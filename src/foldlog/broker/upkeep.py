@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
+from itertools import count
 from typing import Final, NamedTuple, Protocol
 
 from foldlog import limits
 from foldlog.broker.groups.store import GroupStore
 from foldlog.broker.storage import Key
 from foldlog.broker.topics.catalog import Catalog, Topic
-from foldlog.broker.topics.names import OFFSETS_TOPIC
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC, is_internal
 from foldlog.clock import Clock
 from foldlog.errors import CorruptLog, DecompressedTooLarge, LogClosed, UnknownPartition, UnknownTopic
 from foldlog.log.checkpoint import Checkpoint
@@ -32,7 +34,8 @@ class Job(IntEnum):
     """In the order in which they run when several are due: what others wait for first.
 
     GROUPS, FLUSH and CHECKPOINT take milliseconds and are promised in time; RETENTION and OFFSET_EXPIRY take seconds,
-    and a full disk waits for them; COMPACTION may take hours. So a broker gives each kind a thread of its own.
+    and a full disk waits for them; COMPACTION may take hours. So a broker gives each kind a thread of its own, and
+    compaction several.
     """
 
     GROUPS = 1
@@ -42,6 +45,8 @@ class Job(IntEnum):
     OFFSET_EXPIRY = 5
     COMPACTION = 6
 
+
+_NUMBERS: Final = count(1)
 
 RETRY_MS: Final[Mapping[Job, int]] = {
     Job.GROUPS: 1000,
@@ -201,6 +206,56 @@ class JobScheduler:
                 return  # a caller of run_due has finished too
 
 
+class CompactionThreads:
+    """Compacts partitions on at most `threads_max` threads, in the order in which they were added, none on two of them
+    at once. Each ends when nothing is left to do. `add` and `stop` from any thread."""
+
+    def __init__(self, compact: Callable[[Key], None], threads_max: int) -> None:
+        self._compact = compact
+        self._threads_max = threads_max
+        self._lock = threading.Lock()
+        self._waiting: deque[Key] = deque()
+        self._known: set[Key] = set()  # those that wait, and those that are being compacted
+        self._threads: set[threading.Thread] = set()
+        self._stopping = False
+
+    def add(self, keys: Iterable[Key]) -> None:
+        """What waits already, or is being compacted, is not added."""
+        with self._lock:
+            if self._stopping:
+                return
+            fresh = [key for key in keys if key not in self._known]
+            self._known.update(fresh)
+            self._waiting.extend(fresh)
+            for _ in range(min(self._threads_max - len(self._threads), len(self._waiting))):
+                thread = threading.Thread(target=self._run, name=f"foldlog-compaction-{next(_NUMBERS)}", daemon=True)
+                self._threads.add(thread)
+                thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._threads.discard(threading.current_thread())
+                    return
+                key = self._waiting.popleft()
+            try:
+                self._compact(key)
+            finally:
+                with self._lock:
+                    self._known.discard(key)
+
+    def stop(self) -> None:
+        """Returns once none runs and none will. Whoever stops ends those that run."""
+        with self._lock:
+            self._stopping = True
+            self._waiting.clear()
+            threads = list(self._threads)
+        for thread in threads:
+            with contextlib.suppress(RuntimeError):  # one that could not be started
+                thread.join()
+
+
 class Kept(Protocol):
     """What upkeep needs of the storage."""
 
@@ -212,14 +267,22 @@ class Kept(Protocol):
 
 
 class Upkeep:
-    """Three threads at most: "timers" for what takes milliseconds and is promised in time, "retention" for what gives
-    space back, "compaction" for what may take hours. Each starts with the first thing to wait for and sleeps without a
-    timer when there is none. None waits for another: retention passes over a partition that is being compacted, and
-    whoever compacts it sees to it afterwards.
+    """A thread each: "timers" for what takes milliseconds and is promised in time, "retention" for what gives space
+    back, "compaction" for that of what the log keeps for groups; and `compaction_threads` for that of all others, which
+    may take hours. Each starts with the first thing to wait for and sleeps without a timer when there is none. None
+    waits for another: retention passes over a partition that is being compacted, and whoever compacts it sees to it
+    afterwards.
     """
 
     def __init__(
-        self, kept: Kept, clock: Clock, checkpoint: Checkpoint, groups: GroupStore, *, background: bool
+        self,
+        kept: Kept,
+        clock: Clock,
+        checkpoint: Checkpoint,
+        groups: GroupStore,
+        *,
+        background: bool,
+        compaction_threads: int = limits.COMPACTION_THREADS,
     ) -> None:
         self._kept = kept
         self._clock = clock
@@ -245,6 +308,7 @@ class Upkeep:
             kept.report,
             "foldlog-compaction" if background else None,
         )
+        self._threads = CompactionThreads(self._compact_key, compaction_threads) if background else None
         self._under_way_lock = threading.Lock()
         self._under_way: set[Partition] = set()
         self._passed_over: set[Key] = set()  # by retention, since they were being compacted
@@ -301,6 +365,8 @@ class Upkeep:
                 partition.interrupt()
         for kind in kinds:
             kind.stop()
+        if self._threads is not None:
+            self._threads.stop()
 
     # --- what -----------------------------------------------------------------------------------------------------
 
@@ -330,10 +396,19 @@ class Upkeep:
     def _compact(self) -> float | None:
         keys = plan_compaction(self._kept.catalog().topics.values())
         now_ms = self._clock.monotonic_ms()
-        self._failures = {key: failure for key, failure in self._failures.items() if key in keys}
-        due = [key for key in keys if key not in self._failures or self._failures[key].next_try_ms <= now_ms]
-        self._each(due, self._compact_one, "compacting")
+        for key in self._failures.keys() - set(keys):
+            self._failures.pop(key, None)
+        rests = {key for key, failure in list(self._failures.items()) if failure.next_try_ms > now_ms}
+        own, *others = _in_turns([key for key in keys if key not in rests])
+        if self._threads is not None:
+            self._threads.add(key for kind in others for key in kind)
+            others = []
+        for kind in (own, *others):
+            self._each(kind, self._compact_one, "compacting")
         return limits.COMPACTION_BACKOFF_MS if keys else None
+
+    def _compact_key(self, key: Key) -> None:
+        self._each([key], self._compact_one, "compacting")
 
     def _compact_one(self, partition: Partition) -> None:
         key = partition.label
@@ -381,6 +456,16 @@ class Upkeep:
             except Exception as error:  # noqa: BLE001  reported, and tried again the next time
                 if not self._compaction.is_stopping:
                     self._kept.report(f"{doing} {key[0]}-{key[1]}", error)
+
+
+def _in_turns(keys: Iterable[Key]) -> tuple[list[Key], list[Key], list[Key]]:
+    """What the log keeps for groups; other topics with a name for internal use; all others."""
+    own: list[Key] = []
+    internal: list[Key] = []
+    others: list[Key] = []
+    for key in keys:
+        (own if key[0] in KAFKA_OWN_TOPICS else internal if is_internal(key[0]) else others).append(key)
+    return own, internal, others
 
 
 class _Failure(NamedTuple):

@@ -118,6 +118,7 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: b
         group_settings=settings.group_settings(),
         offsets_retention_ms=settings.offsets_retention_ms,
         offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
+        compaction_threads=settings.log_cleaner_threads,
         init=init,
     ) as broker:
         create_topics(broker, settings)

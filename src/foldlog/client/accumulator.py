@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from threading import Condition, Lock, Thread
 
 from foldlog.broker.topics.catalog import Topic
-from foldlog.broker.topics.names import OFFSETS_TOPIC, refuse_user_write, require_text
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, refuse_user_write, require_text
 from foldlog.client.backends.backend import DirectoryBroker, WritablePartition
 from foldlog.client.handle_types import BatchAck
 from foldlog.client.outgoing import emptiest
@@ -179,7 +179,7 @@ class RecordAccumulator:
 
 def writable_partition(broker: DirectoryBroker, topic: str, number: int) -> WritablePartition:
     """A partition that users may append to; ReadOnly where the log was opened to be read."""
-    if topic == OFFSETS_TOPIC:
+    if type(topic) is str and topic in KAFKA_OWN_TOPICS:
         refuse_user_write(topic)
     return broker.writable_partition(topic, number)
 

@@ -130,6 +130,16 @@ class TooManyPartitions(CallerError):
         )
 
 
+class TooManySettings(CallerError):
+    """The topics of a directory have as many settings of their own as they may have together."""
+
+    def __init__(self, topic: str, limit_bytes: int) -> None:
+        super().__init__(
+            f"topic {topic!r} cannot have these settings: with them, those of all topics would take over {limit_bytes}"
+            " bytes; leave out what is the default anyway, or delete topics that nobody needs"
+        )
+
+
 class MetadataTooLarge(CallerError):
     """The text that goes with a committed offset is over offset.metadata.max.bytes."""
 

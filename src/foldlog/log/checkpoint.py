@@ -252,10 +252,11 @@ class Checkpoint:
         if lost is not None:
             raise lost
 
-    def clear(self, number: int) -> None:
-        """Forget a deleted partition. Durable on return."""
-        self.reserve(number)
-        self.store(_position(number), bytes(_SLOT_BYTES))
+    def clear(self, *numbers: int) -> None:
+        """Forget deleted partitions. Durable on return."""
+        for number in numbers:
+            self.reserve(number)
+            self.store(_position(number), bytes(_SLOT_BYTES))
         self.sync()
 
     def load(self, position: int, length: int) -> bytes:

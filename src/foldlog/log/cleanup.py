@@ -217,7 +217,7 @@ class Cleanup:
         following = {one.base_offset: other for one, other in pairwise(core.segments)}
         end_of_sealed = core.segments[len(sealed)].base_offset
         # With the gaps that were legal before this pass: those it makes itself are behind what it reads.
-        one_pass = compaction.Pass(self._source(), keys, mapped, time, keep)
+        one_pass = compaction.Pass(self._source(), core.segments, core.state.gaps_below, keys, mapped, time, keep)
         for group in compaction.group_segments(sealed, end_of_sealed, core.config.segment_bytes):
             after = following[group[-1].base_offset]
             with self._removing_draft(group[0]):

@@ -9,11 +9,17 @@ it becomes part of the log.
 
 from __future__ import annotations
 
+import random
+import secrets
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
+from typing import Final
 
+from foldlog import limits
 from foldlog.errors import CorruptLog, DecompressedTooLarge, InvalidBatch
 from foldlog.files.base import File, Files
 from foldlog.limits import COMPACTION_KEYS_MAX, POSITION_MAX
@@ -23,7 +29,10 @@ from foldlog.log.reading import VerifiedBatches, VerifiedSegments
 from foldlog.log.segment import Segment, segment_stem
 from foldlog.records.batch import FAULT_LOST
 from foldlog.records.compression import READ_DECOMPRESSED_BYTES
-from foldlog.records.loops import KeyMap, check_compacted, compact, walk
+from foldlog.records.loops import DroppedSample, KeyMap, check_compacted, compact, key_at, walk
+
+_LOOK_UP_BYTES: Final = 4096
+"""What the look-up of one record reads, beside the batch that holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +156,31 @@ class Pass:
     """One pass over the log: rewrites groups of segments in the order of their offsets. One thread.
 
     Everything that is written is read again and compared with what it was made from, in code that decides by itself
-    what had to stay (`check_compacted`): a mistake made here must not become the log.
+    what had to stay (`check_compacted`): a mistake made here must not become the log. Both have from the key map which
+    record is a key's newest; so of the records that went, some at random are looked up by their whole keys.
+
+    `segments` are those of the log as they were at the beginning, `gaps_below` what was legal there.
     """
 
     def __init__(
-        self, source: VerifiedSegments, keys: KeyMap, mapped: range, time: CleanTime, keep: frozenset[int]
+        self,
+        source: VerifiedSegments,
+        segments: Sequence[Segment],
+        gaps_below: int,
+        keys: KeyMap,
+        mapped: range,
+        time: CleanTime,
+        keep: frozenset[int],
     ) -> None:
         self._source = source
+        self._segments = segments
+        self._gaps_below = gaps_below
         self._keys = keys
         self._mapped = mapped
         self._time = time
         self._keep = keep
         self._newest = keys.newest_offsets()
+        self._random = random.Random(secrets.randbits(64))
         self._seen = 0  # how many of these stand in what was rewritten
 
     def rewrite(
@@ -172,6 +194,9 @@ class Pass:
             target.truncate(0)
             position, ended_at = 0, group[0].base_offset
             report = CompactionReport(segments_before=len(group), segments_after=1)
+            dropped = DroppedSample(
+                limits.COMPACTION_SAMPLE_MAX, limits.COMPACTION_SAMPLE_KEY_BYTES_MAX, self._random.getrandbits(64)
+            )
             for segment, piece, is_last in _with_last(self._pieces(group, following)):
                 with as_stored(segment, piece):
                     kept, stats = compact(
@@ -185,7 +210,7 @@ class Pass:
                         decompressed_limit=self._time.decompressed_limit,
                     )
                 target.write(position, [kept])
-                ended_at = self._check(path, target, position, len(kept), piece, ended_at)
+                ended_at = self._check(path, target, position, len(kept), piece, ended_at, dropped)
                 position += len(kept)
                 report = report.plus(
                     CompactionReport(stats.records_in, stats.records_out, stats.bytes_in, stats.bytes_out)
@@ -198,6 +223,7 @@ class Pass:
             # lost.
             if following.base_offset >= self._mapped.stop and 8 * self._seen != len(self._newest):
                 raise not_as_read(path, FAULT_LOST)
+            self._check_dropped(path, dropped)
             target.sync()
         finally:
             target.close()
@@ -210,7 +236,16 @@ class Pass:
             for piece in self._source.pieces(segment, after):
                 yield segment, piece
 
-    def _check(self, path: str, target: File, position: int, size: int, piece: VerifiedBatches, expected: int) -> int:
+    def _check(
+        self,
+        path: str,
+        target: File,
+        position: int,
+        size: int,
+        piece: VerifiedBatches,
+        expected: int,
+        dropped: DroppedSample,
+    ) -> int:
         """Whether what was written for a piece holds all of it that has to stay; the offset after the last of it."""
         # Read back through the page cache: it finds our mistakes, and memory that flips bits, not those of the disk.
         written = target.read(position, size)
@@ -228,11 +263,39 @@ class Pass:
                 mapped_end=self._mapped.stop,
                 now_ms=self._time.now_ms,
                 keep_batches=self._keep,
+                dropped=dropped,
                 decompressed_limit=self._time.decompressed_limit,
             )
         except InvalidBatch as error:
             raise not_as_read(path, error.reason) from error
         return found.headers[-1].next_offset if found.headers else expected
+
+    def _check_dropped(self, path: str, dropped: DroppedSample) -> None:
+        """Whether a record that went has a newer one of the same key, byte by byte, for some of them.
+
+        The map says where that is, and is believed nothing more: the record has to stand there in the log that is
+        still in place. It is one of the newest, and of each of these `check_compacted` sees that it stays (or goes for
+        its delete horizon), in this group or in the one that it belongs to.
+        """
+        found = dropped.records()
+        wanted = max(limits.COMPACTION_SAMPLE_MIN, dropped.seen // limits.COMPACTION_SAMPLE_SHARE)
+        chosen = found if len(found) <= wanted else self._random.sample(found, wanted)
+        newest = memoryview(self._newest).cast("q")
+        # In the order of the log, as the disk is read best.
+        for at, offset, key in sorted((self._keys.newest(key), offset, key) for offset, key in chosen):
+            place = bisect_left(newest, at)
+            is_one = place < len(newest) and newest[place] == at
+            if at <= offset or not is_one or self._key_at(at) != key:
+                raise not_as_read(path, FAULT_LOST)
+
+    def _key_at(self, offset: int) -> bytes | None:
+        segment = self._segments[bisect_right(self._segments, offset, key=attrgetter("base_offset")) - 1]
+        found = segment.locate(offset, _LOOK_UP_BYTES, self._gaps_below)
+        holder = next((header for header in found.headers if header.next_offset > offset), None)
+        if holder is None:
+            return None
+        batch = found.data[holder.position : holder.position + holder.size]
+        return key_at(batch, offset, decompressed_limit=self._time.decompressed_limit)
 
 
 def not_as_read(path: str, reason: str) -> CorruptLog:

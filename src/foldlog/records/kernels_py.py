@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foldlog.records.pure.columns import gather, pack_columns, route_rows
 from foldlog.records.pure.compaction import CompactStats, KeyMap, compact, recompress
-from foldlog.records.pure.compaction_check import check_compacted
+from foldlog.records.pure.compaction_check import DroppedSample, check_compacted, key_at
 from foldlog.records.pure.headers import BatchHeader, Walk, assign_offsets, check_epochs, walk
 from foldlog.records.pure.reading import Record, decode, offset_at_time, validate
 from foldlog.records.pure.writing import BatchBuilder, control_batch, empty_batch, murmur2, pack
@@ -13,6 +13,7 @@ __all__ = [
     "BatchBuilder",
     "BatchHeader",
     "CompactStats",
+    "DroppedSample",
     "KeyMap",
     "Record",
     "Walk",
@@ -24,6 +25,7 @@ __all__ = [
     "decode",
     "empty_batch",
     "gather",
+    "key_at",
     "murmur2",
     "offset_at_time",
     "pack",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from foldlog.broker.groups.committed import TopicPartition
 from foldlog.broker.storage import AnyPartition, Key
 from foldlog.broker.topics.catalog import Topic
-from foldlog.broker.topics.names import OFFSETS_TOPIC, check_topic_name
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, check_topic_name
 from foldlog.errors import FoldlogError, InvalidTopicName, StorageError, WaitTimeout
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.wire.error_codes import ErrorCode, code_of
@@ -191,8 +191,6 @@ def epoch_refusal(partition: Partition, current_leader_epoch: int) -> ErrorCode:
 
 _NOBODY: Final = -1
 
-_INTERNAL: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
-
 
 class PartitionMetadata(NamedTuple):
     """A partition as metadata has it."""
@@ -205,8 +203,8 @@ class PartitionMetadata(NamedTuple):
 
 
 def is_internal_to_kafka(name: str) -> bool:
-    """Whether clients should take it for the broker's own. Kafka names these two; any other name is a user's."""
-    return name in _INTERNAL
+    """Whether clients should take it for the broker's own. Kafka names these three; any other name is a user's."""
+    return name in KAFKA_OWN_TOPICS
 
 
 async def leaders_of(node: BrokerNode, wanted: Iterable[tuple[Topic, range]]) -> list[list[PartitionMetadata]]:

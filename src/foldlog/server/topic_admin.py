@@ -10,12 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from foldlog import limits
-from foldlog.broker.topics.names import check_user_topic_name, refuse_collision
-from foldlog.errors import FoldlogError, RefusedByBroker, TopicExists, UnknownTopic, brief_repr
+from foldlog.broker.topics.names import OwnTopicChange, refuse_own_topic
+from foldlog.errors import FoldlogError, LogClosed, RefusedByBroker, UnknownTopic, brief_repr
 from foldlog.wire.error_codes import ErrorCode, code_of
 
 if TYPE_CHECKING:
-    from foldlog.broker.broker import Broker
     from foldlog.server.node import BrokerNode
 
 DEFAULT: Final = -1
@@ -33,11 +32,22 @@ def told(error: FoldlogError) -> tuple[ErrorCode, str]:
     if isinstance(error, UnknownTopic):
         # Its own sentence is for callers in Python.
         return code_of(error), f"there is no topic {brief_repr(error.topic)}"
+    if isinstance(error, LogClosed):
+        # The broker is leaving: clients ask again, wherever the controller is then.
+        return ErrorCode.NOT_CONTROLLER, str(error)
     return code_of(error), str(error)
 
 
-def refuse_kept_for_folds(node: BrokerNode, name: str) -> None:
-    """With Kafka's error for a change to a topic of the broker's own."""
+def refuse_if_leaving(node: BrokerNode) -> None:
+    """Between the parts of a request that may have many: leaving waits for what is under way."""
+    if node.is_leaving:
+        raise LogClosed("the broker is leaving, and changes nothing more; ask again once it serves")
+
+
+def refuse_own(node: BrokerNode, name: str, change: OwnTopicChange) -> None:
+    """A change to a topic of the broker's own: one that Kafka keeps for itself, or the folds' `__folds`. Apache Kafka
+    would carry it out, and lose what groups committed; the answer is its INVALID_TOPIC_EXCEPTION."""
+    refuse_own_topic(name, change)
     refusal = node.fold_guard.change_refusal(name)
     if refusal is not None:
         refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
@@ -46,15 +56,6 @@ def refuse_kept_for_folds(node: BrokerNode, name: str) -> None:
 def repeated(names: Iterable[str]) -> set[str]:
     """Those that are there more than once."""
     return {name for name, count in Counter(names).items() if count > 1}
-
-
-def check_new_topic(broker: Broker, name: str) -> None:
-    """Refuse what creating it would refuse for its name, without creating it."""
-    check_user_topic_name(name)
-    known = broker.topics(include_internal=True)
-    if name in known:
-        raise TopicExists(name)
-    refuse_collision(name, known)
 
 
 def partition_count(wanted: int, default: int) -> int:

@@ -134,6 +134,7 @@ class _Opening:
             group_settings=settings.group_settings(),
             offsets_retention_ms=settings.offsets_retention_ms,
             offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
+            compaction_threads=settings.log_cleaner_threads,
         )
         backend = LocalBackend(broker, self._files)
         log = Log(backend)

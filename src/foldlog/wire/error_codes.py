@@ -204,6 +204,7 @@ CODES: Final = MappingProxyType(
         errors.RefusedBatch: ErrorCode.INVALID_RECORD,
         errors.TooManyOffsets: ErrorCode.COORDINATOR_NOT_AVAILABLE,  # who commits asks again
         errors.TooManyPartitions: ErrorCode.POLICY_VIOLATION,
+        errors.TooManySettings: ErrorCode.POLICY_VIOLATION,
         errors.TooManyProducers: ErrorCode.NOT_ENOUGH_REPLICAS,  # what every producer sends again after a while
         errors.DecompressedTooLarge: ErrorCode.MESSAGE_TOO_LARGE,  # its producer splits the batch
         errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,

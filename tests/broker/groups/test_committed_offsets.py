@@ -124,7 +124,7 @@ def test_deleting_offsets_group_or_topic_plans_tombstones_for_what_exists() -> N
         commit(offsets, group, topic, partition, 1)
     take(offsets, offsets.plan_delete_offsets("a", [("x", 1), ("x", 9)]))
     assert set(offsets.fetch("a")) == {("x", 0), ("y", 0)}
-    plans = dict(offsets.plan_delete_topic("x"))
+    plans = dict(offsets.plan_delete_topics(["x"]))
     assert {group: len(records) for group, records in plans.items()} == {"a": 1, "b": 1}
     for records in plans.values():
         take(offsets, records)
@@ -244,7 +244,7 @@ def test_replaying_the_records_gives_what_a_plain_dictionary_says(steps: list[tu
                 carry_out(live.plan_delete_group(group))
                 model = {key: value for key, value in model.items() if key[0] != group}
             case ("delete_topic", str(topic)):
-                for _, records in live.plan_delete_topic(topic):
+                for _, records in live.plan_delete_topics([topic]):
                     carry_out(records)
                 model = {key: value for key, value in model.items() if key[1][0] != topic}
 

@@ -42,7 +42,7 @@ CATALOGS = st.builds(
 def sample() -> Catalog:
     orders = Topic("orders", "0123456789abcdef" * 2, TopicConfig.parse({"retention.ms": 1000}), (0, 1))
     grown = Topic("a-1", "f" * 32, TopicConfig.parse({}), (2,)).grown([3], [7])
-    return Catalog.empty().with_topic(orders).with_topic(grown)
+    return Catalog.empty().with_topics(orders).with_topics(grown)
 
 
 def checksummed(body: str) -> bytes:
@@ -109,7 +109,7 @@ def test_free_slots_are_the_lowest_that_nobody_has() -> None:
     catalog = sample()
     assert catalog.free_slots(2) == [4, 5]
     assert catalog.slot_count() == 4
-    assert catalog.without_topic("orders").free_slots(3) == [0, 1, 4]
+    assert catalog.without_topics(["orders"]).free_slots(3) == [0, 1, 4]
     assert Catalog.empty().slot_count() == 0
 
 

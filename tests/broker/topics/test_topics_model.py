@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.small_broker import at, die, open_broker, read, write
-from foldlog.errors import InvalidArgument, TopicExists, UnknownTopic
+from foldlog.broker.topics.changes import NewTopic
+from foldlog.broker.topics.config import TopicConfig
+from foldlog.errors import FoldlogError, InvalidArgument, TopicExists, UnknownTopic
 from foldlog.files.memory import MemoryFiles
 
 NAMES = st.sampled_from(["a", "a-0", "a-1", "b.c", "B_c"])
@@ -56,6 +58,27 @@ class TopicsMachine(RuleBasedStateMachine):
         assert topic.topic_id not in self.ids
         self.ids.add(topic.topic_id)
         self.topics[name] = Topic(dict(config), [[] for _ in range(count)])
+
+    @rule(wanted=st.lists(st.tuples(NAMES, COUNTS, SETTINGS), min_size=2, max_size=4))
+    def create_together(self, wanted: list[tuple[str, int, dict[str, str]]]) -> None:
+        outcomes = self.broker.create_topics([NewTopic(n, count, TopicConfig.parse(c)) for n, count, c in wanted])
+        for (name, count, config), outcome in zip(wanted, outcomes, strict=True):
+            if name in self.topics:
+                assert isinstance(outcome, TopicExists)
+                continue
+            assert not isinstance(outcome, FoldlogError)
+            assert outcome.topic_id not in self.ids
+            self.ids.add(outcome.topic_id)
+            self.topics[name] = Topic(dict(config), [[] for _ in range(count)])
+
+    @rule(names=st.lists(NAMES, min_size=2, max_size=4))
+    def delete_together(self, names: list[str]) -> None:
+        for name, outcome in zip(names, self.broker.delete_topics(names), strict=True):
+            assert (outcome is None) == (name in self.topics)
+            assert outcome is None or isinstance(outcome, UnknownTopic)
+        for name in names:
+            self.topics.pop(name, None)
+        self.commits = {key: offset for key, offset in self.commits.items() if key[0] not in names}
 
     @rule(name=NAMES)
     def delete(self, name: str) -> None:

@@ -17,7 +17,8 @@ from broker.small_broker import at, open_broker, read, write
 from foldlog.broker.broker import Broker
 from foldlog.broker.topics import catalog as catalogs
 from foldlog.broker.topics.catalog import Catalog, Topic
-from foldlog.broker.topics.changes import TopicChanges
+from foldlog.broker.topics.changes import NewTopic, TopicChanges
+from foldlog.broker.topics.config import DEFAULT_CONFIG
 from foldlog.broker.topics.directories import TopicDirectories
 from foldlog.broker.topics.names import partition_directory
 from foldlog.errors import CorruptLog
@@ -56,12 +57,11 @@ def commits_of(broker: Broker) -> dict[tuple[str, int], int]:
 
 @dataclass
 class Promises:
-    """What the workload was told so far; and the topic it is changing now, with what it will be, or None for gone."""
+    """What the workload was told so far; and the topics it is changing now, with what each becomes; None: gone."""
 
     state: State = field(default_factory=dict)
     commits: dict[tuple[str, int], int] = field(default_factory=dict)
-    changing: str = ""
-    becomes: Shape | None = None
+    changing: dict[str, Shape | None] = field(default_factory=dict)
     writing: bytes | None = None
     committing: tuple[tuple[str, int], int] | None = None
     version: int = 0
@@ -71,36 +71,38 @@ class Promises:
         with open_broker(files) as broker:
             found = state_of(broker)
             for name in self.state.keys() | found.keys():
-                if name != self.changing:
+                if name not in self.changing:
                     assert found.get(name) == self.state.get(name), f"topic {name!r} changed"
-            self._check_changing(found.get(self.changing))
+            for name, becomes in self.changing.items():
+                self._check_changing(name, becomes, found.get(name))
+            if len(self.changing) > 1:
+                are_there = {name in found for name in self.changing}
+                assert len(are_there) == 1, "one replacement of the catalog makes, or deletes, all or none"
             self._check_commits(broker)
             assert not [warning for warning in broker.warnings() if "refused" in warning or "missing" in warning]
             self._go_on(broker)
 
-    def _check_changing(self, found: TopicState | None) -> None:
+    def _check_changing(self, name: str, becomes: Shape | None, found: TopicState | None) -> None:
         """It is as before or as after; and while it is the same topic, every record it was promised is there."""
-        before = self.state.get(self.changing)
-        if not self.changing:
-            return
+        before = self.state.get(name)
         if found is None:
-            assert before is None or self.becomes is None, f"topic {self.changing!r} is gone"
+            assert before is None or becomes is None, f"topic {name!r} is gone"
             return
         is_same = before is not None and found.topic_id == before.topic_id
         allowed = [before.shape] if before is not None and is_same else []
-        if self.becomes is not None:
-            allowed.append(self.becomes)
-        assert found.shape in allowed, f"topic {self.changing!r} is {found.shape}, not one of {allowed}"
+        if becomes is not None:
+            allowed.append(becomes)
+        assert found.shape in allowed, f"topic {name!r} is {found.shape}, not one of {allowed}"
         promised = before.values if before is not None and is_same else ()
         for number, values in enumerate(found.values):
             kept = promised[number] if number < len(promised) else []
             written = [kept] if self.writing is None else [kept, [*kept, self.writing]]
-            assert values in written, f"{self.changing}-{number} holds {values}, not one of {written}"
+            assert values in written, f"{name}-{number} holds {values}, not one of {written}"
 
     def _check_commits(self, broker: Broker) -> None:
         commits = commits_of(broker)
         for key in self.commits.keys() | commits.keys():
-            if key[0] == self.changing:
+            if key[0] in self.changing:
                 continue
             allowed = {self.commits.get(key)}
             if self.committing is not None and self.committing[0] == key:
@@ -108,7 +110,7 @@ class Promises:
             assert commits.get(key) in allowed, f"commit of {key} is {commits.get(key)}, not one of {allowed}"
 
     def _go_on(self, broker: Broker) -> None:
-        name = self.changing or "later"
+        name = next(iter(self.changing), "later")
         if name in broker.topics():
             broker.delete_topic(name)
         broker.create_topic(name, 2)
@@ -127,36 +129,47 @@ class Workload:
         self.broker = open_broker(files)
         self.promises = promises
 
-    def _change(self, topic: str, becomes: Shape | None, call: Callable[[], object]) -> None:
+    def _change(self, changing: dict[str, Shape | None], call: Callable[[], object]) -> None:
         promises = self.promises
-        promises.changing, promises.becomes = topic, becomes
+        promises.changing = changing
         promises.version += 1
         call()
         promises.state = state_of(self.broker)
         promises.commits = commits_of(self.broker)
-        promises.changing, promises.writing = "", None
+        promises.changing, promises.writing = {}, None
         promises.version += 1
 
     def create(self, topic: str, partitions: int, **settings: str) -> None:
         config = {name.replace("_", "."): value for name, value in settings.items()}
-        self._change(topic, (partitions, config), lambda: self.broker.create_topic(topic, partitions, config))
+        self._change({topic: (partitions, config)}, lambda: self.broker.create_topic(topic, partitions, config))
 
     def grow(self, topic: str, partitions: int) -> None:
         becomes = (partitions, self.promises.state[topic].shape[1])
-        self._change(topic, becomes, lambda: self.broker.grow_topic(topic, partitions))
+        self._change({topic: becomes}, lambda: self.broker.grow_topic(topic, partitions))
 
     def alter(self, topic: str, **settings: str) -> None:
         config = {name.replace("_", "."): value for name, value in settings.items()}
         count, old = self.promises.state[topic].shape
-        self._change(topic, (count, {**old, **config}), lambda: self.broker.alter_topic(topic, config))
+        self._change({topic: (count, {**old, **config})}, lambda: self.broker.alter_topic(topic, config))
 
     def delete(self, topic: str) -> None:
-        self._change(topic, None, lambda: self.broker.delete_topic(topic))
+        self._change({topic: None}, lambda: self.broker.delete_topic(topic))
+
+    def create_together(self, **partitions: int) -> None:
+        wanted = [NewTopic(name, count, DEFAULT_CONFIG) for name, count in partitions.items()]
+        self._change(
+            {name: (count, {}) for name, count in partitions.items()}, lambda: self.broker.create_topics(wanted)
+        )
+        assert set(partitions) <= set(self.promises.state)
+
+    def delete_together(self, *topics: str) -> None:
+        self._change(dict.fromkeys(topics), lambda: self.broker.delete_topics(topics))
+        assert not set(topics) & set(self.promises.state)
 
     def write(self, topic: str, number: int, value: bytes, key: bytes = b"k") -> None:
         self.promises.writing = value
         shape = self.promises.state[topic].shape
-        self._change(topic, shape, lambda: write(self.broker, topic, number, value, key=key))
+        self._change({topic: shape}, lambda: write(self.broker, topic, number, value, key=key))
 
     def commit(self, topic: str, number: int, offset: int) -> None:
         promises = self.promises
@@ -202,7 +215,18 @@ def commits(run: Workload) -> None:
     run.commit("a", 0, 1)
 
 
-@pytest.mark.parametrize("workload", [creates_and_deletes, grows_and_alters, commits])
+def together(run: Workload) -> None:
+    run.create("kept", 1)
+    run.write("kept", 0, b"kept")
+    run.create_together(a=1, b=2, c=1)
+    run.write("b", 1, b"in b")
+    run.delete_together("a", "b")
+    run.create_together(b=1, a=2)
+    run.commit("a", 1, 0)
+    run.delete_together("a", "c", "b")
+
+
+@pytest.mark.parametrize("workload", [creates_and_deletes, grows_and_alters, commits, together])
 def test_a_cut_leaves_each_topic_as_before_the_change_or_as_after_it(workload: Callable[[Workload], None]) -> None:
     promises = Promises()
     cuts = PowerCuts(
@@ -236,22 +260,30 @@ def remove_at_once(self: TopicDirectories, topic: Topic) -> None:
     self._remove(partition_directory(topic.name, number) for number in range(topic.partition_count))
 
 
+def not_at_all(self: TopicDirectories) -> None:
+    return
+
+
+@pytest.mark.parametrize("workload", [creates_and_deletes, together])
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
+        (TopicDirectories, "sync", not_at_all),
         (catalogs, "store", store_in_place),
         (TopicChanges, "_claim_slots", claim_without_clearing),
         (TopicDirectories, "move_away", remove_at_once),
     ],
 )
-def test_the_cuts_find_a_planted_bug(owner: object, name: str, bug: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cuts_find_a_planted_bug(
+    owner: object, name: str, bug: object, workload: Callable[[Workload], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     promises = Promises()
     cuts = PowerCuts(promises.check, seed=1, mixes=2, promises=lambda: promises.version)
     files = cuts.attach(PowerLossFiles())
     monkeypatch.setattr(owner, name, bug)
 
     def run() -> None:
-        creates_and_deletes(Workload(files, promises))
+        workload(Workload(files, promises))
         cuts.finish()
 
     with pytest.raises((Violation, CorruptLog)):

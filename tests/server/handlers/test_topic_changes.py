@@ -6,15 +6,21 @@ through the codec in every version.
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
-from broker.small_broker import at, write
+from broker.small_broker import at, make_own_topic, write
+from foldlog import limits
 from foldlog.broker.topics.config import TOPIC_SETTINGS
-from foldlog.broker.topics.names import OFFSETS_TOPIC
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, OFFSETS_TOPIC
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
+from foldlog.errors import InvalidConfig, InvalidTopicName, TooManySettings
+from foldlog.files.memory import MemoryFiles
 from foldlog.limits import PARTITIONS_MAX
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.config.resources import ConfigSource
+from foldlog.testing.faulty_files import NO_FAULT, Fault, FaultyFiles, Kind, Operation
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages import incremental_alter_configs as incremental
 from foldlog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
@@ -32,6 +38,7 @@ from foldlog.wire.messages.create_topics import (
 )
 from foldlog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from foldlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from foldlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from server.small_node import Denies, SmallNode
 
 UNKNOWN_ID = bytes(15) + b"\7"
@@ -204,6 +211,116 @@ def test_who_may_not_make_topics_makes_none_and_who_may_not_see_settings_sees_no
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
     assert (result.configs, result.num_partitions) == (None, -1)
+    small.close()
+
+
+LONG_LIST = ",".join(["0:1"] * 8000)
+ALL_SETTINGS = {
+    name: str(2**63 - 1) if setting.kafka_type == "LONG" else setting.default
+    for name, setting in TOPIC_SETTINGS.items()
+}
+
+
+def test_what_one_topic_sets_has_a_bound_and_all_settings_there_are_fit_in_it(small: SmallNode) -> None:
+    long = topic("long", leader_replication_throttled_replicas=LONG_LIST)
+    for validate_only in (True, False):
+        answer = small.ask(CreateTopicsRequest(topics=[long, topic("short")], validate_only=validate_only), 7)
+        refused, made = answer.topics
+        assert (refused.error_code, made.error_code) == (ErrorCode.INVALID_CONFIG, ErrorCode.NONE)
+        assert "the settings of topic 'long' take 32036 bytes" in str(refused.error_message)
+    assert create(small, topic("all", 1, 1, None, **ALL_SETTINGS)) == {"all": ErrorCode.NONE}
+    assert small.broker.topics() == ["all", "short"]
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_a_change_of_settings_keeps_to_the_same_bound(small: SmallNode, validate_only: bool) -> None:
+    create(small, topic("orders"))
+    given = incremental.AlterableConfig(
+        name="leader.replication.throttled.replicas", config_operation=0, value=LONG_LIST
+    )
+    one = incremental.AlterConfigsResource(resource_type=2, resource_name="orders", configs=[given])
+    request = incremental.IncrementalAlterConfigsRequest(resources=[one], validate_only=validate_only)
+    assert small.ask(request, 1).responses[0].error_code == ErrorCode.INVALID_CONFIG
+    assert small.broker.topic("orders").config.settings == {}
+
+
+def test_what_all_topics_set_together_has_a_bound(small: SmallNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TOPIC_SETTINGS_OF_ALL_BYTES_MAX", 3 * len("retention.ms5"))
+    made = create(small, *(topic(name, retention_ms="5") for name in "abcd"), topic("plain"))
+    assert made.pop("d") == ErrorCode.POLICY_VIOLATION
+    assert set(made.values()) == {ErrorCode.NONE}
+    with pytest.raises(TooManySettings, match=r"^topic 'plain' cannot have these settings: .*; leave out"):
+        small.broker.alter_topic("plain", {"retention.ms": 5})
+    small.broker.alter_topic("a", {"retention.ms": 7})
+    small.broker.delete_topic("b")
+    small.broker.alter_topic("plain", {"retention.ms": 5})
+
+
+def test_a_topic_that_an_older_broker_let_have_more_can_be_changed_to_less(
+    small: SmallNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.broker.create_topic("orders", 1, {"retention.ms": 500, "segment.bytes": 2048})
+    monkeypatch.setattr(limits, "TOPIC_SETTINGS_BYTES_MAX", 10)
+    with pytest.raises(InvalidConfig):
+        small.broker.alter_topic("orders", {"flush.messages": 2})
+    small.broker.alter_topic("orders", {"retention.ms": 5})
+    small.broker.alter_topic("orders", {"segment.bytes": None})
+
+
+def test_a_request_replaces_the_catalog_once_however_many_topics_it_makes_or_deletes() -> None:
+    files = FaultyFiles(MemoryFiles())
+    small = SmallNode(files)
+    names = [f"t{number}" for number in range(20)]
+
+    def replacements() -> int:
+        return sum(one.kind is Kind.RENAME and "catalog.json" in one.path for one in files.operations)
+
+    before = replacements()
+    assert set(create(small, *(topic(name) for name in names)).values()) == {ErrorCode.NONE}
+    assert replacements() == before + 1
+    answer = small.ask(DeleteTopicsRequest(topic_names=names), 5)
+    assert {one.error_code for one in answer.responses} == {ErrorCode.NONE}
+    assert replacements() == before + 2
+    assert create(small, topic("bad name")) == {"bad name": ErrorCode.INVALID_TOPIC_EXCEPTION}
+    assert replacements() == before + 2, "nothing was made"
+    small.close()
+
+
+def test_the_disk_refuses_one_topic_and_the_others_are_made() -> None:
+    files = FaultyFiles(MemoryFiles())
+    small = SmallNode(files)
+    files.fault = Fault(lambda operation: errno.ENOSPC if "b-0" in operation.path else 0)
+    assert create(small, topic("a"), topic("b"), topic("c")) == {
+        "a": ErrorCode.NONE,
+        "b": ErrorCode.KAFKA_STORAGE_ERROR,
+        "c": ErrorCode.NONE,
+    }
+    files.fault = NO_FAULT
+    assert create(small, topic("b")) == {"b": ErrorCode.NONE}
+    small.close()
+
+
+def test_a_broker_that_leaves_makes_no_more_topics_and_keeps_those_it_has_made() -> None:
+    files = FaultyFiles(MemoryFiles())
+    small = SmallNode(files)
+
+    def leave_at_b(operation: Operation) -> int:
+        small.node.is_leaving = small.node.is_leaving or "b-1" in operation.path
+        return 0
+
+    files.fault = Fault(leave_at_b)
+    made = create(small, topic("a", 2), topic("b", 3), topic("c"))
+    assert made == {"a": ErrorCode.NONE, "b": ErrorCode.NOT_CONTROLLER, "c": ErrorCode.NOT_CONTROLLER}
+    files.fault = NO_FAULT
+    small.node.is_leaving = False
+    assert small.broker.topics() == ["a"]
+    assert create(small, topic("b", 3), topic("c")) == {"b": ErrorCode.NONE, "c": ErrorCode.NONE}
+    small.node.is_leaving = True
+    (deleted,) = small.ask(DeleteTopicsRequest(topic_names=["a"]), 5).responses
+    (grown,) = small.ask(CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="c", count=2)]), 3).results
+    assert deleted.error_code == grown.error_code == ErrorCode.NOT_CONTROLLER
+    assert small.broker.topics() == ["a", "b", "c"]
+    small.node.is_leaving = False
     small.close()
 
 
@@ -394,6 +511,36 @@ def test_clients_change_the_topic_of_the_folds_as_little_as_they_write_it(small:
     assert small.broker.partition(FOLDS_TOPIC, 0).log_start_offset == 0
     (said,) = small.ask(DeleteTopicsRequest(topic_names=[FOLDS_TOPIC]), 5).responses
     assert "foldlog.folds.accept.unproven" in str(said.error_message)
+
+
+@pytest.mark.parametrize("name", sorted(KAFKA_OWN_TOPICS))
+def test_clients_make_and_change_no_topic_that_kafka_keeps_for_itself(small: SmallNode, name: str) -> None:
+    for validate_only in (True, False):
+        assert create(small, topic(name), topic("orders"), validate_only=validate_only) == {
+            name: ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "orders": ErrorCode.NONE,
+        }
+    assert small.broker.topics(include_internal=True) == ["orders"]
+    # One that an older broker let a client make.
+    make_own_topic(small.broker, name)
+    write(small.broker, name, 0, b"kept")
+    before = small.broker.topic(name)
+    assert set(changes_of(small, name).values()) == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+    assert small.broker.topic(name) == before
+    assert small.broker.partition(name, 0).log_start_offset == 0
+    assert small.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12).topics[0].is_internal
+
+
+@pytest.mark.parametrize("name", sorted(KAFKA_OWN_TOPICS - {OFFSETS_TOPIC}))
+def test_the_owner_of_the_directory_removes_what_was_once_made_under_such_a_name(small: SmallNode, name: str) -> None:
+    make_own_topic(small.broker, name)
+    with pytest.raises(InvalidTopicName):
+        small.broker.grow_topic(name, 2)
+    with pytest.raises(InvalidTopicName):
+        small.broker.alter_topic(name, {"retention.ms": 1})
+    small.broker.delete_topic(name)
+    with pytest.raises(InvalidTopicName):
+        small.broker.create_topic(name)
 
 
 def test_where_every_client_may_write_the_topic_of_the_folds_every_client_may_change_it() -> None:

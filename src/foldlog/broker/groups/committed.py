@@ -6,7 +6,7 @@ durable, and on loading. So what `fetch` answers survives a power cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -183,11 +183,11 @@ class CommittedOffsets:
             if (topic, number) in offsets
         ]
 
-    def plan_delete_topic(self, topic: str) -> list[tuple[str, list[GroupRecord]]]:
-        """Per group, tombstones for what it committed in `topic`: a topic of that name may be created again."""
+    def plan_delete_topics(self, topics: Container[str]) -> list[tuple[str, list[GroupRecord]]]:
+        """Per group, tombstones for what it committed in `topics`: a topic of that name may be created again."""
         plans = []
         for group, offsets in self._groups.items():
-            records = self.plan_delete_offsets(group, [partition for partition in offsets if partition[0] == topic])
+            records = self.plan_delete_offsets(group, [partition for partition in offsets if partition[0] in topics])
             if records:
                 plans.append((group, records))
         return plans

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -250,7 +250,7 @@ class GroupStore:
             self._ready()
             self._coordinator.tick()
             self._append_group_writes()
-            # Under the lock, so that a topic cannot be deleted between this look and the append: see forget_topic.
+            # Under the lock, so that a topic cannot be deleted between this look and the append: see forget_topics.
             for topic, number in offsets:
                 self._home.check_partition(topic, number)
             code = self._coordinator.validate_commit(group, member_id, instance_id, generation)
@@ -280,14 +280,14 @@ class GroupStore:
             self._take_in()
             return self._offsets.fetch(group, partitions)
 
-    def forget_topic(self, topic: str) -> None:
-        """Delete what was committed in a topic that is gone: one of the same name must not inherit it. Durable."""
+    def forget_topics(self, topics: Container[str]) -> None:
+        """Delete what was committed in topics that are gone: one of the same name must not inherit it. Durable."""
         with self.lock:
             if self._closed or not self._home.offsets_partition_count():
                 return
             self._ready()
             self._settle()
-            for group, records in self._offsets.plan_delete_topic(topic):
+            for group, records in self._offsets.plan_delete_topics(topics):
                 self._append(group, records)
             self._settle()
 

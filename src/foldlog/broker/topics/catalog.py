@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -107,12 +107,12 @@ class Catalog:
         """Every topic over the settings of the broker, which are not stored: they are the process's."""
         return replace(self, topics={name: topic.with_defaults(defaults) for name, topic in self.topics.items()})
 
-    def with_topic(self, topic: Topic) -> Catalog:
-        """The topic added, or in place of the one of its name."""
-        return replace(self, topics={**self.topics, topic.name: topic})
+    def with_topics(self, *topics: Topic) -> Catalog:
+        """These added, or each in place of the one of its name."""
+        return replace(self, topics={**self.topics, **{topic.name: topic for topic in topics}})
 
-    def without_topic(self, name: str) -> Catalog:
-        return replace(self, topics={other: topic for other, topic in self.topics.items() if other != name})
+    def without_topics(self, names: Container[str]) -> Catalog:
+        return replace(self, topics={other: topic for other, topic in self.topics.items() if other not in names})
 
     def free_slots(self, count: int) -> list[int]:
         """The lowest slot numbers that no partition has. They may hold what a deleted partition left there."""

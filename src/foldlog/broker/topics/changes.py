@@ -1,30 +1,108 @@
 """Creating, deleting, growing and reconfiguring topics: the steps on disk, in the order that survives a cut.
 
 Replacing the catalog is the moment a change happens. Everything before it can be undone or adopted by the next
-open, everything after it only tidies up.
+open, everything after it only tidies up. Topics that are made, or deleted, together share one replacement: the file is
+written whole, so that one for each would cost the square of their number.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from foldlog import limits
 from foldlog.broker.topics import catalog as catalogs
 from foldlog.broker.topics.catalog import CATALOG_NAME, Catalog, Topic
-from foldlog.broker.topics.config import TopicConfig
+from foldlog.broker.topics.config import DEFAULT_CONFIG, TopicConfig
 from foldlog.broker.topics.directories import TopicDirectories
-from foldlog.broker.topics.names import is_internal, kafka_topic_id, refuse_collision, require_text
-from foldlog.errors import InvalidArgument, StorageError, TooManyPartitions, TopicExists, UnknownTopic, brief_repr
+from foldlog.broker.topics.names import folded_name, is_internal, kafka_topic_id, refuse_collision, require_text
+from foldlog.errors import (
+    FoldlogError,
+    InvalidArgument,
+    InvalidConfig,
+    LogClosed,
+    StorageError,
+    TooManyPartitions,
+    TooManySettings,
+    TopicExists,
+    UnknownTopic,
+    brief_repr,
+)
 from foldlog.files.base import Files, read_file, storage_error
 from foldlog.log.checkpoint import Checkpoint, SlotState
 from foldlog.log.partition import Partition
 
 if TYPE_CHECKING:
     from foldlog.broker.storage import OpenPartitions
+
+
+Stopped = Callable[[], bool]
+"""Whether to begin nothing more, since the process is leaving. Asked between topics, and between their partitions."""
+
+
+def never() -> bool:
+    return False
+
+
+class NewTopic(NamedTuple):
+    """A topic that somebody wants."""
+
+    name: str
+    partitions: int
+    config: TopicConfig
+
+
+def plan_creation(catalog: Catalog, wanted: Iterable[NewTopic]) -> list[FoldlogError | None]:
+    """For each why it may not be made, beside the topics there are and those before it; None if it may. Pure."""
+    known = {folded_name(name): name for name in catalog.topics}
+    taken = set(catalog.topics)
+    partitions = sum(topic.partition_count for topic in catalog.topics.values())
+    settings_bytes = _settings_bytes(catalog)
+    refusals: list[FoldlogError | None] = []
+    for name, count, config in wanted:
+        folded = folded_name(name)
+        try:
+            check_partition_count(count)
+            if name in taken:
+                raise TopicExists(name)
+            refuse_collision(name, [known[folded]] if folded in known else [])
+            if partitions + count > limits.PARTITIONS_OF_ALL_MAX:
+                raise TooManyPartitions(partitions, count, limits.PARTITIONS_OF_ALL_MAX)
+            _refuse_large_settings(name, config, settings_bytes)
+        except FoldlogError as error:
+            refusals.append(error)
+            continue
+        refusals.append(None)
+        known[folded] = name
+        taken.add(name)
+        partitions += count
+        settings_bytes += config.settings_bytes
+    return refusals
+
+
+def _settings_bytes(catalog: Catalog) -> int:
+    return sum(topic.config.settings_bytes for topic in catalog.topics.values())
+
+
+def _refuse_large_settings(
+    name: str, config: TopicConfig, of_all_bytes: int, before: TopicConfig = DEFAULT_CONFIG
+) -> None:
+    """InvalidConfig, TooManySettings. What takes no more than before is allowed: a directory of an older foldlog may
+    hold more than these."""
+    if config.settings_bytes <= before.settings_bytes:
+        return
+    if config.settings_bytes > limits.TOPIC_SETTINGS_BYTES_MAX:
+        longest = max(config.settings, key=lambda setting: len(config.settings[setting]))
+        raise InvalidConfig(
+            f"the settings of topic {name!r} take {config.settings_bytes} bytes, {longest} the most, and a topic's take"
+            f" at most {limits.TOPIC_SETTINGS_BYTES_MAX}; set fewer, or shorter ones"
+        )
+    if of_all_bytes - before.settings_bytes + config.settings_bytes > limits.TOPIC_SETTINGS_OF_ALL_BYTES_MAX:
+        raise TooManySettings(name, limits.TOPIC_SETTINGS_OF_ALL_BYTES_MAX)
 
 
 class TopicChanges:
@@ -53,18 +131,59 @@ class TopicChanges:
             checkpoint.reserve(catalog.slot_count() - 1)
 
     def create(self, name: str, partitions: int, config: TopicConfig) -> Topic:
-        """Durable on return. TopicExists, and nothing touched, if there is one of that name; InvalidTopicName if there
-        is one whose name Kafka would not tell from it."""
-        check_partition_count(partitions)
-        with self._one_change(f"topic {name!r} could not be created"):
-            if name in self.catalog.topics:
-                raise TopicExists(name)
-            refuse_collision(name, self.catalog.topics)
-            self._refuse_too_many(partitions)
-            topic = Topic(name, _new_topic_id(), config, self._claim_slots(partitions)).with_defaults(self._defaults)
-            with self._new_directories(topic, range(partitions)):
-                self._commit(self.catalog.with_topic(topic))
-            return topic
+        """As `create_all` with one topic; raises why there is none."""
+        (outcome,) = self.create_all([NewTopic(name, partitions, config)])
+        if isinstance(outcome, FoldlogError):
+            raise outcome
+        return outcome
+
+    def create_all(self, wanted: Sequence[NewTopic], stopped: Stopped = never) -> list[Topic | FoldlogError]:
+        """For each the topic, or why there is none: one that is refused, or whose directories the disk refuses, does
+        not keep out the others. The catalog is replaced once, for all of them. Durable on return.
+
+        TopicExists, and nothing touched, if there is one of that name; InvalidTopicName if there is one whose name
+        Kafka would not tell from it; LogClosed for those that were not begun, or not done, when `stopped` said so.
+        """
+        with self._changing:
+            refusals = plan_creation(self.catalog, wanted)
+            try:
+                with _disk_faults(f"{these_topics([new.name for new in wanted])} could not be created"):
+                    return self._create_planned(wanted, refusals, stopped)
+            except StorageError as error:
+                return [refusal or error for refusal in refusals]
+
+    def _create_planned(
+        self, wanted: Sequence[NewTopic], refusals: Sequence[FoldlogError | None], stopped: Stopped
+    ) -> list[Topic | FoldlogError]:
+        allowed = sum(new.partitions for new, refusal in zip(wanted, refusals, strict=True) if refusal is None)
+        slots = iter(self._claim_slots(allowed) if allowed else ())
+        outcomes: list[Topic | FoldlogError] = []
+        names = set(self.catalog.topics)
+        with self._new_directories() as made:
+            for new, refusal in zip(wanted, refusals, strict=True):
+                outcome = refusal or self._with_directories(
+                    new, tuple(islice(slots, new.partitions)), made, names, stopped
+                )
+                if isinstance(outcome, Topic):
+                    names.add(outcome.name)
+                outcomes.append(outcome)
+            topics = [outcome for outcome in outcomes if isinstance(outcome, Topic)]
+            if topics:
+                self._directories.sync()
+                self._commit(self.catalog.with_topics(*topics))
+        return outcomes
+
+    def _with_directories(
+        self, new: NewTopic, slots: tuple[int, ...], made: list[str], names: Collection[str], stopped: Stopped
+    ) -> Topic | FoldlogError:
+        """The topic, with directories that the catalog can name; `made` has those that were not there before."""
+        topic = Topic(new.name, _new_topic_id(), new.config, slots).with_defaults(self._defaults)
+        try:
+            with _disk_faults(f"topic {new.name!r} could not be created"):
+                made += self._directories.make(topic.name, topic.topic_id, range(new.partitions), names, stopped)
+        except FoldlogError as error:
+            return error
+        return topic
 
     def _refuse_too_many(self, more: int) -> None:
         there = sum(topic.partition_count for topic in self.catalog.topics.values())
@@ -87,58 +206,107 @@ class TopicChanges:
             numbers = range(topic.partition_count, partitions)
             self._refuse_too_many(len(numbers))
             slots = self._claim_slots(len(numbers))
-            with self._new_directories(topic, numbers):
+            with self._new_directories() as made:
+                made += self._directories.make(topic.name, topic.topic_id, numbers, self.catalog.topics)
+                self._directories.sync()
                 ends = [end_of(number) for number in range(topic.partition_count)]
                 grown = topic.grown(slots, ends)
-                self._commit(self.catalog.with_topic(grown))
+                self._commit(self.catalog.with_topics(grown))
             return grown
 
-    def configure(self, name: str, decide: Callable[[TopicConfig], TopicConfig], partitions: OpenPartitions) -> Topic:
+    def configure(
+        self,
+        name: str,
+        decide: Callable[[TopicConfig], TopicConfig],
+        partitions: OpenPartitions,
+        *,
+        validate_only: bool = False,
+    ) -> Topic:
         """Give the topic the settings that `decide` makes of those it has, with no other change in between. Durable on
-        return, and in force for what is appended from then on."""
+        return, and in force for what is appended from then on. With `validate_only`, what it would be."""
         with self._one_change(f"topic {name!r} could not be changed"):
             topic = self._known(name)
             changed = topic.configured(decide(topic.config)).with_defaults(self._defaults)
-            self._commit(self.catalog.with_topic(changed))
+            _refuse_large_settings(name, changed.config, _settings_bytes(self.catalog), topic.config)
+            if validate_only:
+                return changed
+            self._commit(self.catalog.with_topics(changed))
             for partition in partitions.each_open(keys_of(changed)):
                 if isinstance(partition, Partition):
                     partition.reconfigure(changed.config.log)
             return changed
 
-    def delete(self, name: str, partitions: OpenPartitions) -> Topic:
-        """Durable on return. The topic's partitions are closed first: who still holds one gets LogClosed from it."""
-        with self._one_change(f"topic {name!r} could not be deleted"):
-            topic = self._known(name)
-            # Closed, and kept so, until the catalog no longer names them: whoever asks meanwhile waits, and is then
-            # told that there is no such topic, instead of opening a directory that is being moved.
-            with partitions.closed(keys_of(topic)):
-                self._directories_away(topic)
-                try:
-                    self._commit(self.catalog.without_topic(name))
-                except BaseException:
-                    # The new catalog may be in place or not. Only if the old one surely is may the topic go on;
-                    # else its directories stay moved away, and the next open settles by what it finds.
-                    catalogs.store(self._files, self._path, self.catalog)
-                    self._directories.move_back(topic)
-                    raise
-            self._tidy(topic)
-            return topic
+    def delete_all(
+        self, names: Sequence[str], partitions: OpenPartitions, stopped: Stopped = never
+    ) -> list[Topic | FoldlogError]:
+        """For each the topic that is gone, or why it is not; the catalog is replaced once. Durable on return.
+
+        The topics' partitions are closed first: who still holds one gets LogClosed from it. LogClosed also for the
+        topics that were not begun when `stopped` said so.
+        """
+        with self._changing:
+            outcomes: dict[str, Topic | FoldlogError] = {}
+            try:
+                with _disk_faults(f"{these_topics(names)} could not be deleted"):
+                    self._delete_each(names, partitions, stopped, outcomes)
+            except StorageError as error:
+                outcomes = {
+                    name: error if isinstance(outcomes.get(name), Topic) else outcomes.get(name, error)
+                    for name in names
+                }
+            gone = [topic for topic in outcomes.values() if isinstance(topic, Topic)]
+            self._tidy(gone)
+            return [outcomes[name] for name in names]
+
+    def _delete_each(
+        self,
+        names: Sequence[str],
+        partitions: OpenPartitions,
+        stopped: Stopped,
+        outcomes: dict[str, Topic | FoldlogError],
+    ) -> None:
+        going: list[Topic] = []
+        with ExitStack() as held:
+            try:
+                for name in dict.fromkeys(names):
+                    try:
+                        if stopped():
+                            raise _stopped_before(name)
+                        topic = self._known(name)
+                        # Closed, and kept so, until the catalog no longer names them: whoever asks meanwhile waits,
+                        # and is then told that there is no such topic, instead of opening a directory that moves.
+                        held.enter_context(partitions.closed(keys_of(topic)))
+                        with _disk_faults(f"topic {name!r} could not be deleted"):
+                            self._directories_away(topic)
+                        going.append(topic)
+                        outcomes[name] = topic
+                    except FoldlogError as error:
+                        outcomes[name] = error
+                if going:
+                    self._directories.sync()
+                    self._commit(self.catalog.without_topics({topic.name for topic in going}))
+            except BaseException:
+                # The new catalog may be in place or not. Only if the old one surely is may the topics go on; else
+                # their directories stay moved away, and the next open settles by what it finds.
+                catalogs.store(self._files, self._path, self.catalog)
+                self._directories.move_back(going)
+                raise
 
     @contextmanager
     def _one_change(self, failure: str) -> Iterator[None]:
         """Nobody else changes anything meanwhile. What the disk refuses is `failure`, as an error of ours."""
-        with self._changing:
-            try:
-                yield
-            except OSError as error:
-                raise storage_error(f"{failure}; check the disk, and try again", error) from error
+        with self._changing, _disk_faults(failure):
+            yield
 
     @contextmanager
-    def _new_directories(self, topic: Topic, numbers: Iterable[int]) -> Iterator[None]:
-        """Empty partitions, which go again if the catalog does not get to name them inside the block."""
-        made = self._directories.make(topic.name, topic.topic_id, numbers, self.catalog.topics)
+    def _new_directories(self) -> Iterator[list[str]]:
+        """The block notes the directories that it makes; they go again if the catalog does not get to name them in it.
+
+        Some of them are of a topic that could not be made, and gone already.
+        """
+        made: list[str] = []
         try:
-            yield
+            yield made
         except BaseException:
             # The new catalog may be in place, and only its name not durable: then it names them until it is undone.
             if read_file(self._files, f"{self._path}/{CATALOG_NAME}") != catalogs.encode(self.catalog):
@@ -150,18 +318,18 @@ class TopicChanges:
         try:
             self._directories.move_away(topic)
         except BaseException:
-            self._directories.move_back(topic)
+            self._directories.move_back([topic])
             raise
 
-    def _tidy(self, topic: Topic) -> None:
+    def _tidy(self, topics: Iterable[Topic]) -> None:
         """After the deletion happened: a fault here leaves rubbish for the next open, not a topic."""
-        try:
-            # Readers in other processes hold on to the slot; cleared, it tells them that the partition is gone.
-            for slot in topic.slots:
-                self._checkpoint.clear(slot)
-            self._directories.remove_moved(topic)
-        except (OSError, StorageError) as error:
-            self._report(f"removing the files of deleted topic {topic.name!r}", error)
+        for topic in topics:
+            try:
+                # Readers in other processes hold on to the slot; cleared, it tells them that the partition is gone.
+                self._checkpoint.clear(*topic.slots)
+                self._directories.remove_moved(topic)
+            except (OSError, StorageError) as error:
+                self._report(f"removing the files of deleted topic {topic.name!r}", error)
 
     def _claim_slots(self, count: int) -> tuple[int, ...]:
         """Free slots, durably those of empty partitions.
@@ -189,6 +357,23 @@ class TopicChanges:
         if topic is None:
             raise UnknownTopic(name, [known for known in self.catalog.topics if not is_internal(known)])
         return topic
+
+
+@contextmanager
+def _disk_faults(failure: str) -> Iterator[None]:
+    """What the disk refuses is `failure`, as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(f"{failure}; check the disk, and try again", error) from error
+
+
+def these_topics(names: Sequence[str]) -> str:
+    return f"topic {names[0]!r}" if len(names) == 1 else f"{len(names)} topics"
+
+
+def _stopped_before(name: str) -> LogClosed:
+    return LogClosed(f"the log is being closed, so topic {name!r} is as it was; ask again once it is open")
 
 
 def _new_topic_id() -> str:

@@ -292,6 +292,11 @@ class TopicConfig:
             return self
         return TopicConfig(self.settings, _log_config({**defaults, **self.settings}), defaults)
 
+    @property
+    def settings_bytes(self) -> int:
+        """What the topic's own settings take: all of them are ASCII."""
+        return sum(len(name) + len(text) for name, text in self.settings.items())
+
     def effective(self) -> dict[str, str]:
         """Every setting with its value, default or explicit, as Kafka prints it."""
         in_force = {**self.defaults, **self.settings}

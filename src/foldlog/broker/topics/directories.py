@@ -10,7 +10,7 @@ A directory that is neither is somebody else's: reported, never touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from foldlog.broker.topics.names import (
     parse_deleted_directory,
     partition_directory,
 )
-from foldlog.errors import DirectoryInUse
+from foldlog.errors import DirectoryInUse, LogClosed
 from foldlog.files.base import DirectoryEntry, Files
 from foldlog.log.partition import Partition
 
@@ -80,25 +80,41 @@ class TopicDirectories:
     def path_of(self, topic: str, number: int) -> str:
         return f"{self._path}/{partition_directory(topic, number)}"
 
-    def make(self, topic: str, topic_id: str, numbers: Iterable[int], other_topics: Iterable[str]) -> list[str]:
-        """Empty partitions, durable on return; which of their directories were not there before. The catalog does not
-        name them yet.
+    def make(
+        self,
+        topic: str,
+        topic_id: str,
+        numbers: Iterable[int],
+        other_topics: Iterable[str],
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> list[str]:
+        """Empty partitions, durable once `sync` has returned; which of their directories were not there before. The
+        catalog does not name them yet.
 
-        DirectoryInUse if one is there already and holds anything. Whatever fails, nothing that was made stays.
+        DirectoryInUse if one is there already and holds anything, LogClosed as soon as `stopped` says so. Whatever
+        fails, nothing that was made stays.
         """
         numbers = list(numbers)
-        self._refuse_other_case(topic, numbers, other_topics)
         made = [path for path in (self.path_of(topic, number) for number in numbers) if not self._files.exists(path)]
+        if len(made) < len(numbers):
+            self._refuse_other_case(topic, numbers, other_topics)
         for number in numbers:
             self._adopt(topic, number)
         try:
             for number in numbers:
+                if stopped():
+                    raise LogClosed(
+                        f"the log is being closed, so topic {topic!r} was not made; ask again once it is open"
+                    )
                 Partition.create(self._files, self.path_of(topic, number), topic_id=kafka_topic_id(topic_id))
-            self._files.sync_directory(self._path)
         except BaseException:
             self.remove_made(made)
             raise
         return made
+
+    def sync(self) -> None:
+        """What was made or moved has its name after a power cut, too. Before the catalog counts on it."""
+        self._files.sync_directory(self._path)
 
     def remove_made(self, paths: Iterable[str]) -> None:
         """Undo `make`. What the disk does not let go of is left to the next open, which says so."""
@@ -108,9 +124,9 @@ class TopicDirectories:
             self._files.sync_directory(self._path)
 
     def _refuse_other_case(self, topic: str, numbers: list[int], other_topics: Iterable[str]) -> None:
-        """Where the file system takes 'Orders' and 'orders' for one name, so must we."""
+        """Where the file system takes 'Orders' and 'orders' for one name, so must we. One of the directories exists."""
         twins = [other for other in other_topics if other != topic and other.casefold() == topic.casefold()]
-        if twins and any(self._files.exists(self.path_of(topic, number)) for number in numbers):
+        if twins:
             raise DirectoryInUse(
                 f"{self.path_of(topic, numbers[0])} is taken by topic {twins[0]!r}, as this file system"
                 " does not tell capital letters from small ones; choose another name"
@@ -133,20 +149,20 @@ class TopicDirectories:
             self._files.unlink(f"{path}/{entry.name}")
 
     def move_away(self, topic: Topic) -> None:
-        """The first half of deleting: durable on return, undone by `move_back` or by the next open."""
+        """The first half of deleting: durable once `sync` has returned, undone by `move_back` or by the next open."""
         for number in range(topic.partition_count):
             old = self.path_of(topic.name, number)
             # Somebody may have removed it by hand, and now wants the topic gone as well.
             if self._files.exists(old):
                 self._files.rename(old, self._deleted_path(topic, number))
-        self._files.sync_directory(self._path)
 
-    def move_back(self, topic: Topic) -> None:
+    def move_back(self, topics: Iterable[Topic]) -> None:
         """Undo `move_away`, also when it was interrupted."""
-        for number in range(topic.partition_count):
-            away = self._deleted_path(topic, number)
-            if self._files.exists(away):
-                self._files.rename(away, self.path_of(topic.name, number))
+        for topic in topics:
+            for number in range(topic.partition_count):
+                away = self._deleted_path(topic, number)
+                if self._files.exists(away):
+                    self._files.rename(away, self.path_of(topic.name, number))
         self._files.sync_directory(self._path)
 
     def remove_moved(self, topic: Topic) -> None:

@@ -20,7 +20,8 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 """Committed offsets and group state, in Kafka's own key and value formats."""
 
 KAFKA_OWN_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
-"""What Apache Kafka's brokers keep in topics, as its class Topic names them; a directory has only the first."""
+"""What Apache Kafka's brokers keep in topics, as its class Topic names them; a directory has only the first. Nobody
+else makes, writes or changes any of them: whoever finds one takes it for the broker's own."""
 
 INTERNAL_PREFIX: Final = "__"
 """Topics so named are left out of listings unless asked for."""
@@ -65,8 +66,8 @@ def check_topic_name(name: object) -> str:
 def check_user_topic_name(name: object) -> str:
     """As check_topic_name, and not one that only the log itself may create."""
     checked = check_topic_name(name)
-    if checked == OFFSETS_TOPIC:
-        raise kept_by_the_log(OFFSETS_TOPIC, "choose another name")
+    if checked in KAFKA_OWN_TOPICS:
+        raise kept_by_the_log(checked, "choose another name")
     return checked
 
 
@@ -78,13 +79,13 @@ class OwnTopicChange(StrEnum):
     """What nobody but the log may do to a topic of its own, and what is said to who tries."""
 
     DELETE = "it cannot be deleted"
-    GROW = "with more partitions it would lose what it keeps for groups"
-    ALTER = "with other settings it could lose what it keeps for groups"
+    GROW = "with more partitions it would lose what it keeps"
+    ALTER = "with other settings it could lose what it keeps"
     DELETE_RECORDS = "its records cannot be deleted; move a group with reset_group()"
 
 
-def refuse_own_topic(name: object, change: OwnTopicChange, own: Container[object] = (OFFSETS_TOPIC,)) -> None:
-    """InvalidTopicName for a topic of the log's own, which a cluster has more of."""
+def refuse_own_topic(name: object, change: OwnTopicChange, own: Container[object] = KAFKA_OWN_TOPICS) -> None:
+    """InvalidTopicName for a topic of the log's own, or of a name that only Kafka's brokers give."""
     if isinstance(name, str) and name in own:
         raise kept_by_the_log(name, change.value)
 
@@ -94,21 +95,25 @@ def refuse_collision(name: str, known: Iterable[str]) -> None:
 
     >>> refuse_collision("orders.eu", ["orders-eu", "orders.eu"])
     """
-    folded = name.replace(".", "_")
+    folded = folded_name(name)
     for other in known:
-        if other != name and other.replace(".", "_") == folded:
+        if other != name and folded_name(other) == folded:
             raise InvalidTopicName(
                 f"topic name {name!r} differs from topic {other!r} only in '.' and '_', which Kafka does not allow;"
                 " choose another"
             )
 
 
+def folded_name(name: str) -> str:
+    """What Kafka's metrics make of a topic's name."""
+    return name.replace(".", "_")
+
+
 def refuse_user_write(name: object) -> None:
     """InvalidTopicName for the log's own topic: a record of somebody else in it can undo what groups committed."""
-    if name == OFFSETS_TOPIC:
+    if isinstance(name, str) and name in KAFKA_OWN_TOPICS:
         raise InvalidTopicName(
-            f"topic {OFFSETS_TOPIC!r} is written by the log itself;"
-            " commit with a consumer, or move a group with reset_group()"
+            f"topic {name!r} is written by the log itself; commit with a consumer, or move a group with reset_group()"
         )
 
 

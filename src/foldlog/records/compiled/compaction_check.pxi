@@ -1,5 +1,6 @@
-# Whether compaction lost nothing: what it wrote, compared with what it read. Shares no decision with compaction.pxi:
-# there a record stays if its key's hash leads to no newer offset, here if its offset is one of the newest ones.
+# Whether compaction lost nothing: what it wrote, compared with what it read. There a record stays if its key's hash leads
+# to no newer offset, here if its offset is one of the newest ones. Which offsets these are, both have from the key map:
+# whether it tells keys apart is seen by `DroppedSample` and `key_at`, which compare whole keys.
 
 cdef struct Glance:
     const uint8_t *attributes_at
@@ -10,6 +11,10 @@ cdef struct Glance:
     int32_t offset_delta
     int32_t key_bytes
     int32_t value_bytes
+
+
+cdef enum:
+    NO_SAMPLE_MEMORY = -1        # no fault of a batch
 
 
 cdef struct Expected:
@@ -59,7 +64,81 @@ cdef inline bint is_same_record(const Glance *one, const Glance *other) noexcept
             and memcmp(one.after_timestamp, other.after_timestamp, <size_t>size) == 0)
 
 
-cdef int check_batch(KeyMap keys, Expected *expected, const Header *old, const uint8_t *at, const uint8_t *end,
+cdef inline uint64_t next_random(uint64_t *state) noexcept nogil:
+    """SplitMix64."""
+    cdef uint64_t mixed
+    state[0] += <uint64_t>0x9E3779B97F4A7C15
+    mixed = state[0]
+    mixed = (mixed ^ (mixed >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
+    mixed = (mixed ^ (mixed >> 27)) * <uint64_t>0x94D049BB133111EB
+    return mixed ^ (mixed >> 31)
+
+
+@cython.final
+cdef class DroppedSample:
+    """At most `capacity` of the superseded records that compaction left out, each as likely as any other: offset and
+    key. Keys over `key_bytes_max` are left out of it, so that its memory has a bound. `seen`: how many there were."""
+
+    cdef readonly int64_t capacity
+    cdef readonly int64_t key_bytes_max
+    cdef readonly int64_t seen
+    cdef uint64_t state
+    cdef int64_t *offsets
+    cdef int32_t *sizes
+    cdef uint8_t **keys
+
+    def __cinit__(self, int64_t capacity, int64_t key_bytes_max, uint64_t seed):
+        if capacity < 1:
+            raise InvalidArgument(f"a sample has room for at least one record, not {capacity}")
+        self.capacity = capacity
+        self.key_bytes_max = key_bytes_max
+        self.seen = 0
+        self.state = seed
+        self.offsets = <int64_t *>calloc(<size_t>capacity, sizeof(int64_t))
+        self.sizes = <int32_t *>calloc(<size_t>capacity, sizeof(int32_t))
+        self.keys = <uint8_t **>calloc(<size_t>capacity, sizeof(uint8_t *))
+        if self.offsets == NULL or self.sizes == NULL or self.keys == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef int64_t at
+        if self.keys != NULL:
+            for at in range(self.capacity):
+                free(self.keys[at])
+        free(self.keys)
+        free(self.sizes)
+        free(self.offsets)
+
+    cdef inline bint note(self, int64_t offset, const uint8_t *key, int32_t size) noexcept nogil:
+        """False where there is no memory for it."""
+        cdef int64_t place = self.seen
+        cdef uint8_t *copy
+        if size > self.key_bytes_max:
+            return True
+        self.seen += 1
+        if place >= self.capacity:
+            place = <int64_t>(next_random(&self.state) % <uint64_t>self.seen)
+            if place >= self.capacity:
+                return True
+        copy = <uint8_t *>realloc(self.keys[place], <size_t>size + 1)
+        if copy == NULL:
+            return False
+        memcpy(copy, key, <size_t>size)
+        self.keys[place] = copy
+        self.sizes[place] = size
+        self.offsets[place] = offset
+        return True
+
+    def records(self):
+        """(offset, key) of each in the sample, in no order."""
+        cdef int64_t at
+        return [
+            (self.offsets[at], PyBytes_FromStringAndSize(<char *>self.keys[at], self.sizes[at]))
+            for at in range(min(self.seen, self.capacity))
+        ]
+
+
+cdef int check_batch(KeyMap keys, DroppedSample dropped, Expected *expected, const Header *old, const uint8_t *at, const uint8_t *end,
                      const Header *made, const uint8_t *made_at, const uint8_t *made_end) noexcept nogil:
     """One batch, and what was made of it: `made` is NULL where nothing was."""
     cdef Glance record
@@ -100,6 +179,8 @@ cdef int check_batch(KeyMap keys, Expected *expected, const Header *old, const u
             continue
         if is_newest or (offset < expected.mapped_start and keys.newest_of(record.key, record.key_bytes) <= offset):
             return FAULT_LOST
+        if dropped is not None and not dropped.note(offset, record.key, record.key_bytes):
+            return NO_SAMPLE_MEMORY
     if left or at != end or made_at != made_end:
         return FAULT_CHANGED
     if made != NULL and made.record_count and not made.attributes & LOG_APPEND_TIME and made.max_timestamp != latest:
@@ -124,13 +205,14 @@ cdef bint keeps_its_place(const Header *old, const Header *made) noexcept nogil:
 
 
 def check_compacted(buffer, rewritten, KeyMap keys not None, newest, int64_t at, *, int64_t mapped_start,
-                    int64_t mapped_end, int64_t now_ms, keep_batches=frozenset(),
+                    int64_t mapped_end, int64_t now_ms, keep_batches=frozenset(), DroppedSample dropped=None,
                     int64_t decompressed_limit=READ_DECOMPRESSED_BYTES):
     """Whether `rewritten` is `buffer` without what may go: InvalidBatch, with a position in `buffer`, if it is not.
 
     `newest` is `KeyMap.newest_offsets` of a map of the offsets [mapped_start, mapped_end), `at` how many of them lie
     before the buffer; returns how many lie before its end. Each of these has to be there. A record may go if it has a
-    key and is not the newest of it, or is a tombstone whose delete horizon has passed. What stays is as it was.
+    key and is not the newest of it, or is a tombstone whose delete horizon has passed. What stays is as it was. Those
+    that went as superseded are noted in `dropped`.
     """
     cdef Bytes before = bytes_of(buffer)
     cdef Bytes after = bytes_of(rewritten)
@@ -189,10 +271,13 @@ def check_compacted(buffer, rewritten, KeyMap keys not None, newest, int64_t at,
             except InvalidBatch as error:
                 raise type(error)(error.reason, old.position) from None
             with nogil:
-                fault = check_batch(keys, &expected, &old, body.start, body.end, &made, made_body.start, made_body.end)
+                fault = check_batch(keys, dropped, &expected, &old, body.start, body.end, &made, made_body.start,
+                                    made_body.end)
         else:
             with nogil:
-                fault = check_batch(keys, &expected, &old, body.start, body.end, NULL, NULL, NULL)
+                fault = check_batch(keys, dropped, &expected, &old, body.start, body.end, NULL, NULL, NULL)
+        if fault == NO_SAMPLE_MEMORY:
+            raise MemoryError
         if fault == FINE and expected.at < expected.count and expected.newest[expected.at] < next_offset_of(&old):
             fault = FAULT_LOST
         if fault:
@@ -200,3 +285,35 @@ def check_compacted(buffer, rewritten, KeyMap keys not None, newest, int64_t at,
     if made_position != after.size:
         broken(FAULT_CHANGED, position)
     return expected.at
+
+
+def key_at(buffer, int64_t offset, *, int64_t decompressed_limit=READ_DECOMPRESSED_BYTES):
+    """The key of the record at `offset` in these batches; None if there is no such record, or it has no key."""
+    cdef Bytes view = bytes_of(buffer)
+    cdef Body body = new_body()
+    cdef Cursor cursor
+    cdef Header header
+    cdef Glance record
+    cdef const uint8_t *at
+    cdef int64_t position = 0
+    cdef int32_t index
+    cdef int fault
+    while position < view.size:
+        fault = read_header(view.data, position, view.size, True, &header)
+        if fault:
+            broken(fault, position)
+        position += header.size
+        if next_offset_of(&header) <= offset:
+            continue
+        if header.base_offset > offset or header.attributes & CONTROL:
+            return None
+        body.open(view.data, &header, decompressed_limit, &cursor)
+        at = body.start
+        for index in range(header.record_count):
+            fault = glance(&at, body.end, header.base_timestamp, &record)
+            if fault:
+                broken(fault, header.position)
+            if header.base_offset + record.offset_delta == offset:
+                return None if record.key_bytes < 0 else PyBytes_FromStringAndSize(<char *>record.key, record.key_bytes)
+        return None
+    return None

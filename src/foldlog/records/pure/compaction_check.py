@@ -1,11 +1,12 @@
-"""Whether compaction lost nothing: what it wrote, compared with what it read. Shares no decision with compaction.py:
-there a record stays if its key has no newer offset, here if its offset is one of the newest ones."""
+"""Whether compaction lost nothing: what it wrote, compared with what it read. There a record stays if its key has no
+newer offset, here if its offset is one of the newest ones. Which offsets these are, both have from the key map: whether
+it tells keys apart is seen by `DroppedSample` and `key_at`, which compare whole keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from foldlog.errors import InvalidArgument, InvalidBatch
 from foldlog.records import batch as fmt
@@ -33,6 +34,47 @@ class _CheckedRecord(NamedTuple):
     key: bytes | None
     value_bytes: int
     rest: bytes  # from the offset delta on
+
+
+_MASK64: Final = (1 << 64) - 1
+
+
+class DroppedSample:
+    """At most `capacity` of the superseded records that compaction left out, each as likely as any other: offset and
+    key. Keys over `key_bytes_max` are left out of it, so that its memory has a bound. `seen`: how many there were."""
+
+    __slots__ = ("_records", "_state", "capacity", "key_bytes_max", "seen")
+
+    def __init__(self, capacity: int, key_bytes_max: int, seed: int) -> None:
+        if capacity < 1:
+            raise InvalidArgument(f"a sample has room for at least one record, not {capacity}")
+        self.capacity = capacity
+        self.key_bytes_max = key_bytes_max
+        self.seen = 0
+        self._state = seed
+        self._records: list[tuple[int, bytes]] = []
+
+    def note(self, offset: int, key: bytes) -> None:
+        if len(key) > self.key_bytes_max:
+            return
+        self.seen += 1
+        if self.seen <= self.capacity:
+            self._records.append((offset, key))
+            return
+        place = self._next_random() % self.seen
+        if place < self.capacity:
+            self._records[place] = (offset, key)
+
+    def records(self) -> list[tuple[int, bytes]]:
+        """(offset, key) of each in the sample, in no order."""
+        return list(self._records)
+
+    def _next_random(self) -> int:
+        """SplitMix64."""
+        self._state = mixed = (self._state + 0x9E3779B97F4A7C15) & _MASK64
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK64
+        return mixed ^ (mixed >> 31)
 
 
 class _Expected:
@@ -69,20 +111,22 @@ def check_compacted(
     mapped_end: int,
     now_ms: int,
     keep_batches: frozenset[int] = frozenset(),
+    dropped: DroppedSample | None = None,
     decompressed_limit: int = READ_DECOMPRESSED_BYTES,
 ) -> int:
     """Whether `rewritten` is `buffer` without what may go: InvalidBatch, with a position in `buffer`, if it is not.
 
     `newest` is `KeyMap.newest_offsets` of a map of the offsets [mapped_start, mapped_end), `at` how many of them lie
     before the buffer; returns how many lie before its end. Each of these has to be there. A record may go if it has a
-    key and is not the newest of it, or is a tombstone whose delete horizon has passed. What stays is as it was.
+    key and is not the newest of it, or is a tombstone whose delete horizon has passed. What stays is as it was. Those
+    that went as superseded are noted in `dropped`.
     """
     if at < 0:
         raise InvalidArgument(f"{at} of the newest offsets cannot lie before the buffer")
     expected = _Expected(newest, at)
     mapped = range(mapped_start, mapped_end)
     with bytes_of(buffer) as before, bytes_of(rewritten) as after:
-        check = _Check(before, after, keys, expected, mapped, now_ms, keep_batches, decompressed_limit)
+        check = _Check(before, after, keys, expected, mapped, now_ms, keep_batches, decompressed_limit, dropped)
         position = made_position = 0
         while position < len(before):
             old = read_header(before, position, offsets_assigned=True)
@@ -120,6 +164,7 @@ class _Check:
     now_ms: int
     keep_batches: frozenset[int]
     decompressed_limit: int
+    dropped: DroppedSample | None
 
     def batch(self, old: BatchHeader, made: BatchHeader | None) -> None:
         """_LostError or _ChangedError if that is not what may become of it."""
@@ -169,6 +214,31 @@ class _Check:
             return  # a tombstone whose time is over
         if is_newest or (offset < self.mapped.start and self.keys.newest(record.key) <= offset):
             raise _LostError
+        if self.dropped is not None:
+            self.dropped.note(offset, record.key)
+
+
+def key_at(buffer: Any, offset: int, *, decompressed_limit: int = READ_DECOMPRESSED_BYTES) -> bytes | None:
+    """The key of the record at `offset` in these batches; None if there is no such record, or it has no key."""
+    with bytes_of(buffer) as view:
+        position = 0
+        while position < len(view):
+            header = read_header(view, position, offsets_assigned=True)
+            position += header.size
+            if header.next_offset <= offset:
+                continue
+            if header.base_offset > offset or header.is_control:
+                return None
+            try:
+                for record in _records_of(view, header, header.position, decompressed_limit):
+                    if header.base_offset + record.offset_delta == offset:
+                        return record.key
+            except varint.VarintError as error:
+                raise InvalidBatch(str(error), header.position) from None
+            except _ChangedError:
+                return None
+            return None
+    return None
 
 
 def _bytes_of(view: memoryview, header: BatchHeader) -> memoryview:

@@ -233,6 +233,12 @@ _SERVER_SETTINGS: Final = {
     "offset.metadata.max.bytes": _integer(
         limits.OFFSET_METADATA_BYTES_MAX, 0, _MAX_INT16, "The text beside a committed offset."
     ),
+    "log.cleaner.threads": _integer(
+        limits.COMPACTION_THREADS,
+        1,
+        limits.COMPACTION_THREADS_MAX,
+        "Topics that are compacted at the same time, each in up to 128 MB; `__consumer_offsets` is besides.",
+    ),
     "socket.request.max.bytes": _integer(100 << 20, 1 << 10, MAX_INT32, "The largest request."),
     "queued.max.request.bytes": _integer(
         256 << 20, 1 << 20, MAX_INT64, "Memory of all requests and answers under way; beyond it, connections wait."

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from foldlog.broker.topics.config import TopicConfig
-from foldlog.broker.topics.names import OwnTopicChange, check_topic_name, refuse_own_topic
+from foldlog.broker.topics.names import OwnTopicChange, check_topic_name
 from foldlog.errors import FoldlogError, brief_repr
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
 from foldlog.server.config.resources import ConfigResource
-from foldlog.server.topic_admin import refuse, refuse_kept_for_folds, told
+from foldlog.server.topic_admin import refuse, refuse_if_leaving, refuse_own, told
 from foldlog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ async def carry_out(call: Call, changes: Sequence[ConfigChange], validate_only: 
         try:
             if counts[change.resource_type, change.name] > 1:
                 refuse(ErrorCode.INVALID_REQUEST, "the resource stands in the request more than once; name it once")
+            refuse_if_leaving(call.node)
             _refuse_unless_alterable(call, change)
             await call.node.run(_change_topic, call.node.broker, change, validate_only)
             outcomes.append(_DONE)
@@ -62,7 +63,7 @@ def _refuse_unless_alterable(call: Call, change: ConfigChange) -> None:
         if not call.allows(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, change.name):
             refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the settings of topic {name} are not yours to change")
         check_topic_name(change.name)
-        refuse_kept_for_folds(call.node, change.name)
+        refuse_own(call.node, change.name, OwnTopicChange.ALTER)
         return
     if change.resource_type == ConfigResource.GROUP:
         refuse(ErrorCode.INVALID_REQUEST, f"group {name} has no settings here; its members bring theirs when they join")
@@ -79,8 +80,4 @@ def _refuse_unless_alterable(call: Call, change: ConfigChange) -> None:
 
 def _change_topic(broker: Broker, change: ConfigChange, validate_only: bool) -> None:
     """On a thread."""
-    if not validate_only:
-        broker.configure_topic(change.name, change.decide)
-    else:
-        refuse_own_topic(change.name, OwnTopicChange.ALTER)
-        change.decide(broker.topic(change.name).config)
+    broker.configure_topic(change.name, change.decide, validate_only=validate_only)

@@ -45,7 +45,6 @@ NAMES_WITHOUT_EFFECT: Final = frozenset(
         "log.cleaner.io.buffer.size",
         "log.cleaner.io.max.bytes.per.second",
         "log.cleaner.max.compaction.lag.ms",
-        "log.cleaner.threads",
         "log.deletion.delay.ms",
         "log.dir",
         "log.dir.failure.timeout.ms",

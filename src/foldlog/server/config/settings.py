@@ -72,6 +72,7 @@ class ServerSettings:
     group_max_size: int = _default("group.max.size")
     offsets_retention_minutes: int = _default("offsets.retention.minutes")
     offset_metadata_max_bytes: int = _default("offset.metadata.max.bytes")
+    log_cleaner_threads: int = _default("log.cleaner.threads")
     socket_request_max_bytes: int = _default("socket.request.max.bytes")
     queued_max_request_bytes: int = _default("queued.max.request.bytes")
     connections_max_idle_ms: int = _default("connections.max.idle.ms")

@@ -14,7 +14,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from foldlog.broker.topics.names import KAFKA_OWN_TOPICS, refuse_user_write
+from foldlog.broker.topics.names import KAFKA_OWN_TOPICS
 from foldlog.client.fold_bulletin import FOLDS_TOPIC
 from foldlog.client.outgoing import checked_partition, emptiest, partition_for_key
 from foldlog.client.places import parse_points, resolve
@@ -386,7 +386,6 @@ def is_writable(name: str, guard: FoldGuard) -> bool:
 def produce(broker: Broker, name: str, record: NewRecord, guard: FoldGuard, clock: Clock) -> dict[str, Any]:
     """Append it, and say where it went. Returns once it is acknowledged, as a producer with acks=all is told."""
     topic = broker.topic(name)
-    refuse_user_write(name)
     if name in KAFKA_OWN_TOPICS:
         raise ApiError(HTTPStatus.FORBIDDEN, f"topic {name!r} is written by the log itself")
     number = _partition_for(broker, topic, record)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foldlog.broker.topics.catalog import Topic
-from foldlog.broker.topics.names import check_user_topic_name
+from foldlog.broker.topics.names import OwnTopicChange, check_topic_name
 from foldlog.errors import FoldlogError, InvalidArgument, RefusedByBroker
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
@@ -19,7 +19,8 @@ from foldlog.server.topic_admin import (
     check_assignment,
     check_partitions_max,
     refuse,
-    refuse_kept_for_folds,
+    refuse_if_leaving,
+    refuse_own,
     refuse_too_many,
     repeated,
     told,
@@ -33,7 +34,7 @@ from foldlog.wire.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from foldlog.broker.broker import Broker
+    from foldlog.server.node import BrokerNode
 
 
 async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -46,8 +47,8 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
                 refuse(ErrorCode.INVALID_REQUEST, DUPLICATE)
             if not call.allows(AclOperation.ALTER, ResourceType.TOPIC, topic.name):
                 refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the topic is not yours to change")
-            check_user_topic_name(topic.name)
-            refuse_kept_for_folds(call.node, topic.name)
+            check_topic_name(topic.name)
+            refuse_own(call.node, topic.name, OwnTopicChange.GROW)
             added[topic.name] = _check(call.node.broker.topic(topic.name), topic, call.node.settings.node_id)
         except FoldlogError as error:
             _refuse(results[topic.name], error)
@@ -55,7 +56,7 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
         refuse_too_many(added.values())
         if not request.validate_only:
             counts = {topic.name: topic.count for topic in request.topics if topic.name in added}
-            failed = await call.node.run(_grow_all, call.node.broker, counts)
+            failed = await call.node.run(_grow_all, call.node, counts)
             for name, reason in failed.items():
                 _refuse(results[name], reason)
     except RefusedByBroker as error:
@@ -89,12 +90,13 @@ def _check(known: Topic, wanted: CreatePartitionsTopic, node_id: int) -> int:
     return wanted.count - now
 
 
-def _grow_all(broker: Broker, counts: dict[str, int]) -> dict[str, FoldlogError]:
+def _grow_all(node: BrokerNode, counts: dict[str, int]) -> dict[str, FoldlogError]:
     """On a thread. Those that could not be grown, and why."""
     failed: dict[str, FoldlogError] = {}
     for name, count in counts.items():
         try:
-            broker.grow_topic(name, count)
+            refuse_if_leaving(node)
+            node.broker.grow_topic(name, count)
         except InvalidArgument as error:
             # Somebody else made it grow since it was looked at.
             failed[name] = RefusedByBroker(ErrorCode.INVALID_PARTITIONS, str(error))

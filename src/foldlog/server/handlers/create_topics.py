@@ -3,14 +3,17 @@
 - 4 allows -1 for partitions and replicas (KIP-464); it is taken in older versions too.
 - 5 answers with what was made: partitions, replicas and all settings. 6 may be throttled, 7 adds the topic id.
 
-Nothing is waited for after a topic is made: it has its leader at once, so the timeout has no part in it.
+Nothing is waited for after a topic is made: it has its leader at once, so the timeout has no part in it. All topics of
+a request are one change of the catalog. A broker that leaves makes no more of them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from foldlog.broker.topics.changes import NewTopic
 from foldlog.broker.topics.config import TopicConfig
+from foldlog.broker.topics.names import check_user_topic_name
 from foldlog.errors import FoldlogError, InvalidConfig, RefusedByBroker
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
@@ -19,7 +22,6 @@ from foldlog.server.topic_admin import (
     DEFAULT,
     DUPLICATE,
     assigned_partition_count,
-    check_new_topic,
     check_replication_factor,
     partition_count,
     refuse,
@@ -38,25 +40,17 @@ from foldlog.wire.messages.create_topics import (
 from foldlog.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from foldlog.broker.broker import Broker
     from foldlog.server.config.settings import ServerSettings
+    from foldlog.server.node import BrokerNode
 
 _REPLICAS: Final = 1
-
-
-class _Plan(NamedTuple):
-    """A topic that can be made, as far as the request alone tells."""
-
-    name: str
-    partitions: int
-    config: TopicConfig
 
 
 async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     twice = repeated(topic.name for topic in request.topics)
     may_create_all = call.allows(AclOperation.CREATE, ResourceType.CLUSTER)
     results: dict[str, CreatableTopicResult] = {}
-    plans: list[_Plan] = []
+    plans: list[NewTopic] = []
     for topic in request.topics:
         name = topic.name
         if name in twice:
@@ -74,7 +68,7 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
                 results[name] = _refused(name, *told(error))
     try:
         refuse_too_many(plan.partitions for plan in plans)
-        made = await call.node.run(_create_all, call.node.broker, plans, request.validate_only)
+        made = await call.node.run(_create_all, call.node, plans, request.validate_only)
     except RefusedByBroker as error:
         made = [error] * len(plans)
     for plan, outcome in zip(plans, made, strict=True):
@@ -87,7 +81,7 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
     )
 
 
-def _plan(settings: ServerSettings, topic: CreatableTopic) -> _Plan:
+def _plan(settings: ServerSettings, topic: CreatableTopic) -> NewTopic:
     given: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
@@ -104,30 +98,23 @@ def _plan(settings: ServerSettings, topic: CreatableTopic) -> _Plan:
     else:
         check_replication_factor(topic.replication_factor)
         partitions = partition_count(topic.num_partitions, settings.num_partitions)
-    return _Plan(topic.name, partitions, TopicConfig.parse(given).with_defaults(settings.topic_defaults))
+    asked = TopicConfig.parse(given).with_defaults(settings.topic_defaults)
+    return NewTopic(check_user_topic_name(topic.name), partitions, asked)
 
 
-def _create_all(broker: Broker, plans: list[_Plan], validate_only: bool) -> list[bytes | FoldlogError]:
+def _create_all(node: BrokerNode, plans: list[NewTopic], validate_only: bool) -> list[bytes | FoldlogError]:
     """On a thread: for each the id of the topic that was made, or why there is none."""
-    outcomes: list[bytes | FoldlogError] = []
-    for plan in plans:
-        try:
-            if validate_only:
-                check_new_topic(broker, plan.name)
-                outcomes.append(ZERO_UUID)
-            else:
-                topic = broker.create_topic(plan.name, plan.partitions, plan.config.settings)
-                outcomes.append(bytes.fromhex(topic.topic_id))
-        except FoldlogError as error:
-            outcomes.append(error)
-    return outcomes
+    if validate_only:
+        return [refusal or ZERO_UUID for refusal in node.broker.check_new_topics(plans)]
+    outcomes = node.broker.create_topics(plans, stopped=lambda: node.is_leaving)
+    return [one if isinstance(one, FoldlogError) else bytes.fromhex(one.topic_id) for one in outcomes]
 
 
 def _refused(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=code, error_message=message)
 
 
-def _made(call: Call, plan: _Plan, topic_id: bytes) -> CreatableTopicResult:
+def _made(call: Call, plan: NewTopic, topic_id: bytes) -> CreatableTopicResult:
     result = CreatableTopicResult(name=plan.name, topic_id=topic_id, error_message=None)
     if not call.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, plan.name):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED

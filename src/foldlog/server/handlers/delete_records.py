@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from foldlog.broker.topics.names import OFFSETS_TOPIC
+from foldlog.broker.topics.names import OwnTopicChange
 from foldlog.errors import FoldlogError
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
+from foldlog.server.topic_admin import refuse_own
 from foldlog.wire.error_codes import ErrorCode, code_of
 from foldlog.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -34,11 +35,13 @@ async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResp
     for topic in request.topics:
         if not call.allows(AclOperation.DELETE, ResourceType.TOPIC, topic.name):
             done = _all_refused(topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        elif topic.name == OFFSETS_TOPIC or call.node.fold_guard.change_refusal(topic.name):
-            # What groups committed is deleted with the group, or by committing something else.
-            done = _all_refused(topic.partitions, ErrorCode.INVALID_TOPIC_EXCEPTION)
         else:
-            done = await call.node.run(_delete_all, call.node, topic.name, topic.partitions)
+            try:
+                # What groups committed is deleted with the group, or by committing something else.
+                refuse_own(call.node, topic.name, OwnTopicChange.DELETE_RECORDS)
+                done = await call.node.run(_delete_all, call.node, topic.name, topic.partitions)
+            except FoldlogError as error:
+                done = _all_refused(topic.partitions, code_of(error))
         answer.append(DeleteRecordsTopicResult(name=topic.name, partitions=done))
     return DeleteRecordsResponse(topics=answer)
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from foldlog.broker.topics.names import OwnTopicChange
 from foldlog.errors import FoldlogError, UnknownTopic
 from foldlog.server.authorizer import AclOperation, ResourceType
 from foldlog.server.call import Call
-from foldlog.server.topic_admin import DUPLICATE, repeated, told
+from foldlog.server.topic_admin import DUPLICATE, refuse_own, repeated, told
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -25,7 +26,7 @@ from foldlog.wire.messages.delete_topics import (
 from foldlog.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from foldlog.broker.broker import Broker
+    from foldlog.server.node import BrokerNode
 
 _DISABLED_CODE_FROM: Final = 3
 _TOPIC_IDS_FROM: Final = 6
@@ -59,7 +60,7 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
         is_told = call.version >= _DISABLED_CODE_FROM
         code = ErrorCode.TOPIC_DELETION_DISABLED if is_told else ErrorCode.INVALID_REQUEST
         wanted = [one.refused(code, "the broker has delete.topic.enable=false") for one in wanted]
-    done = await call.node.run(_delete_all, call.node.broker, wanted)
+    done = await call.node.run(_delete_all, call.node, wanted)
     return DeleteTopicsResponse(
         responses=[
             DeletableTopicResult(name=one.name, topic_id=one.topic_id, error_code=one.error, error_message=one.message)
@@ -85,21 +86,25 @@ def _find(call: Call, asked: DeleteTopicState) -> _Wanted:
     found = _Wanted(name, ZERO_UUID if topic is None else bytes.fromhex(topic.topic_id))
     if not call.allows(AclOperation.DELETE, ResourceType.TOPIC, name):
         return found.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    refusal = call.node.fold_guard.change_refusal(name)
-    return found if refusal is None else found.refused(ErrorCode.INVALID_TOPIC_EXCEPTION, refusal)
-
-
-def _delete_all(broker: Broker, wanted: Sequence[_Wanted]) -> list[_Wanted]:
-    """On a thread."""
-    return [one if one.error or one.name is None else _delete(broker, one, one.name) for one in wanted]
-
-
-def _delete(broker: Broker, wanted: _Wanted, name: str) -> _Wanted:
     try:
-        topic = broker.find_topic(name)
-        if topic is None or bytes.fromhex(topic.topic_id) != wanted.topic_id:
-            raise UnknownTopic(name)
-        broker.delete_topic(name)
+        refuse_own(call.node, name, OwnTopicChange.DELETE)
     except FoldlogError as error:
-        return wanted.refused(*told(error))
-    return wanted
+        return found.refused(*told(error))
+    return found
+
+
+def _delete_all(node: BrokerNode, wanted: Sequence[_Wanted]) -> list[_Wanted]:
+    """On a thread."""
+    outcomes: dict[str, FoldlogError | None] = {}
+    for one in wanted:
+        topic = None if one.error or one.name is None else node.broker.find_topic(one.name)
+        if topic is not None and bytes.fromhex(topic.topic_id) == one.topic_id:
+            outcomes[topic.name] = None
+    done = node.broker.delete_topics(list(outcomes), stopped=lambda: node.is_leaving)
+    outcomes.update(zip(outcomes, done, strict=True))
+    return [one if one.error or one.name is None else _told(one, one.name, outcomes) for one in wanted]
+
+
+def _told(wanted: _Wanted, name: str, outcomes: dict[str, FoldlogError | None]) -> _Wanted:
+    error = outcomes.get(name, UnknownTopic(name))
+    return wanted if error is None else wanted.refused(*told(error))

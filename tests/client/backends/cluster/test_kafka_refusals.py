@@ -52,7 +52,7 @@ def test_what_kafka_keeps_for_itself_is_refused_before_anything_is_sent(
 def test_what_else_a_cluster_says_is_its_own_is_refused_too(log: foldlog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its metadata tells: here of a topic that our broker has, and is made to call its own."""
     log.create_topic("_schemas", partitions=2)
-    monkeypatch.setattr("foldlog.server.partitions._INTERNAL", frozenset({"_schemas"}))
+    monkeypatch.setattr("foldlog.server.partitions.KAFKA_OWN_TOPICS", frozenset({"_schemas"}))
     for change in changes_of(log):
         with pytest.raises(errors.InvalidTopicName, match=r"^topic '_schemas' is made and kept by the log itself; "):
             change("_schemas")

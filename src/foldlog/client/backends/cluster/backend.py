@@ -16,7 +16,6 @@ from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.messages import check_group_name
 from foldlog.broker.topics.changes import check_partition_count
 from foldlog.broker.topics.names import (
-    KAFKA_OWN_TOPICS,
     OwnTopicChange,
     check_user_topic_name,
     is_internal,
@@ -242,7 +241,7 @@ class ClusterBackend(Backend):
     def _changeable(self, name: str, change: OwnTopicChange) -> Iterator[tuple[ClusterLinks, TopicMetadata]]:
         """A topic that is anybody's, and our connections to change it. Brokers would do as they are told with their
         own, too: without __consumer_offsets every group begins anew."""
-        refuse_own_topic(name, change, KAFKA_OWN_TOPICS)
+        refuse_own_topic(name, change)
         with self._handles.wire() as links:
             found = self._described(links, name)
             if found.is_internal:
