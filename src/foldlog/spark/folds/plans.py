@@ -208,7 +208,7 @@ def plan_text(frame: DataFrame) -> str:
 
 def plan_key(rows: DataFrame, text: str) -> tuple[str, int]:
     """The same for plans that do the same with rows of several ranges, if no setting of the session has changed;
-    `text` is the plan's. What their Python functions do is not in it: see `python_commands`.
+    `text` is the plan's. What their Python functions do is not in it: see `python_functions`.
     """
     first = min(map(int, _NUMBERED.findall(plan_text(rows))), default=0)
     return normal_text(text, first), int(_settings_of(rows.sparkSession).hashCode())
@@ -259,10 +259,10 @@ def python_functions(result: DataFrame) -> list[Path]:
     ]
 
 
-def python_commands(result: DataFrame, paths: Iterable[Path]) -> list[JavaObject]:
-    """The Python functions there, as they are sent to workers."""
+def functions_at(result: DataFrame, paths: Iterable[Path]) -> list[JavaObject]:
+    """The Python functions there: a PythonUDF or PythonUDTF of the JVM's each."""
     analysed = result._jdf.queryExecution().analyzed()
-    return [_at(analysed, path).func().command() for path in paths]
+    return [_at(analysed, path) for path in paths]
 
 
 def _at(java: Any, path: Path) -> Any:
