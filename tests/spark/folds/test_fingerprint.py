@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -247,6 +248,10 @@ def test_the_key_of_a_plan_is_complete_and_the_same_for_each_range(spark: SparkS
     assert key(8) != key(9)
     assert key("order#17") == key("order#17")
     assert key("order#17") != key("order#18")
+    next_number = max(map(int, re.findall(r"#(\d+)", plan_text(_rows(spark)).analysed)))
+    for text in (f"#{next_number + 1000}", "lambda x_7", "CTERelationRef 7", f"_pyspark_{0:032x}"):
+        assert key(text) == key(text)
+        assert key(text) != key(text[:-1] + "1")
     assert spark.conf.get("spark.sql.debug.maxToStringFields") == "25"
     active = SparkSession.getActiveSession()
     assert active is not None
@@ -341,6 +346,13 @@ def _uses_list(chosen: list[str]) -> Function:
     return lambda rows: rows.filter(F.col("merchant").isin(chosen))
 
 
+def _uses_odd_list(chosen: list[str]) -> Function:
+    """The texts of which look as Spark's numbers do."""
+    of_merchants = {"m1": "#50000", "m2": "#60000"}
+    odd = [of_merchants[one] for one in chosen[-1:]]
+    return lambda rows: rows.filter(F.when(F.col("merchant") == "m1", "#50000").otherwise("#60000").isin(odd))
+
+
 def _uses_list_in_python(chosen: list[str]) -> Function:
     return lambda rows: rows.filter(F.udf(lambda merchant: merchant in chosen, "boolean")("merchant"))
 
@@ -366,7 +378,7 @@ def _changing(view: FileView, using: Callable[[list[str]], Function]) -> Fold:
     return choosing
 
 
-@pytest.mark.parametrize("using", [_uses_list, _uses_list_in_python])
+@pytest.mark.parametrize("using", [_uses_list, _uses_odd_list, _uses_list_in_python])
 def test_a_plan_that_changes_inside_a_run_stops_it_as_at_a_start(
     many: Path, tmp_path: Path, spark: SparkSession, using: Callable[[list[str]], Function]
 ) -> None:

@@ -136,8 +136,10 @@ _ROWS_LEAF: Final = re.compile(rf"MapInArrow {ROWS_FUNCTION}\([^)]*\)#(\d+)")
 _NUMBERED: Final = re.compile(r"#(\d+)")
 _NUMBERS_MAX: Final = 100_000
 """More than a plan uses of Spark's numbers. They count up, so a range's lie between the first of its rows and this."""
-_COUNTED: Final = re.compile(r"(?:\blambda \w+?_|\bCTERelation(?:Def|Ref) )\d+\b")
+_COUNTED: Final = re.compile(r"(?:\blambda \w+?_|\b(?:CTERelation(?:Def|Ref)|UnionLoop(?:Ref)?) )\d+\b")
 """What Spark counts up through all of a session, beside its numbers: variables of higher-order functions, and CTEs."""
+_COUNTED_NODES: Final = re.compile(r"^[ :+'-]*(?:CTERelation(?:Def|Ref)|UnionLoop(?:Ref)?) \d+\b", re.MULTILINE)
+"""Of these, what it counts in a plan that is put into the form that it compares."""
 _PASSING_NAMES: Final = re.compile(r"_pyspark_[0-9a-f]{32}")
 """Spark's names of the views behind `spark.sql("... {rows}", rows=rows)`."""
 
@@ -147,7 +149,7 @@ def check_law(fold: str, rows: DataFrame, result: object) -> None:
     frame = checked_frame(fold, result)
     if not hasattr(rows, "_jdf"):
         raise FoldError("folds need a classic Spark session, and this is a Spark Connect one; unset SPARK_REMOTE")
-    check_source(fold, rows, plan_text(frame))
+    _check_source(fold, rows, _analysed_text(frame))
     _check(fold, _tree(frame), checked=set())
 
 
@@ -160,9 +162,13 @@ def checked_frame(fold: str, result: object) -> DataFrame:
     return result
 
 
-def check_source(fold: str, rows: DataFrame, text: str) -> None:
+def check_source(fold: str, rows: DataFrame, text: PlanText) -> None:
     """UnlawfulFold if a plan of this text has other rows of a topic than these, or none at all."""
-    if set(_ROWS_LEAF.findall(text)) != set(_ROWS_LEAF.findall(plan_text(rows))):
+    _check_source(fold, rows, text.analysed)
+
+
+def _check_source(fold: str, rows: DataFrame, text: str) -> None:
+    if set(_ROWS_LEAF.findall(text)) != set(_ROWS_LEAF.findall(_analysed_text(rows))):
         raise UnlawfulFold(fold, "what it returns does not come from the rows it is given", "return a change of rows")
 
 
@@ -200,18 +206,40 @@ def cache_of(frame: DataFrame) -> Any:
     return frame.sparkSession._jsparkSession.sharedState().cacheManager()
 
 
-def plan_text(frame: DataFrame) -> str:
-    """The analysed plan, to the last field, with Spark's numbers."""
+@dataclass(frozen=True)
+class PlanText:
+    """A plan in Spark's words, to the last field."""
+
+    analysed: str
+    """With all names, and with Spark's numbers, from which a literal such as '#17' cannot be told."""
+    compared: str
+    """In the form in which Spark compares plans: columns have places, so what looks like a number is a literal."""
+
+
+def plan_text(frame: DataFrame) -> PlanText:
+    """Of the analysed plan."""
+    text = _analysed_text(frame)
+    try:
+        with _all_fields(frame.sparkSession):
+            compared = _text(frame._jdf.queryExecution().analyzed().canonicalized())
+    except Py4JError:
+        compared = text  # a node that cannot be put into that form: no plan is the same as this one
+    return PlanText(text, compared)
+
+
+def _analysed_text(frame: DataFrame) -> str:
     with _all_fields(frame.sparkSession):
         return _text(frame._jdf.queryExecution().analyzed())
 
 
-def plan_key(rows: DataFrame, text: str) -> tuple[str, int]:
+def plan_key(rows: DataFrame, text: PlanText) -> tuple[str, int]:
     """The same for plans that do the same with rows of several ranges, if no setting of the session has changed;
     `text` is the plan's. What their Python functions do is not in it: see `python_functions`.
     """
-    first = min(map(int, _NUMBERED.findall(plan_text(rows))), default=0)
-    return normal_text(text, first), int(_settings_of(rows.sparkSession).hashCode())
+    first = min(map(int, _NUMBERED.findall(_analysed_text(rows))), default=0)
+    analysed = normal_text(text.analysed, first)
+    both = f"{len(analysed)} {analysed}{_recounted(_COUNTED_NODES, text.compared, {})}"
+    return both, int(_settings_of(rows.sparkSession).hashCode())
 
 
 def normal_text(text: str, first: int = 0) -> str:
@@ -232,8 +260,13 @@ def normal_text(text: str, first: int = 0) -> str:
 
     text = _NUMBERED.sub(counted, text)
     names: dict[str, str] = {}
-    text = _COUNTED.sub(lambda found: names.setdefault(found[0], f"{found[0].rstrip('0123456789')}{len(names)}"), text)
+    text = _recounted(_COUNTED, text, names)
     return _PASSING_NAMES.sub(lambda found: names.setdefault(found[0], f"_pyspark_{len(names)}"), text)
+
+
+def _recounted(counted: re.Pattern[str], text: str, names: dict[str, str]) -> str:
+    """With what Spark counted up counted from 0."""
+    return counted.sub(lambda found: names.setdefault(found[0], f"{found[0].rstrip('0123456789')}{len(names)}"), text)
 
 
 def logic_text(result: DataFrame) -> str:
