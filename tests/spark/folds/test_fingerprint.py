@@ -63,6 +63,16 @@ FUNCTIONS: dict[str, Function] = {
     "SQL": lambda rows: rows.sparkSession.sql(
         "WITH r AS (SELECT * FROM {rows}) SELECT * FROM r WHERE note > 'a'", rows=rows
     ),
+    "static recursion": lambda rows: rows.sparkSession.sql(
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 5)"
+        " SELECT rows.* FROM {rows} rows JOIN r ON amount_paise = n",
+        rows=rows,
+    ),
+    "another static recursion": lambda rows: rows.sparkSession.sql(
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 6)"
+        " SELECT rows.* FROM {rows} rows JOIN r ON amount_paise = n",
+        rows=rows,
+    ),
     "mapInArrow": lambda rows: rows.mapInArrow(lambda batches: batches, rows.schema),
 }
 

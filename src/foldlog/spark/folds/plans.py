@@ -494,6 +494,8 @@ class _Logic:
         self._columns: dict[int, str] = {}
         """By Spark's number, what a column is: one of the topic's, or one that a line has made."""
         self._variables = 0
+        self._loops: dict[int, int] = {}
+        """By Spark's number of a recursive query, its own."""
         self._subqueries: Iterator[int] = iter(())
 
     def text(self, root: _Node) -> str:
@@ -548,6 +550,8 @@ class _Logic:
 
     def _told_node(self, node: _Node) -> str | None:
         """None of a node that only names things, or picks columns."""
+        if node.kind == "UnionLoopRef":
+            return f"{node.kind} {self._loop(node.java.loopId())} {node.java.accumulated()}"
         if not node.children:
             return _PLACES.sub("", str(node.java.simpleString(_FIELDS_MAX)))
         if node.kind in ("SubqueryAlias", "View", "WithCTE", "CTERelationRef"):
@@ -555,10 +559,16 @@ class _Logic:
         made = [one for one in _items(node.java.expressions()) if not self._is_column(node, one)]
         if node.kind == "Project":
             return f"Project [{', '.join(map(self._told, made))}]" if made else None
-        told = [*map(self._told, made), *_arguments(node.java, 0)]
+        own = _arguments(node.java, 0)
+        if node.kind == "UnionLoop":
+            own[0] = str(self._loop(node.java.id()))
+        told = [*map(self._told, made), *own]
         if node.kind == "Union":
             told += [self._picked(node, child) for child in node.children]
         return f"{node.kind} [{', '.join(told)}]"
+
+    def _loop(self, number: Any) -> int:
+        return self._loops.setdefault(int(number), len(self._loops))
 
     def _is_column(self, node: _Node, expression: Any) -> bool:
         """Whether it is a column that is just passed on, or one that the node makes of another expression."""
