@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -116,10 +116,10 @@ def test_a_worker_that_cannot_work_is_an_error_before_anything_is_read(
 def test_a_worker_begins_with_everything_imported_and_without_sparks_archives(spark: SparkSession) -> None:
     """Two tasks that fail take their workers with them, so those that answer are forked anew."""
 
-    def fail(numbers: Iterable[int]) -> Iterator[int]:
+    def fail(numbers: Iterable[int]) -> Iterable[int]:
         raise ValueError("a worker dies with its task")
 
-    def look(numbers: Iterable[int]) -> Iterator[tuple[bool, list[str]]]:
+    def look(numbers: Iterable[int]) -> Iterable[tuple[bool, list[str]]]:
         missing = {"pandas", "pyarrow.compute", "pyspark.worker", "foldlog.spark.folds.reading"} - set(sys.modules)
         yield not missing, [place for place in sys.path if "pyspark.zip" in place or "py4j-" in place]
 

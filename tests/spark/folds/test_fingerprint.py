@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -24,7 +25,7 @@ from foldlog.errors import FoldError
 from foldlog.spark.folds import fingerprint
 from foldlog.spark.folds.declaration import DeclaredTopic, Fold
 from foldlog.spark.folds.deltas import prepare
-from foldlog.spark.folds.fingerprint import _function_text, logic_of
+from foldlog.spark.folds.fingerprint import logic_of
 from foldlog.spark.folds.plans import plan_key, plan_text
 from foldlog.spark.folds.reading import TopicFrames
 from foldlog.spark.origins.origin import open_origin, origin_spec
@@ -62,6 +63,16 @@ FUNCTIONS: dict[str, Function] = {
     "SQL": lambda rows: rows.sparkSession.sql(
         "WITH r AS (SELECT * FROM {rows}) SELECT * FROM r WHERE note > 'a'", rows=rows
     ),
+    "static recursion": lambda rows: rows.sparkSession.sql(
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 5)"
+        " SELECT rows.* FROM {rows} rows JOIN r ON amount_paise = n",
+        rows=rows,
+    ),
+    "another static recursion": lambda rows: rows.sparkSession.sql(
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 6)"
+        " SELECT rows.* FROM {rows} rows JOIN r ON amount_paise = n",
+        rows=rows,
+    ),
     "mapInArrow": lambda rows: rows.mapInArrow(lambda batches: batches, rows.schema),
 }
 
@@ -95,13 +106,13 @@ def test_a_column_that_the_topic_gains_is_no_change_of_the_function(
 def test_the_code_of_a_function_is_the_same_text_in_another_process_and_on_another_line(tmp_path: Path) -> None:
     source = """
         from pyspark import cloudpickle
-        from foldlog.spark.folds.fingerprint import _function_text
+        from foldlog.spark.folds.fingerprint import _function_lines
         LIMITS = {"a", "b", "c", "d"}
         def helper(value):
             return value in LIMITS
         def made(step):
             return lambda value, scale=2: helper(value) and [one + step for one in range(scale)]
-        print(_function_text(cloudpickle.dumps((made(7), None))))
+        print("\\n".join(_function_lines(cloudpickle.dumps((made(7), None)), {})))
     """
     told = set()
     for number in range(3):
@@ -111,7 +122,6 @@ def test_the_code_of_a_function_is_the_same_text_in_another_process_and_on_anoth
         told.add(done.stdout)
     assert len(told) == 1
     assert "{'a', 'b', 'c', 'd'}" in told.pop()
-    assert _function_text(b"not a pickle") == "not unpacked: UnpicklingError"
 
 
 def _folds(view: View, topic: DeclaredTopic) -> tuple[Fold, Fold]:
@@ -248,6 +258,10 @@ def test_the_key_of_a_plan_is_complete_and_the_same_for_each_range(spark: SparkS
     assert key(8) != key(9)
     assert key("order#17") == key("order#17")
     assert key("order#17") != key("order#18")
+    next_number = max(map(int, re.findall(r"#(\d+)", plan_text(_rows(spark)).analysed)))
+    for text in (f"#{next_number + 1000}", "lambda x_7", "CTERelationRef 7", f"_pyspark_{0:032x}"):
+        assert key(text) == key(text)
+        assert key(text) != key(text[:-1] + "1")
     assert spark.conf.get("spark.sql.debug.maxToStringFields") == "25"
     active = SparkSession.getActiveSession()
     assert active is not None
@@ -342,6 +356,13 @@ def _uses_list(chosen: list[str]) -> Function:
     return lambda rows: rows.filter(F.col("merchant").isin(chosen))
 
 
+def _uses_odd_list(chosen: list[str]) -> Function:
+    """The texts of which look as Spark's numbers do."""
+    of_merchants = {"m1": "#50000", "m2": "#60000"}
+    odd = [of_merchants[one] for one in chosen[-1:]]
+    return lambda rows: rows.filter(F.when(F.col("merchant") == "m1", "#50000").otherwise("#60000").isin(odd))
+
+
 def _uses_list_in_python(chosen: list[str]) -> Function:
     return lambda rows: rows.filter(F.udf(lambda merchant: merchant in chosen, "boolean")("merchant"))
 
@@ -367,7 +388,7 @@ def _changing(view: FileView, using: Callable[[list[str]], Function]) -> Fold:
     return choosing
 
 
-@pytest.mark.parametrize("using", [_uses_list, _uses_list_in_python])
+@pytest.mark.parametrize("using", [_uses_list, _uses_odd_list, _uses_list_in_python])
 def test_a_plan_that_changes_inside_a_run_stops_it_as_at_a_start(
     many: Path, tmp_path: Path, spark: SparkSession, using: Callable[[list[str]], Function]
 ) -> None:
@@ -461,14 +482,14 @@ CHANGES: dict[str, tuple[str, str]] = {
 TELLING = """
 import json, re, sys
 from pyspark import cloudpickle
-from foldlog.spark.folds.fingerprint import _function_text
+from foldlog.spark.folds.fingerprint import _function_lines
 seed, number = sys.argv[1:]
 # What a process did before is no part of a function: the library keeps some of it.
 re.sub("x" * int(seed), "", "y")
 told = {}
 for what, (around, used) in json.load(sys.stdin).items():
     exec(f"{around.format(number)}\\ndef f(v): return {used}", globals())
-    told[what] = _function_text(cloudpickle.dumps((f, None)))
+    told[what] = "\\n".join(_function_lines(cloudpickle.dumps((f, None)), {}))
 print(json.dumps(told))
 """
 
@@ -562,6 +583,101 @@ def test_a_change_of_a_table_function_is_noticed(spark: SparkSession, directory:
     first, again, other = (_logic(_doubling(step), spark, directory) for step in (1, 1, 2))
     assert first == again
     assert first != other
+
+
+def _looking_up(spark: SparkSession, table: dict[str, set[str]], none: str = "none") -> Function:
+    """A function that uses a broadcast."""
+    sent = spark.sparkContext.broadcast(table)
+    return lambda rows: rows.withColumn("x", F.udf(lambda one: str(sent.value.get(one, none)))("merchant"))
+
+
+def test_a_broadcast_counts_by_its_value_and_the_function_around_it_by_its_code(
+    spark: SparkSession, directory: Path
+) -> None:
+    found = _logic(_looking_up(spark, {"m0": {"a", "b"}}), spark, directory)
+    assert _logic(_looking_up(spark, {"m0": {"b", "a"}}), spark, directory) == found
+    assert _logic(_looking_up(spark, {"m0": {"a", "c"}}), spark, directory) != found
+    assert _logic(_looking_up(spark, {"m0": {"a", "b"}}, none="?"), spark, directory) != found
+
+
+def _large(step: int, last: int = 0) -> Function:
+    """A function that Spark sends as a broadcast, since it is over a megabyte."""
+    known = [*("x" * 100_000 + str(number) for number in range(12)), last]
+    return lambda rows: rows.withColumn("x", F.udf(lambda one: one + step in known, "boolean")("amount_paise"))
+
+
+def test_a_large_function_counts_by_its_code_and_by_what_it_uses(spark: SparkSession, directory: Path) -> None:
+    found = _logic(_large(1), spark, directory)
+    assert _logic(_large(1), spark, directory) == found
+    assert _logic(_large(2), spark, directory) != found
+    assert _logic(_large(1, last=1), spark, directory) != found
+
+
+def test_a_run_stops_at_a_changed_broadcast(directory: Path, tmp_path: Path, spark: SparkSession) -> None:
+    declare = fl.fold(fl.topic("payments", key="tx_id", schema=SCHEMA), into=FileView(tmp_path / "view"), name="it")
+    fl.run([declare(_looking_up(spark, {"m0": {"a"}}))], directory, once=True, spark=spark)
+    with pytest.raises(FoldError, match="is another one than its view was made with"):
+        fl.run([declare(_looking_up(spark, {"m0": {"b"}}))], directory, once=True, spark=spark)
+
+
+SENDING = """
+from io import BytesIO
+import pickle
+from pyspark import cloudpickle
+from pyspark.core.broadcast import _from_id
+from foldlog.spark.folds.fingerprint import _function_lines
+from foldlog.spark.folds.sent_functions import SentBroadcast
+class Sent:
+    def __reduce__(self):
+        return _from_id, (7,)
+value = {"long": bytes(1 << 21), "all": {"a", "b", "c", "d"}}
+sent = Sent()
+packed = cloudpickle.dumps((lambda one: sent.value[one], None))
+print("\\n".join(_function_lines(packed, {7: SentBroadcast(lambda: BytesIO(pickle.dumps(value)))})))
+"""
+
+
+def test_a_broadcast_is_the_same_text_in_another_process() -> None:
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", SENDING],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1
+
+
+class _OfWorkers:
+    """An object that can be unpacked in workers only."""
+
+    def __reduce__(self) -> Any:
+        return _only_in_workers, (os.getpid(),)
+
+
+def _only_in_workers(driver: int) -> _OfWorkers:
+    if os.getpid() == driver:
+        raise RuntimeError("there is no such file on the driver")
+    return _OfWorkers()
+
+
+def test_where_a_function_cannot_be_unpacked_it_is_said_once_that_no_change_is_noticed(
+    spark: SparkSession, directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def using(held: object) -> Function:
+        def reads_file(one: str) -> str:
+            return f"{held} {one}"
+
+        return lambda rows: rows.withColumn("x", F.udf(reads_file)("merchant"))
+
+    for _ in range(2):
+        _logic(using(_OfWorkers()), spark, directory)
+    assert caplog.text.count("'reads_file' of a fold cannot be unpacked on the driver (RuntimeError: there is no") == 1
+    assert caplog.text.count("cannot be told; if you change it, rebuild the view") == 1
 
 
 def test_a_change_of_a_module_beside_the_file_is_noticed(

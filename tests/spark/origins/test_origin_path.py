@@ -182,7 +182,7 @@ def test_a_process_that_does_not_see_the_directory_names_its_host_and_the_other_
     moved = replace(origin.spec, path=str(tmp_path / "elsewhere"))
     with pytest.raises(DirectoryElsewhere, match=r"host .* does not see the log in .*kafka\.bootstrap\.servers"):
         PathOrigin.open(moved)
-    with pytest.raises(LogNotFound):
+    with pytest.raises(LogNotFound, match=r"there is no log in [^;]*; name the directory that holds its catalog"):
         PathOrigin.open(replace(moved, directory_id=None))
     foldlog.open(moved.path or "").close()
     with pytest.raises(DirectoryElsewhere, match="there is another log under that path"):

@@ -77,14 +77,16 @@ def test_a_new_path_becomes_a_log_where_topics_may_be_made(tmp_path: Path) -> No
         assert log.read_arrow(TOPIC, columns=["value"]).column("value").to_pylist() == [b"a"]
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.txt").write_text("mine")
-    with pytest.raises(LogNotFound, match="there is no log in"):
-        plan(options(tmp_path / "taken", partitions=3))
+    for taken in (tmp_path / "taken", tmp_path / "taken" / "notes.txt"):
+        with pytest.raises(LogNotFound, match=r"there is no log in \S+ to write to, and what is there is some"):
+            plan(options(taken, partitions=3))
     assert [file.name for file in (tmp_path / "taken").iterdir()] == ["notes.txt"]
 
 
 def test_no_log_no_topic_and_a_writer_that_does_not_listen_are_told_before_a_row_is_packed(path: Path) -> None:
-    with pytest.raises(LogNotFound, match="there is no log in"):
+    with pytest.raises(LogNotFound, match=r'there is no log in \S+ to write to; .* option\("createTopic", <number'):
         plan(options(path / "elsewhere"))
+    assert not (path / "elsewhere").exists()
     with pytest.raises(UnknownTopic, match=r"no topic 'nothing'; there are orders; .* option createTopic=<number"):
         plan(options(path, "nothing"))
     with pytest.raises(InvalidTopicName):

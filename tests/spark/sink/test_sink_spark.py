@@ -70,6 +70,14 @@ def test_a_write_that_has_a_name_and_a_version_is_made_once(spark: SparkSession,
     assert finish_writes(str(path)) == 0
 
 
+def test_the_error_at_a_new_path_names_the_option_that_makes_a_log_there(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([("a",)], "value string")
+    with pytest.raises(AnalysisException, match=r'to write to; .* option\("createTopic", <number of partitions>\)'):
+        save(rows, tmp_path / "new", topic=TOPIC)
+    save(rows, tmp_path / "new", topic=TOPIC, createTopic="1")
+    assert texts(tmp_path / "new") == ["a"]
+
+
 def test_a_job_that_fails_appends_nothing_and_leaves_nothing(spark: SparkSession, path: Path) -> None:
     rows = spark.range(0, 100, 1, 2).selectExpr("IF(id = 99, NULL, 'orders') AS topic", "CAST(id AS STRING) AS value")
     with pytest.raises(PySparkException, match="the column 'topic' is null in a row; fill it"):

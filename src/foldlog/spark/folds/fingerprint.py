@@ -14,7 +14,7 @@ import logging
 import pickle
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import blake2b
@@ -22,18 +22,18 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType,
 from typing import Any, Final
 
 import pyspark
-from pyspark import cloudpickle
 from pyspark.cloudpickle import list_registry_pickle_by_value
 from pyspark.sql import DataFrame
 
 from foldlog.errors import FoldError, UnlawfulFold
 from foldlog.limits import FOLD_PLANS_MAX
-from foldlog.spark.folds.plans import Path, logic_text, python_commands, python_functions, settings_text
+from foldlog.spark.folds.plans import Path, functions_at, logic_text, python_functions, settings_text
+from foldlog.spark.folds.sent_functions import SentBroadcast, sent_bytes, unpacked
 from foldlog.views.bookmark import Bookmark, Logic
 
 _log = logging.getLogger("foldlog")
 
-_FORM: Final = 3
+_FORM: Final = 4
 """Of the texts that plans and code are put into. With another one, a view is not said to be of another function."""
 
 _BITS: Final = 60
@@ -47,6 +47,9 @@ _SETTINGS: Final = re.compile(
 """That change what expressions give and do not stand in them, where they are set. The session's zone does, where it
 matters."""
 _ANSI: Final = "spark.sql.ansi.enabled"
+_TOLD_BYTES_MAX: Final = 1 << 20
+"""Of a value in a text: of a longer one the text has a digest."""
+_SCALARS: Final = frozenset({int, float, str, bool, type(None)})
 _UNSAID: Final = frozenset(
     {"__module__", "__doc__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__", "__annotations__"}
 )
@@ -76,27 +79,39 @@ class PlanChanged(FoldError):
 
 @dataclass(frozen=True)
 class Doing:
-    """What a plan does. `text` is its own; `functions` says where its Python functions are, and `codes` what each is,
-    by a number that Java has of the bytes it was sent as.
+    """What a plan does. `text` is its own; `functions` says where its Python functions are, and `codes` what each does,
+    as a digest: by a number that Java has of what it was sent as, and by a digest of the same, since a large function
+    is sent under another name each time.
     """
 
     text: str
     functions: tuple[Path, ...] = ()
-    codes: dict[int, str] = field(default_factory=dict, repr=False)
+    codes: dict[int | bytes, str] = field(default_factory=dict, repr=False)
 
     def logic(self, result: DataFrame) -> Logic:
         """Of a plan with this text."""
-        told = [self._code(command) for command in python_commands(result, self.functions)]
+        told = [self._code(str(one.name()), one.func()) for one in functions_at(result, self.functions)]
         versions = f"spark {pyspark.__version__} python {sys.version_info.major}.{sys.version_info.minor} code {_FORM}"
         return Logic(_number("\n".join([self.text, *told])), _number(versions))
 
-    def _code(self, command: Any) -> str:
-        number = int(command.hashCode())
+    def _code(self, name: str, function: Any) -> str:
+        number = int(function.command().hashCode())
         if number not in self.codes:
-            if len(self.codes) >= FOLD_PLANS_MAX:
+            if len(self.codes) >= 2 * FOLD_PLANS_MAX:
                 self.codes.clear()
-            self.codes[number] = _function_text(bytes(command.unsafeArray()))
+            self.codes[number] = self._unpacked_code(name, function)
         return self.codes[number]
+
+    def _unpacked_code(self, name: str, function: Any) -> str:
+        try:
+            packed, broadcasts = sent_bytes(function)
+            sent_as = blake2b(packed).digest()
+            if sent_as not in self.codes:
+                self.codes[sent_as] = _digest(_function_lines(packed, broadcasts))
+            return self.codes[sent_as]
+        except Exception as error:  # noqa: BLE001 whatever a user's object does when it is unpacked
+            _warn_untold(name, error)
+            return f"not unpacked: {type(error).__name__}"  # the function's name, which the plan has, has to do
 
 
 def doing_of(result: DataFrame) -> Doing:
@@ -152,14 +167,50 @@ def _number(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> (64 - _BITS)
 
 
-def _function_text(command: bytes) -> str:
+def _digest(lines: Iterable[str]) -> str:
+    found = blake2b(digest_size=32)
+    for line in lines:
+        found.update(line.encode("utf-8", "surrogatepass"))
+        found.update(b"\n")
+    return found.hexdigest()
+
+
+_untold: set[tuple[str, str]] = set()
+"""What was said of functions that cannot be unpacked: each is looked at for every range."""
+
+
+def _warn_untold(name: str, error: Exception) -> None:
+    said = (name, type(error).__name__)
+    if said in _untold:
+        return
+    if len(_untold) >= FOLD_PLANS_MAX:
+        _untold.clear()
+    _untold.add(said)
+    _log.warning(
+        "the Python function %r of a fold cannot be unpacked on the driver (%s): whether it is the one that its view"
+        " was made with cannot be told; if you change it, rebuild the view",
+        name,
+        f"{type(error).__name__}: {error}".partition("\n")[0],
+    )
+
+
+def _function_lines(packed: bytes, broadcasts: Mapping[int, SentBroadcast]) -> Iterator[str]:
     """The code of a function that was packed for the workers."""
-    try:
-        sent = cloudpickle.loads(command)
-    except Exception as error:  # noqa: BLE001 whatever a user's object does when it is unpacked
-        return f"not unpacked: {type(error).__name__}"  # the function's name, which the plan has, has to do
-    function = sent[0] if isinstance(sent, tuple) else sent
-    return "\n".join(_code_lines(function, {}))
+    sent = unpacked(packed, broadcasts)
+    return _code_lines(sent[0] if isinstance(sent, tuple) else sent, {})
+
+
+_broadcast_values: dict[bytes, str] = {}
+"""What broadcasts are, by their bytes. They may be large, and one that a fold makes itself comes with every range."""
+
+
+def _broadcast_text(broadcast: SentBroadcast) -> str:
+    sent_as = broadcast.digest()
+    if sent_as not in _broadcast_values:
+        if len(_broadcast_values) >= FOLD_PLANS_MAX:
+            _broadcast_values.clear()
+        _broadcast_values[sent_as] = _digest(_code_lines(broadcast.value, {}))
+    return _broadcast_values[sent_as]
 
 
 def _code_lines(value: object, seen: dict[int, tuple[int, object]]) -> Iterator[str]:
@@ -172,11 +223,14 @@ def _code_lines(value: object, seen: dict[int, tuple[int, object]]) -> Iterator[
     if isinstance(value, CodeType):
         yield f"{value.co_argcount} {value.co_kwonlyargcount} {value.co_flags & ~_HAS_DOCSTRING}"
         parts: Iterable[object] = _steps(value)
+    elif type(value) is bytes and len(value) > _TOLD_BYTES_MAX:
+        yield f"{len(value)} bytes {blake2b(value).hexdigest()}"
+        return
     elif value is None or (isinstance(value, str | bytes | int | float | complex) and _is_library(type(value))):
         yield repr(value)
         return
     elif isinstance(value, set | frozenset):
-        yield f"{{{', '.join(sorted(' '.join(_code_lines(one, dict(seen))) for one in value))}}}"
+        yield f"{{{', '.join(sorted(_member(one, seen) for one in value))}}}"
         return
     else:
         if not isinstance(value, tuple):  # Python shares equal ones, or does not
@@ -184,8 +238,16 @@ def _code_lines(value: object, seen: dict[int, tuple[int, object]]) -> Iterator[
         yield f"{type(value).__module__}.{type(value).__qualname__}"
         parts = _inside(value)
     for part in parts:
-        yield from _code_lines(part, seen)
+        if type(part) in _SCALARS:  # here as well: tables that functions look things up in have many
+            yield repr(part)
+        else:
+            yield from _code_lines(part, seen)
     yield "."  # where it ends: [[a], b] is not [[a, b]]
+
+
+def _member(value: object, seen: dict[int, tuple[int, object]]) -> str:
+    """Of a set, which is in no order: what one member has met is not known to the next."""
+    return repr(value) if type(value) in _SCALARS else " ".join(_code_lines(value, dict(seen)))
 
 
 def _steps(code: CodeType) -> Iterator[object]:
@@ -238,6 +300,8 @@ def _inside_function(value: FunctionType | BuiltinFunctionType | MethodType) -> 
 
 
 def _inside_object(value: Any) -> Iterable[object]:
+    if isinstance(value, SentBroadcast):
+        return [_broadcast_text(value)]
     if isinstance(value, re.Pattern):
         return [value.pattern, value.flags]
     if isinstance(value, Enum):

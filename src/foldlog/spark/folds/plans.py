@@ -136,8 +136,10 @@ _ROWS_LEAF: Final = re.compile(rf"MapInArrow {ROWS_FUNCTION}\([^)]*\)#(\d+)")
 _EXPRESSION_ID: Final = re.compile(r"#(\d+)")
 _NUMBERS_MAX: Final = 100_000
 """More than a plan uses of Spark's numbers. They count up, so a range's lie between the first of its rows and this."""
-_COUNTED: Final = re.compile(r"(?:\blambda \w+?_|\bCTERelation(?:Def|Ref) )\d+\b")
+_COUNTED: Final = re.compile(r"(?:\blambda \w+?_|\b(?:CTERelation(?:Def|Ref)|UnionLoop(?:Ref)?) )\d+\b")
 """What Spark counts up through all of a session, beside its numbers: variables of higher-order functions, and CTEs."""
+_COUNTED_NODES: Final = re.compile(r"^[ :+'-]*(?:CTERelation(?:Def|Ref)|UnionLoop(?:Ref)?) \d+\b", re.MULTILINE)
+"""Of these, what it counts in a plan that is put into the form that it compares."""
 _PASSING_NAMES: Final = re.compile(r"_pyspark_[0-9a-f]{32}")
 """Spark's names of the views behind `spark.sql("... {rows}", rows=rows)`."""
 
@@ -149,7 +151,7 @@ def check_plan(fold: str, rows: DataFrame, result: object) -> None:
         raise FoldError("folds need a classic Spark session, and this is a Spark Connect one; unset SPARK_REMOTE")
     # The analysed plan, not the optimised one: it has what the user wrote, node for node, before Spark folds constants,
     # prunes and reorders. A clock that was computed beforehand would be a literal by then.
-    check_source(fold, rows, plan_text(frame))
+    _check_source(fold, rows, _analysed_text(frame))
     _check(fold, _tree(frame), checked=set())
 
 
@@ -162,9 +164,13 @@ def checked_frame(fold: str, result: object) -> DataFrame:
     return result
 
 
-def check_source(fold: str, rows: DataFrame, text: str) -> None:
+def check_source(fold: str, rows: DataFrame, text: PlanText) -> None:
     """UnlawfulFold if a plan of this text has other rows of a topic than these, or none at all."""
-    if set(_ROWS_LEAF.findall(text)) != set(_ROWS_LEAF.findall(plan_text(rows))):
+    _check_source(fold, rows, text.analysed)
+
+
+def _check_source(fold: str, rows: DataFrame, text: str) -> None:
+    if set(_ROWS_LEAF.findall(text)) != set(_ROWS_LEAF.findall(_analysed_text(rows))):
         raise UnlawfulFold(fold, "what it returns does not come from the rows it is given", "return a change of rows")
 
 
@@ -202,20 +208,42 @@ def cache_of(frame: DataFrame) -> Any:
     return frame.sparkSession._jsparkSession.sharedState().cacheManager()
 
 
-def plan_text(frame: DataFrame) -> str:
-    """The analysed plan, to the last field, with Spark's numbers."""
+@dataclass(frozen=True)
+class PlanText:
+    """A plan in Spark's words, to the last field."""
+
+    analysed: str
+    """With all names, and with Spark's numbers, from which a literal such as '#17' cannot be told."""
+    compared: str
+    """In the form in which Spark compares plans: columns have places, so what looks like a number is a literal."""
+
+
+def plan_text(frame: DataFrame) -> PlanText:
+    """Of the analysed plan."""
+    text = _analysed_text(frame)
+    try:
+        with _all_fields(frame.sparkSession):
+            compared = _text(frame._jdf.queryExecution().analyzed().canonicalized())
+    except Py4JError:
+        compared = text  # a node that cannot be put into that form: no plan is the same as this one
+    return PlanText(text, compared)
+
+
+def _analysed_text(frame: DataFrame) -> str:
     with _all_fields(frame.sparkSession):
         return _text(frame._jdf.queryExecution().analyzed())
 
 
-def plan_key(rows: DataFrame, text: str) -> tuple[str, int]:
+def plan_key(rows: DataFrame, text: PlanText) -> tuple[str, int]:
     """Equal for plans that do the same with rows of several ranges, if no setting of the session has changed; `text` is
-    the plan's. What their Python functions do is not in it: see `python_commands`.
+    the plan's. What their Python functions do is not in it: see `python_functions`.
     """
     # Spark numbers expressions through a session. What is below the numbers of these rows was made before the range, as
     # static frames are, and keeps its numbers: another frame is another plan.
-    first = min(map(int, _EXPRESSION_ID.findall(plan_text(rows))), default=0)
-    return normal_text(text, first), int(_settings_of(rows.sparkSession).hashCode())
+    first = min(map(int, _EXPRESSION_ID.findall(_analysed_text(rows))), default=0)
+    analysed = normal_text(text.analysed, first)
+    both = f"{len(analysed)} {analysed}{_recounted(_COUNTED_NODES, text.compared, {})}"
+    return both, int(_settings_of(rows.sparkSession).hashCode())
 
 
 def normal_text(text: str, first: int = 0) -> str:
@@ -236,8 +264,13 @@ def normal_text(text: str, first: int = 0) -> str:
 
     text = _EXPRESSION_ID.sub(counted, text)
     names: dict[str, str] = {}
-    text = _COUNTED.sub(lambda found: names.setdefault(found[0], f"{found[0].rstrip('0123456789')}{len(names)}"), text)
+    text = _recounted(_COUNTED, text, names)
     return _PASSING_NAMES.sub(lambda found: names.setdefault(found[0], f"_pyspark_{len(names)}"), text)
+
+
+def _recounted(counted: re.Pattern[str], text: str, names: dict[str, str]) -> str:
+    """With what Spark counted up counted from 0."""
+    return counted.sub(lambda found: names.setdefault(found[0], f"{found[0].rstrip('0123456789')}{len(names)}"), text)
 
 
 def logic_text(result: DataFrame) -> str:
@@ -263,10 +296,10 @@ def python_functions(result: DataFrame) -> list[Path]:
     ]
 
 
-def python_commands(result: DataFrame, paths: Iterable[Path]) -> list[JavaObject]:
-    """The Python functions there, as they are sent to workers."""
+def functions_at(result: DataFrame, paths: Iterable[Path]) -> list[JavaObject]:
+    """The Python functions there: a PythonUDF or PythonUDTF of the JVM's each."""
     analysed = result._jdf.queryExecution().analyzed()
-    return [_at(analysed, path).func().command() for path in paths]
+    return [_at(analysed, path) for path in paths]
 
 
 def _at(java: Any, path: Path) -> Any:
@@ -465,6 +498,8 @@ class _LogicText:
         self._columns: dict[int, str] = {}
         """By Spark's number, what a column is: one of the topic's, or one that a line has made."""
         self._variables = 0
+        self._loops: dict[int, int] = {}
+        """By Spark's number of a recursive query, its own."""
         self._subqueries: Iterator[int] = iter(())
 
     def text(self, root: _Node) -> str:
@@ -519,6 +554,8 @@ class _LogicText:
 
     def _told_node(self, node: _Node) -> str | None:
         """None of a node that only names things, or picks columns."""
+        if node.kind == "UnionLoopRef":
+            return f"{node.kind} {self._loop(node.java.loopId())} {node.java.accumulated()}"
         if not node.children:
             return _PLACES.sub("", str(node.java.simpleString(_FIELDS_MAX)))
         if node.kind in ("SubqueryAlias", "View", "WithCTE", "CTERelationRef"):
@@ -526,10 +563,16 @@ class _LogicText:
         made = [one for one in _items(node.java.expressions()) if not self._is_column(node, one)]
         if node.kind == "Project":
             return f"Project [{', '.join(map(self._told, made))}]" if made else None
-        told = [*map(self._told, made), *_arguments(node.java, 0)]
+        own = _arguments(node.java, 0)
+        if node.kind == "UnionLoop":
+            own[0] = str(self._loop(node.java.id()))
+        told = [*map(self._told, made), *own]
         if node.kind == "Union":
             told += [self._picked(node, child) for child in node.children]
         return f"{node.kind} [{', '.join(told)}]"
+
+    def _loop(self, number: Any) -> int:
+        return self._loops.setdefault(int(number), len(self._loops))
 
     def _is_column(self, node: _Node, expression: Any) -> bool:
         """Whether it is a column that is just passed on, or one that the node makes of another expression."""

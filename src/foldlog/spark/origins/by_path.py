@@ -14,6 +14,7 @@ from foldlog.errors import (
     DirectoryElsewhere,
     FoldlogError,
     InvalidArgument,
+    LogNotFound,
     OffsetOutOfRange,
     StorageError,
     UnknownPartition,
@@ -184,7 +185,7 @@ def open_directory(spec: OriginSpec) -> Log:
         log = open_log(spec.path, "r")
     except StorageError as error:
         if spec.directory_id is None:
-            raise
+            raise in_other_words(error, "; name the directory that holds its catalog.json") from None
         raise DirectoryElsewhere(host, spec.path, str(error)) from error
     found = log.directory_id
     if spec.directory_id is not None and found != spec.directory_id:
@@ -192,6 +193,13 @@ def open_directory(spec: OriginSpec) -> Log:
         why = f"there is another log under that path, with id {found} and not {spec.directory_id}"
         raise DirectoryElsewhere(host, spec.path, why)
     return log
+
+
+def in_other_words(error: StorageError, advice: str) -> StorageError:
+    """Where there is no log, advice for somebody who has no open() to call with another mode."""
+    if isinstance(error, LogNotFound):
+        error.args = (str(error).replace(" to read; open it with mode='w' to make one", advice),)
+    return error
 
 
 def _bounds_of(reader: FollowedPartition) -> Bounds:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 from foldlog.client.backends.served.resumable import ResumableLog, TopicLimits
 from foldlog.client.log import open_log, open_shared
 from foldlog.clock import SystemClock
-from foldlog.errors import InvalidArgument, TopicExists, UnknownTopic
+from foldlog.errors import InvalidArgument, LogNotFound, TopicExists, UnknownTopic
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
-from foldlog.spark.origins.by_path import open_directory
+from foldlog.spark.origins.by_path import in_other_words, open_directory
 from foldlog.spark.sink.options import SinkOptions, with_create_option
 from foldlog.spark.sink.rows import FindLimits, RowPacker
 from foldlog.spark.sink.staging import StagedFile, StagingArea, safe_name
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 QUERY_JOB: Final = "query."
 """How the directories of a query's micro-batches begin."""
+
+_NEW_LOG: Final = ' to write to; let the sink make it, and its topics: option("createTopic", <number of partitions>)'
+_OTHER_FILES: Final = (
+    " to write to, and what is there is something else; name the directory that holds its catalog.json, or one that is"
+    ' new, which becomes a log with option("createTopic", <number of partitions>)'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +70,15 @@ def plan(options: SinkOptions) -> PathPlan:
     if the directory has a writer that does not listen, through which nothing could be appended later."""
     if options.origin.path is None:
         raise InvalidArgument("a path is needed")
-    if options.partitions_of_new_topics is not None and not _has_files(options.origin.path):
+    is_new = not _has_files(options.origin.path)
+    if options.partitions_of_new_topics is not None and is_new:
         # Who lets topics be made at a new path means a new log there, as every other sink of Spark's makes one.
         open_log(options.origin.path).close()
-    with closing(ResumableLog.open(options.origin.path)) as log:
+    try:
+        opened = ResumableLog.open(options.origin.path)
+    except LogNotFound as error:
+        raise in_other_words(error, _NEW_LOG if is_new else _OTHER_FILES) from None
+    with closing(opened) as log:
         origin = replace(options.origin, directory_id=log.directory_id)
         told = PathPlan(replace(options, origin=origin), dict(log.defaults))
         if options.topic is not None:
@@ -80,6 +91,8 @@ def _has_files(path: str) -> bool:
         return bool(PosixFiles().entries(path))
     except FileNotFoundError:
         return False
+    except NotADirectoryError:
+        return True
 
 
 def job_of_query(query_id: str, batch_id: int) -> str:

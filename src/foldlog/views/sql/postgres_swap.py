@@ -52,7 +52,8 @@ _ATTACHED: Final = """
           JOIN pg_tablespace ON pg_tablespace.oid = reltablespace
     UNION SELECT 'being unlogged' FROM target JOIN pg_class ON pg_class.oid = target.oid AND relpersistence = 'u'
     UNION SELECT 'statistics ' || quote_ident(stxname) FROM target JOIN pg_statistic_ext ON stxrelid = target.oid
-    UNION SELECT 'publication ' || quote_ident(pubname) FROM target JOIN pg_class ON pg_class.oid = target.oid
+    UNION SELECT 'publication ' || quote_ident(pubname) || ' (its subscribers are sent rows and no renames: they would'
+          || ' keep what the table was before)' FROM target JOIN pg_class ON pg_class.oid = target.oid
           JOIN pg_namespace ON pg_namespace.oid = relnamespace
           JOIN pg_publication_tables ON schemaname = nspname AND tablename = relname
     UNION SELECT 'constraint ' || quote_ident(conname) FROM target JOIN pg_constraint ON conrelid = target.oid
@@ -62,7 +63,9 @@ _ATTACHED: Final = """
           WHERE attnum > 0 AND NOT attisdropped AND attname <> ALL (%s)
     ORDER BY 1
 """
-"""What is part of a table, was made by others than a fold, and would be left behind by a swap."""
+"""What is part of a table, was made by others than a fold, and would be left behind by a swap. A publication FOR ALL
+TABLES has the new table too, but its subscribers know tables by their names: they get the new rows under the shadow's
+name, at which they stop if they have no such table, and keep the old ones under the view's."""
 
 _INDEXES: Final = """
     SELECT index.oid::text, index.relname, pg_get_indexdef(index.oid), obj_description(index.oid, 'pg_class'),
