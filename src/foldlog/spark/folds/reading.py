@@ -78,6 +78,9 @@ class Seen(NamedTuple):
     bytes: int = 0
 
 
+Look = Literal["rows", "dead", "tombstones"]
+
+
 class _Sum(AccumulatorParam[Seen]):
     """Adds up what tasks have met."""
 
@@ -100,7 +103,7 @@ class RangeDecoder:
     values: Decoder
     needs_key: bool
     schema: pa.Schema
-    look: Literal["rows", "dead"]
+    look: Look
     seen: Accumulator[Seen] | None = field(default=None)
     name: str = ""
     """What the job says of this frame's columns, it says under this name."""
@@ -127,6 +130,8 @@ class RangeDecoder:
 
     def _columns(self) -> list[str]:
         """What has to be gathered of the log for the columns that are wanted."""
+        if self.look == "tombstones":
+            return ["value", "offset"]
         # A value that does not parse, or a time that cannot be, is noticed even if nothing of it is used.
         columns = ["value", "timestamp"]
         if self.keys is not None or self.look == "dead":
@@ -156,6 +161,10 @@ class RangeDecoder:
         import pyarrow.compute as pc
 
         values = records.column("value")
+        if self.look == "tombstones":
+            places = {PARTITION: pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)}
+            found = pa.RecordBatch.from_pydict({**places, OFFSET: records.column("offset")}, schema=self.schema)
+            return found.filter(pc.is_null(values))
         arrays, reasons = self.values.decode(values)
         columns = dict(zip(self.values.schema.names, arrays, strict=True))
         if self.key is not None and self.keys is not None:
@@ -282,29 +291,40 @@ class TopicFrames:
 
     def table(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> pa.Table:
         """All columns of these ranges, past Spark's rows: for folds that take them as they are."""
-        return self._table(ranges, self.schema, seen, needs_key=needs_key)
+        return self._table(ranges, self.schema, "rows", seen, needs_key=needs_key)
 
     def keys(self, ranges: Sequence[OffsetRange]) -> pa.Table:
         """The key and META of every record of these ranges that parses and has a key."""
         names = {*META, *([self._key] if self._key else [])}
         schema = T.StructType([one for one in self.schema if one.name in names])
-        return self._table(ranges, schema, None, needs_key=True)
+        return self._table(ranges, schema, "rows", None, needs_key=True)
 
-    def records(self, ranges: Sequence[OffsetRange]) -> pa.Table:
+    def tombstones(self, ranges: Sequence[OffsetRange]) -> pa.Table:
+        """Where the records without a value are: _partition and _offset. Nothing is decoded."""
+        schema = T.StructType([one for one in self.schema if one.name in (PARTITION, OFFSET)])
+        return self._table(ranges, schema, "tombstones", None, needs_key=False)
+
+    def records(self, ranges: Sequence[OffsetRange], *, needs_key: bool = True) -> pa.Table:
         """What `keys` gives, read by the driver itself, one record after the other."""
         import pyarrow as pa
 
         names = {*META, *([self._key] if self._key else [])}
         schema = T.StructType([one for one in self.schema if one.name in names])
-        reader = self._reader(ranges, schema, "rows", True, None)
+        reader = self._reader(ranges, schema, "rows", needs_key, None)
         return pa.Table.from_batches(reader.read(range(len(reader.tasks))), schema=reader.schema)
 
     def _table(
-        self, ranges: Sequence[OffsetRange], schema: T.StructType, seen: Accumulator[Seen] | None, *, needs_key: bool
+        self,
+        ranges: Sequence[OffsetRange],
+        schema: T.StructType,
+        look: Look,
+        seen: Accumulator[Seen] | None,
+        *,
+        needs_key: bool,
     ) -> pa.Table:
         import pyarrow as pa
 
-        reader = self._reader(ranges, schema, "rows", needs_key, seen)
+        reader = self._reader(ranges, schema, look, needs_key, seen)
         count = len(reader.tasks)
         packed = self._spark.sparkContext.parallelize(range(count), count).mapPartitions(_packing(reader)).collect()
         batches = [pa.ipc.read_record_batch(pa.py_buffer(data), reader.schema) for data in packed]
@@ -344,7 +364,7 @@ class TopicFrames:
         self,
         ranges: Sequence[OffsetRange],
         schema: T.StructType,
-        look: Literal["rows", "dead"],
+        look: Look,
         needs_key: bool,
         seen: Accumulator[Seen] | None,
     ) -> DataFrame:
@@ -356,7 +376,7 @@ class TopicFrames:
         self,
         ranges: Sequence[OffsetRange],
         schema: T.StructType,
-        look: Literal["rows", "dead"],
+        look: Look,
         needs_key: bool,
         seen: Accumulator[Seen] | None,
     ) -> RangeDecoder:
