@@ -136,9 +136,7 @@ def test_a_fold_whose_filter_lets_nothing_through_empties_its_view(
     assert set(view.rows()) == {"b"}  # what does not parse changes nothing
 
 
-def test_a_tombstone_deletes_whatever_the_fold_says_of_it(
-    directory: Path, view: FileView, spark: SparkSession
-) -> None:
+def test_a_tombstone_deletes_whatever_the_fold_says_of_it(directory: Path, view: FileView, spark: SparkSession) -> None:
     append(directory, ("a", payment()), ("b", payment()), ("a", None))
     payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
 
