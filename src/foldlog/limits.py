@@ -467,6 +467,10 @@ FAULTY_RECORDS_MAX = 100
 """Records of one range that a fold may fail at before the fold is said to be wrong, and not they. Each takes
 some twenty small jobs of Spark to be found among 2,000, and some thirty among a million."""
 
+FOLD_LETTERS_BYTES = 1 << 20
+"""What one task tells the driver of records that do not parse: some ten thousand of 100 bytes. What a task was to read
+that meets more is looked through once more."""
+
 FOLD_TRIAL_OFFSETS = 1000
 """Of a topic's beginning, what a fold is tried on before it first stores anything: it is folded three times, in the
 driver's own Python, which takes up to a second."""

@@ -382,7 +382,6 @@ def test_folds_may_explode_join_static_frames_use_meta_and_read_text_and_bytes(
     }
     assert {key: row["gone"] for key, row in by_key(folds["deleted"], "id").items()} == {
         1: False,
-        2: True,
         3: False,
         -4: False,
     }

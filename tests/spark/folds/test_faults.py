@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import psycopg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 
 import foldlog
 import foldlog.spark as fl
@@ -92,6 +94,85 @@ def test_a_record_that_a_fold_fails_at_is_a_dead_letter_whatever_the_split(
     fl.run([other], directory, once=True, spark=spark, range_bytes=1)
     assert split.rows() == whole.rows()
     assert set(letters(directory, "split")) == set(reasons)
+
+
+def asserting(rows: DataFrame) -> DataFrame:
+    @F.udf("bigint")
+    def unlike_thirteen(paise: int) -> int:
+        if paise == 13:
+            raise AssertionError  # what `assert` does; pytest would give it a message
+        return paise
+
+    return rows.withColumn("amount_paise", unlike_thirteen("amount_paise"))
+
+
+def asserting_in_series(rows: DataFrame) -> DataFrame:
+    def unlike_thirteen(paise: Any) -> Any:
+        if (paise == 13).any():
+            raise AssertionError
+        return paise
+
+    in_series: Any = pandas_udf(unlike_thirteen, "bigint", PandasUDFType.SCALAR)
+    return rows.withColumn("amount_paise", in_series("amount_paise"))
+
+
+def ending_an_iteration(rows: DataFrame) -> DataFrame:
+    @F.udf("bigint")
+    def first_of_none(paise: int) -> int:
+        return int(next(iter([]))) if paise == 13 else paise
+
+    return rows.withColumn("amount_paise", first_of_none("amount_paise"))
+
+
+def expression(text: str) -> Callable[[DataFrame], DataFrame]:
+    return lambda rows: rows.withColumn("note", F.expr(text))
+
+
+ALONE = {
+    "assertion": (asserting, r"AssertionError \(test_faults.py, line \d+\)"),
+    "series": (asserting_in_series, r"AssertionError \(test_faults.py, line \d+\)"),
+    "iteration": (ending_an_iteration, r"StopIteration \(test_faults.py, line \d+\)"),
+    "json": (expression("from_json(note, 'a STRING', map('mode', 'FAILFAST')).a"), "MALFORMED_RECORD_IN_PARSING"),
+    "map": (expression("map_from_arrays(split(note, ','), split(note, ','))['x']"), "DUPLICATED_MAP_KEY"),
+    "array": (
+        expression("size(array_repeat('x', cast(if(amount_paise = 13, 2147483647, 1) AS INT)))"),
+        "create array with 2147483647 elements",
+    ),
+    "xml": (expression("xpath_string(if(amount_paise = 13, '<a', '<a/>'), 'a')"), "Error loading expression 'a'"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ("assertion", "map") else pytest.mark.faults) for name in ALONE]
+)
+def test_whatever_fails_at_one_record_alone_sets_that_one_aside(
+    name: str, directory: Path, tmp_path: Path, spark: SparkSession
+) -> None:
+    function, reason = ALONE[name]
+    notes = {13: "1,1,{"}
+    append(directory, *((f"k{n}", payment(amount_paise=n, note=notes.get(n, '{"a": 1}'))) for n in range(20)))
+    view = FileView(tmp_path / "view.json")
+    fl.run([fl.fold(PAYMENTS, into=view, name=name)(function)], directory, once=True, spark=spark)
+    assert set(view.rows()) == {f"k{n}" for n in range(20) if n != 13}
+    ((key, told),) = letters(directory, name).items()
+    assert key == b"k13"
+    assert re.search(reason, told), told
+
+
+def test_a_static_frame_whose_files_are_gone_makes_no_dead_letter(
+    directory: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foldlog.spark.folds.feed.SAME_FAILURES_MAX", 1)
+    append(directory, ("a", payment()))
+    spark.createDataFrame([("tea", 2)], "merchant STRING, rate INT").write.parquet(str(tmp_path / "rates"))
+    rates = spark.read.parquet(str(tmp_path / "rates"))
+    shutil.rmtree(tmp_path / "rates")
+    view = FileView(tmp_path / "view.json")
+    fold = fl.fold(PAYMENTS, into=view, name="rated")(lambda rows: rows.join(rates, "merchant", "left"))
+    with pytest.raises(FoldError, match="FAILED_READ_FILE"):
+        fl.run([fold], directory, once=True, spark=spark)
+    with foldlog.open(directory, mode="r") as log:
+        assert "rated.dead" not in log.topics()
 
 
 def test_a_fold_that_fails_at_a_record_leaves_those_alone_that_share_its_read(

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +22,9 @@ from foldlog.errors import FoldError
 from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.declaration import Fold
 from foldlog.spark.folds.feed import Feed, State
+from foldlog.spark.folds.ranges import beyond
+from foldlog.spark.folds.reading import Seen, TopicFrames
+from foldlog.spark.origins.origin import OffsetRange, open_origin, origin_spec
 from foldlog.testing import KafkaBroker
 from folds_model import SCHEMA, fill, mirror_of, payment
 
@@ -136,9 +141,7 @@ def test_a_fold_whose_filter_lets_nothing_through_empties_its_view(
     assert set(view.rows()) == {"b"}  # what does not parse changes nothing
 
 
-def test_a_fold_may_turn_a_tombstone_into_a_row_of_its_own(
-    directory: Path, view: FileView, spark: SparkSession
-) -> None:
+def test_a_tombstone_deletes_whatever_the_fold_says_of_it(directory: Path, view: FileView, spark: SparkSession) -> None:
     append(directory, ("a", payment()), ("b", payment()), ("a", None))
     payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
 
@@ -147,7 +150,7 @@ def test_a_fold_may_turn_a_tombstone_into_a_row_of_its_own(
         return rows.withColumn("gone", F.col("_deleted")).withColumn("_deleted", F.lit(False))
 
     run(kept, directory, spark)
-    assert {key: row["gone"] for key, row in view.rows().items()} == {"a": True, "b": False}
+    assert {key: row["gone"] for key, row in view.rows().items()} == {"b": False}
 
 
 def test_poison_is_set_aside_with_its_reason_and_the_rest_goes_on(
@@ -393,3 +396,68 @@ def test_a_log_that_lost_its_end_stops_the_fold_where_it_is(
         run(mirror_into(view), directory, spark)
     assert (view.bookmark(), view.rows()) == (bookmark, rows)
     assert bookmark is not None
+
+
+def test_poison_is_found_in_the_one_pass_over_its_range(
+    directory: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No second look at the range, and no job more than without poison; whether Spark sees the rows or not."""
+    context = spark.sparkContext._jsc
+    assert context is not None
+
+    def jobs(fold: Fold) -> int:
+        before = int(context.sc().dagScheduler().numTotalJobs())
+        fl.run([fold], directory, once=True, spark=spark)
+        return int(context.sc().dagScheduler().numTotalJobs()) - before
+
+    looked: list[Sequence[OffsetRange]] = []
+    monkeypatch.setattr(TopicFrames, "dead", lambda _, ranges, *, needs_key: looked.append(ranges))
+    payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
+    views = [FileView(tmp_path / "plain.json"), FileView(tmp_path / "sorted.json")]
+    folds = [
+        fl.fold(payments, into=views[0], name="plain")(lambda rows: rows),
+        fl.fold(payments, into=views[1], name="sorted")(lambda rows: rows.withColumn("note", F.upper("note"))),
+    ]
+    append(directory, *((f"first{number}", payment()) for number in range(FOLD_TRIAL_YOUNG_OFFSETS)))
+    fl.run(folds, directory, once=True, spark=spark)  # and are tried, which takes jobs of its own
+    append(directory, *((f"tx{number}", payment()) for number in range(40)))
+    clean = [jobs(fold) for fold in folds]
+    append(directory, *((f"tx{number}", b"{" if number % 9 == 0 else payment()) for number in range(40)))
+    assert [jobs(fold) for fold in folds] == clean
+    assert not looked
+    with foldlog.open(directory, mode="r") as log:
+        for fold in folds:
+            keys = [dict(record.headers)["key"] for record in log.read(fold.dead_letters)]
+            assert sorted(map(str, keys)) == sorted(str(f"tx{number}".encode()) for number in range(0, 40, 9))
+
+
+def test_what_tasks_told_of_twice_too_late_or_not_at_all_is_a_letter_once(
+    directory: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(directory, *((f"tx{number}", b"{" if number % 3 == 0 else payment()) for number in range(30)))
+    payments = fl.topic("payments", key="tx_id", schema=SCHEMA)
+    origin = open_origin(origin_spec(directory))
+    frames = TopicFrames(spark, payments, origin.spec, origin.topic("payments").topic_id)
+    ranges = [OffsetRange("payments", number, 0, end.end) for number, end in origin.bounds("payments").items()]
+    origin.close()
+    seen = frames.count()
+    frames.table(ranges, seen, needs_key=True)
+    met = seen.value
+    whole = frames.dead(ranges, needs_key=True).to_pylist()
+    assert len(whole) == met.dead == 10
+    assert list(beyond(ranges, met.looked)) == []
+
+    def told(met: Seen, ranges: Sequence[OffsetRange] = ranges) -> list[dict[str, Any]]:
+        found = frames.met_dead(ranges, met, needs_key=True)
+        assert found is not None
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
+
+    assert told(met) == whole
+    assert told(met.with_more(met)) == whole
+    assert told(met._replace(letters=(), looked=())) == whole
+    assert told(met._replace(letters=(), looked=tuple(ranges[:1]))) == [row for row in whole if row["_partition"] != 0]
+    later = [one._replace(start=one.stop // 2) for one in ranges]
+    starts = {one.partition: one.start for one in later}
+    assert told(met, later) == [row for row in whole if row["_offset"] >= starts[row["_partition"]]]
+    assert frames.met_dead(ranges, Seen(records=30), needs_key=True) is None

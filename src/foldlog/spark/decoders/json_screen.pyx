@@ -4,6 +4,7 @@
 Arrow's reader gives all rows or none. A few bad records then cost a search; this finds them beforehand, at several times
 the reader's speed. It decides nothing: whatever it doubts is read by the exact way, and where it overlooks something the
 reader fails as before and the search follows. So it may doubt too much or too little, and no record means anything else.
+One thing is relied on: what it does not doubt is one object, with nothing but space around it.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t

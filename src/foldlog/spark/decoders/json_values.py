@@ -1,10 +1,11 @@
 """JSON values to columns of a schema.
 
 The quick way joins the values of a chunk with newlines and gives them to Arrow's reader, at about a million rows a
-second and core. That reader gives all rows or none. Where it fails, a compiled screen picks out what it would stumble
-over: those few records are read exactly, by `json_nodes`, which also finds the reason, and all others quickly, in one
-go. What the screen overlooks, and everything where it was not compiled, is found by cutting the chunk into ever
-smaller ones. So poison costs little, and what a record means never depends on its neighbours.
+second and core. That reader gives all rows or none. Values that are not even in braces are left out beforehand. Where
+it fails all the same, a compiled screen picks out what it would stumble over. Those few records are read exactly, by
+`json_nodes`, which also finds the reason, and all others quickly, in one go. What the screen overlooks, and everything
+where it was not compiled, is found by cutting the chunk into ever smaller ones. So poison costs little, and what a
+record means never depends on its neighbours.
 """
 
 from __future__ import annotations
@@ -41,6 +42,12 @@ _NULL_DOCUMENT: Final = re.compile(rb"\}[ \t\r\n]*null")
 """Arrow's reader crashes on a document that is null. Values begin with {, so it could only stand behind an object."""
 
 _SPACE: Final = " \t\r\n"
+
+_UNBRACED_PART: Final = 64
+"""More than one of so many values without braces are left to the screen."""
+
+_INSERTED_MAX: Final = 256
+"""So few rows are put between others by cutting those apart; more by taking each row from its place."""
 
 _WARY_CHUNKS: Final = 16
 """After a bad record so many chunks are screened before they are read: that costs less than a reading that fails."""
@@ -95,13 +102,14 @@ class JsonDecoder:
             if self._has_map:
                 pieces.extend(self._read_exactly(chunk))
                 continue
-            doubted = None
-            quick = None if self._wary_chunks else self._read_quickly(chunk)
+            doubted = None if self._wary_chunks else _unbraced(chunk)
+            quick = None if self._wary_chunks else self._read_quickly(_without(chunk, doubted), doubted is not None)
             if quick is None:
                 doubted = self._doubted(chunk)
                 self._wary_chunks = max(0, self._wary_chunks - 1) if doubted is None else _WARY_CHUNKS
-                fine = chunk if doubted is None else chunk.filter(pc.invert(doubted))
-                pieces.extend(self._search(fine))
+                fine = _without(chunk, doubted)
+                quick = None if self._screen is None else self._read_braced(fine)
+                pieces.extend(self._search(fine) if quick is None else [quick])
             else:
                 pieces.append(quick)
             left_out.append(_none_of(chunk) if doubted is None else doubted)
@@ -120,7 +128,7 @@ class JsonDecoder:
             memoryview(offsets).cast("B").cast("i")[values.offset : values.offset + len(values) + 1],
             None if data is None else memoryview(data).cast("B"),
         )
-        if not any(found):
+        if 1 not in found:
             return None
         return pa.Array.from_buffers(pa.uint8(), len(found), [None, pa.py_buffer(found)]).cast(pa.bool_())
 
@@ -134,7 +142,7 @@ class JsonDecoder:
         step = -(-len(values) // _CUTS)
         return [piece for start in range(0, len(values), step) for piece in self._search(values.slice(start, step))]
 
-    def _read_quickly(self, values: pa.BinaryArray) -> _Piece | None:
+    def _read_quickly(self, values: pa.BinaryArray, are_braced: bool = False) -> _Piece | None:
         """By Arrow's reader, or None if it finds anything unusual.
 
         Each value begins with { and ends with }, and a raw newline inside a string is an error. So a value can neither
@@ -145,14 +153,21 @@ class JsonDecoder:
             texts = values.cast(pa.string())
         except pa.ArrowInvalid:
             return None  # not UTF-8
-        if not _are_braced(texts):
+        if not are_braced and not _are_braced(texts):
             texts = pc.utf8_trim(texts, characters=_SPACE)
             if not _are_braced(texts):
                 return None
-        joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")
-        buffer = joined[0].as_buffer()
-        if _NULL_DOCUMENT.search(buffer):
-            return None
+        buffer = _lines(texts)
+        return None if _NULL_DOCUMENT.search(buffer) else self._read_lines(buffer, len(values))
+
+    def _read_braced(self, values: pa.BinaryArray) -> _Piece | None:
+        """As `_read_quickly`, of values that the screen found to be one object each, with only space around it."""
+        try:
+            return self._read_lines(_lines(values.cast(pa.string())), len(values))
+        except pa.ArrowInvalid:
+            return None  # not UTF-8
+
+    def _read_lines(self, buffer: pa.Buffer, rows: int) -> _Piece | None:
         try:
             table = pj.read_json(
                 pa.BufferReader(buffer),
@@ -161,7 +176,7 @@ class JsonDecoder:
                     explicit_schema=self._transport, newlines_in_values=True, unexpected_field_behavior="ignore"
                 ),
             )
-            if table.num_rows != len(values):
+            if table.num_rows != rows:
                 return None
             columns = [_single(column) for column in table.columns]
             return _Piece([_finish(*pair) for pair in zip(columns, self._wanted, strict=True)], None)
@@ -359,6 +374,26 @@ def _are_braced(texts: pa.StringArray) -> bool:
     return bool(pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}")), min_count=0).as_py())
 
 
+def _unbraced(values: pa.BinaryArray) -> pa.BooleanArray | None:
+    """Which of them surely are no object, if all others are in braces; None if none, or too many to tell quickly."""
+    braced = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
+    count = len(values) - (pc.sum(braced).as_py() or 0)
+    if not 0 < count <= max(1, len(values) // _UNBRACED_PART):
+        return None
+    odd = pc.invert(braced)
+    trimmed = (value.strip(_SPACE.encode()) for value in values.filter(odd).to_pylist())
+    return None if any(one[:1] == b"{" and one[-1:] == b"}" for one in trimmed) else odd
+
+
+def _without(values: pa.BinaryArray, doubted: pa.BooleanArray | None) -> pa.BinaryArray:
+    return values if doubted is None else values.filter(pc.invert(doubted))
+
+
+def _lines(texts: pa.StringArray) -> pa.Buffer:
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")
+    return joined[0].as_buffer()
+
+
 def _single(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
@@ -375,10 +410,29 @@ def _joined(pieces: list[_Piece], schema: pa.Schema) -> _Piece:
 
 def _interleaved(fine: _Piece, exact: _Piece, is_exact: pa.BooleanArray) -> _Piece:
     """The rows of both, each where it stood."""
+    if len(exact) <= _INSERTED_MAX:
+        places = pc.indices_nonzero(is_exact).to_pylist()
+        columns = [_inserted(one, other, places) for one, other in zip(fine.columns, exact.columns, strict=True)]
+        if fine.reasons is None and exact.reasons is None:
+            return _Piece(columns, None)
+        return _Piece(columns, _inserted(_reasons_or_nulls(fine), _reasons_or_nulls(exact), places))
     order = pc.if_else(is_exact, pc.add(_positions(is_exact), len(fine)), _positions(pc.invert(is_exact)))
     both = _joined([fine, exact], pa.schema([]))
     columns = [column.take(order) for column in both.columns]
     return _Piece(columns, None if both.reasons is None else both.reasons.take(order))
+
+
+def _inserted(fine: pa.Array, exact: pa.Array, places: list[int]) -> pa.Array:
+    """Both, with the n-th of `exact` at the n-th of these places."""
+    parts: list[pa.Array] = []
+    taken = 0
+    for number, place in enumerate(places):
+        before = place - number  # so many rows of `fine` stand before it
+        if before > taken:
+            parts.append(fine.slice(taken, before - taken))
+            taken = before
+        parts.append(exact.slice(number, 1))
+    return pa.concat_arrays([*parts, fine.slice(taken)])
 
 
 def _none_of(values: pa.Array) -> pa.BooleanArray:

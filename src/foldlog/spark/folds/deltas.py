@@ -51,11 +51,13 @@ _CARRIED: Final = (PARTITION, OFFSET, TIMESTAMP, DELETED)
 @dataclass(frozen=True)
 class PlanFacts:
     """What one plan of a fold shows: the topic's columns it needs, None if that cannot be told, whether each row
-    surely has the key and the place of its record, and what it does.
+    surely has the key and the place of its record, whether it surely says of each row whether its record is a
+    tombstone, and what it does.
     """
 
     used: frozenset[str] | None
     keeps_key: bool
+    keeps_deleted: bool
     doing: Doing
 
 
@@ -94,7 +96,8 @@ class PreparedFold:
             )
         if facts.doing.logic(result) != self.logic:
             raise PlanChanged(self.fold.name)
-        return PlannedFold(self, given, final, None if is_cached(given, final) else facts.used)
+        used = None if is_cached(given, final) else facts.used
+        return PlannedFold(self, given, final, used, keeps_deleted=facts.keeps_deleted)
 
     def _facts(self, given: DataFrame, result: DataFrame, final: DataFrame) -> PlanFacts:
         text = plan_text(final)
@@ -121,6 +124,8 @@ class PlannedFold:
     """The columns that have to be read; None: all."""
     is_plain: bool = False
     """The fold takes its rows as they are: Spark need not look at them."""
+    keeps_deleted: bool = True
+    """Each row's _deleted is its record's. Else the fold says by itself what is to be deleted."""
 
     def rows(self) -> pa.Table:
         """The fold's rows, without RECORD, in the order of their offsets; or aggregated. Runs Spark."""
@@ -130,6 +135,8 @@ class PlannedFold:
         """The change of the view. `seen` counts what reading the range meets."""
         table = self.rows()
         prepared = self.prepared
+        if not self.keeps_deleted and prepared.fold.view.aggregation is None:
+            table = with_deleted(table, prepared.frames.tombstones(ranges))
         if prepared.shape.record_key == RECORD:
             table = with_records(prepared.fold, prepared.shape, table, prepared.frames.keys(ranges))
         elif prepared.fold.view.is_keyed:
@@ -140,8 +147,7 @@ class PlannedFold:
         """A record that the fold gives no rows of deletes what its key had, as a tombstone does.
 
         So a keyed view is always the fold of the newest record of each key: a row that a filter no longer lets through
-        is gone, and a compacted topic gives the same view. Where rows are missing, the keys are read once more. A
-        tombstone that the fold made a row of (`_deleted` set to false) stays that row.
+        is gone, and a compacted topic gives the same view. Where rows are missing, the keys are read once more.
         """
         places = places_of(table)
         if 0 < seen.records - seen.dead <= len(places.unique()):  # none are counted if Spark found it need not read
@@ -161,6 +167,18 @@ def as_view_rows(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
     return in_offset_order(table).append_column(
         TOPIC, pa.repeat(pa.scalar(fold.topic.name, pa.string()), table.num_rows)
     )
+
+
+def with_deleted(table: pa.Table, tombstones: pa.Table) -> pa.Table:
+    """Which rows delete: those of tombstones, whatever the fold says of them, and those that it says so of. What it
+    leaves open (null) is as the record is.
+    """
+    import pyarrow.compute as pc
+
+    said = pc.fill_null(table[DELETED], False)
+    if tombstones.num_rows:
+        said = pc.or_(said, pc.is_in(places_of(table), value_set=places_of(tombstones)))
+    return table.set_column(table.column_names.index(DELETED), table.schema.field(DELETED), said)
 
 
 def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -> pa.Table:
@@ -264,8 +282,9 @@ def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
 
 
 def _plan_facts(fold: Fold, result: DataFrame, final: DataFrame) -> PlanFacts:
-    needed = {fold.topic.key, PARTITION, OFFSET}
-    return PlanFacts(used_columns(final), fold.view.is_keyed and needed <= kept_columns(result), doing_of(result))
+    kept = kept_columns(result)
+    keeps_key = fold.view.is_keyed and kept >= {fold.topic.key, PARTITION, OFFSET}
+    return PlanFacts(used_columns(final), keeps_key, DELETED in kept, doing_of(result))
 
 
 def ranges_read(ranges: Sequence[OffsetRange]) -> dict[int, tuple[int, int]]:
@@ -338,6 +357,9 @@ def _final(fold: Fold, result: DataFrame, shape: Shape) -> DataFrame:
     """All of the plan: what the function made of the rows, and what the view needs of that."""
     aggregation = fold.view.aggregation
     if aggregation is not None:
+        if DELETED in result.columns:
+            # Tombstones were left out before: what is deleted now is what the fold says is.
+            result = result.filter(~F.coalesce(named(DELETED).cast("boolean"), F.lit(False)))
         return _aggregated(fold.view, result, aggregation, shape.columns)
     own = [name for name in shape.columns.names if name != RECORD]
     return result.select(*(named(name) for name in (*own, *_CARRIED)))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from foldlog.errors import FoldError
 from foldlog.limits import FAULTY_RECORDS_MAX
 from foldlog.spark.folds.deltas import PreparedFold, places_of, ranges_read, with_tombstones
+from foldlog.spark.folds.ranges import beyond
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_records_fault
 from foldlog.spark.folds.unstorable import UnheldValue, unheld_keys, unheld_values
 from foldlog.spark.origins.origin import OffsetRange
@@ -60,7 +61,7 @@ def letters_of(prepared: PreparedFold, ranges: Sequence[OffsetRange], faults: Se
     if not faults:
         return None
     reasons = {(one.partition, one.offset): one.reason for one in faults}
-    return prepared.frames.letters(_places(ranges, faults), reasons)
+    return prepared.frames.letters(places_at(ranges, faults), reasons)
 
 
 # --- what the function fails at ---------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ def letters_of(prepared: PreparedFold, ranges: Sequence[OffsetRange], faults: Se
 def _around_faults(prepared: PreparedFold, ranges: Sequence[OffsetRange], error: Exception) -> Folded:
     """Find what fails, and fold the rest."""
     faults = tuple(_find(prepared, ranges, error))
-    rest = list(_without(ranges, faults))
+    rest = list(beyond(ranges, places_at(ranges, faults)))
     frames = prepared.frames
     seen = frames.count()  # tasks that failed were not counted, so the count begins anew
     given = frames.rows(rest, seen, needs_key=prepared.needs_key)
@@ -79,7 +80,7 @@ def _around_faults(prepared: PreparedFold, ranges: Sequence[OffsetRange], error:
             delta = planned.delta(rest, seen)
     finally:
         frames.forget(given)
-    rows = with_tombstones(prepared, delta.rows, _places(ranges, faults))
+    rows = with_tombstones(prepared, delta.rows, places_at(ranges, faults))
     return Folded(Delta(rows, ranges_read(ranges)), faults)
 
 
@@ -156,19 +157,8 @@ def _halves(ranges: list[OffsetRange], first: int) -> tuple[list[OffsetRange], l
     return before, after
 
 
-def _without(ranges: Sequence[OffsetRange], faults: Sequence[RecordFault]) -> Iterator[OffsetRange]:
-    """What is left of the ranges."""
-    for one in ranges:
-        start = one.start
-        for at in sorted(fault.offset for fault in faults if fault.partition == one.partition):
-            if start < at:
-                yield one._replace(start=start, stop=at)
-            start = at + 1
-        if start < one.stop:
-            yield one._replace(start=start)
-
-
-def _places(ranges: Sequence[OffsetRange], faults: Sequence[RecordFault]) -> list[OffsetRange]:
+def places_at(ranges: Sequence[OffsetRange], faults: Sequence[RecordFault]) -> list[OffsetRange]:
+    """Each of these records as a range of its own."""
     topic = ranges[0].topic
     return [OffsetRange(topic, one.partition, one.offset, one.offset + 1) for one in faults]
 
@@ -206,7 +196,7 @@ def _held(prepared: PreparedFold, ranges: Sequence[OffsetRange], folded: Folded)
     texts = pa.array([f"{partition}@{offset}" for partition, offset in faults], pa.string())
     rows = delta.rows.filter(pc.invert(pc.is_in(places_of(delta.rows), value_set=texts)))
     found = tuple(sorted(faults.values()))
-    rows = with_tombstones(prepared, rows, _places(ranges, found))
+    rows = with_tombstones(prepared, rows, places_at(ranges, found))
     return Folded(replace(delta, rows=_holdable_deletions(prepared, rows)), (*folded.faults, *found))
 
 

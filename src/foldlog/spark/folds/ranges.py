@@ -7,7 +7,7 @@ written after it is read, so that a key's records come in order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from foldlog.errors import FoldlogError
@@ -166,3 +166,22 @@ class RangeSizes:
             return _FIRST_GUESS_BYTES
         span = int(batch.column("offset")[-1].as_py()) - wanted.start + 1
         return max(1.0, float(batch.nbytes) / max(1, span))
+
+
+def beyond(ranges: Sequence[OffsetRange], spans: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+    """What is in the ranges and in none of the spans.
+
+    >>> list(beyond([OffsetRange("t", 0, 0, 9)], [OffsetRange("t", 0, 5, 7), OffsetRange("t", 0, 0, 2)]))
+    [OffsetRange(topic='t', partition=0, start=2, stop=5), OffsetRange(topic='t', partition=0, start=7, stop=9)]
+    """
+    by_partition: dict[int, list[tuple[int, int]]] = {}
+    for one in spans:
+        by_partition.setdefault(one.partition, []).append((one.start, one.stop))
+    for one in ranges:
+        start = one.start
+        for first, stop in sorted(by_partition.get(one.partition, ())):
+            if start < min(first, one.stop):
+                yield one._replace(start=start, stop=min(first, one.stop))
+            start = max(start, stop)
+        if start < one.stop:
+            yield one._replace(start=start)

@@ -5,8 +5,9 @@ Crossing is what costs, 0.1 us a row and column each way: columns that a plan su
 the job that reads them says so (`TopicFrames.narrowed`). The frame itself always has all of them, for a function may
 look into it. Where a fold takes its
 rows as they are, Spark has nothing to plan and the JVM nothing to look at: whole batches cross as bytes, in a job that
-has no plan and less than half the fixed cost. Records that do not parse are counted and left out; a second look at the
-same range brings them, with the reason.
+has no plan and less than half the fixed cost. Records that do not parse are left out, and come with the count of what
+the tasks met, each with its reason. Where a count is lost, or too large, a second look at that part of the range brings
+them.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from foldlog.errors import FoldError
+from foldlog.limits import FOLD_LETTERS_BYTES
 from foldlog.spark.decoders.decoder import Decoder, KeyDecoder, decoder_for, key_decoder
 from foldlog.spark.folds.declaration import DeclaredTopic
 from foldlog.spark.folds.plans import cache_of
-from foldlog.spark.folds.ranges import split_for_tasks
+from foldlog.spark.folds.ranges import beyond, split_for_tasks
 from foldlog.spark.folds.spark_errors import brief_spark_error
 from foldlog.spark.origins.origin import OffsetRange, OriginSpec, open_origin
 from foldlog.spark.workers import packed_for_workers
@@ -70,12 +72,28 @@ def named(column: str) -> Column:
     return F.col("`" + column.replace("`", "``") + "`")
 
 
+Packed = bytes
+"""A batch of Arrow's."""
+
+
 class Seen(NamedTuple):
     """What the tasks of a range met. Hints, not results: a task that ran twice, or ended late, counts too much."""
 
     records: int = 0
     dead: int = 0
     bytes: int = 0
+    letters: tuple[Packed, ...] = ()
+    """The dead ones, as batches of `_DEAD`."""
+    looked: tuple[OffsetRange, ...] = ()
+    """Where all that are dead are among the letters."""
+
+    def with_more(self, other: Seen) -> Seen:
+        """Of two counts of the same range, of which each may lack something."""
+        counts = (max(self.records, other.records), max(self.dead, other.dead), max(self.bytes, other.bytes))
+        return Seen(*counts, self.letters + other.letters, self.looked + other.looked)
+
+
+Look = Literal["rows", "dead", "tombstones"]
 
 
 class _Sum(AccumulatorParam[Seen]):
@@ -85,7 +103,26 @@ class _Sum(AccumulatorParam[Seen]):
         return Seen()
 
     def addInPlace(self, value1: Seen, value2: Seen) -> Seen:  # noqa: N802 Spark's name
-        return Seen(*(one + other for one, other in zip(value1, value2, strict=True)))
+        one, other = value1, value2
+        counts = (one.records + other.records, one.dead + other.dead, one.bytes + other.bytes)
+        return Seen(*counts, one.letters + other.letters, one.looked + other.looked)
+
+
+class _Letters:
+    """What one task met that is dead: all of it, or too much to tell of."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.bytes = 0
+
+    def add(self, dead: pa.RecordBatch) -> None:
+        if self.bytes <= FOLD_LETTERS_BYTES:
+            self.bytes += dead.nbytes
+            self.parts = [*self.parts, dead.serialize().to_pybytes()] if self.bytes <= FOLD_LETTERS_BYTES else []
+
+    @property
+    def are_all(self) -> bool:
+        return self.bytes <= FOLD_LETTERS_BYTES
 
 
 @dataclass(frozen=True)
@@ -100,7 +137,7 @@ class RangeDecoder:
     values: Decoder
     needs_key: bool
     schema: pa.Schema
-    look: Literal["rows", "dead"]
+    look: Look
     seen: Accumulator[Seen] | None = field(default=None)
     name: str = ""
     """What the job says of this frame's columns, it says under this name."""
@@ -118,20 +155,26 @@ class RangeDecoder:
         origin = open_origin(self.spec)
         try:
             for number in numbers:
+                letters = _Letters()
                 for wanted, records in origin.read_all(self.tasks[number], self._columns(), topic_id=self.topic_id):
-                    found = self._decoded(records, wanted)
+                    found = self._decoded(records, wanted, letters)
                     if found.num_rows:
                         yield found
+                if self.seen is not None and letters.are_all:
+                    self.seen.add(Seen(letters=tuple(letters.parts), looked=tuple(self.tasks[number])))
         finally:
             origin.close()
 
     def _columns(self) -> list[str]:
         """What has to be gathered of the log for the columns that are wanted."""
+        if self.look == "tombstones":
+            return ["value", "offset"]
         # A value that does not parse, or a time that cannot be, is noticed even if nothing of it is used.
         columns = ["value", "timestamp"]
-        if self.keys is not None or self.look == "dead":
+        tells_dead = self.look == "dead" or self.seen is not None
+        if self.keys is not None or tells_dead:
             columns.append("key")
-        if self._wants(OFFSET):
+        if self._wants(OFFSET) or tells_dead:
             columns.append("offset")
         return columns
 
@@ -142,22 +185,28 @@ class RangeDecoder:
         """The schema's columns; those that are not wanted cost next to nothing."""
         return [columns[one.name] if self._wants(one.name) else _unused_column(one, rows) for one in self.schema]
 
-    def _decoded(self, records: pa.RecordBatch, wanted: OffsetRange) -> pa.RecordBatch:
+    def _decoded(self, records: pa.RecordBatch, wanted: OffsetRange, letters: _Letters) -> pa.RecordBatch:
         import pyarrow as pa
         import pyarrow.compute as pc
 
         values = records.column("value")
+        if self.look == "tombstones":
+            places = {PARTITION: pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)}
+            found = pa.RecordBatch.from_pydict({**places, OFFSET: records.column("offset")}, schema=self.schema)
+            return found.filter(pc.is_null(values))
         arrays, reasons = self.values.decode(values)
         columns = dict(zip(self.values.schema.names, arrays, strict=True))
         if self.key is not None and self.keys is not None:
             columns[self.key], reasons = self._key(records.column("key"), reasons)
         times, reasons = self._times(records, reasons)
         if self.look == "dead":
-            return self._dead(records, wanted, reasons)
+            return _dead(records, wanted, reasons)
         deleted = pc.is_null(values)
         if self.seen is not None:
             dead = 0 if reasons is None else len(reasons) - reasons.null_count
             self.seen.add(Seen(records.num_rows, dead, records.nbytes))
+            if dead:
+                letters.add(_dead(records, wanted, reasons))
         columns[DELETED] = deleted
         if self._wants(PARTITION):
             columns[PARTITION] = pa.repeat(pa.scalar(wanted.partition, pa.int32()), records.num_rows)
@@ -203,21 +252,31 @@ class RangeDecoder:
         held = _as_times(pc.min_element_wise(times, pa.scalar(last_ms)))
         return held, more if reasons is None else pc.coalesce(reasons, more)
 
-    def _dead(self, records: pa.RecordBatch, wanted: OffsetRange, reasons: pa.StringArray | None) -> pa.RecordBatch:
-        import pyarrow as pa
-        import pyarrow.compute as pc
 
-        rows = records.num_rows
-        columns = [
-            pa.repeat(pa.scalar(wanted.partition, pa.int32()), rows),
-            records.column("offset"),
-            records.column("key"),
-            records.column("value"),
-            pa.nulls(rows, pa.string()) if reasons is None else reasons,
-        ]
-        dead = pc.is_valid(columns[-1])
-        kept = [column.filter(dead) for column in columns]
-        return pa.RecordBatch.from_arrays(kept, schema=self.schema)
+def _dead(records: pa.RecordBatch, wanted: OffsetRange, reasons: pa.StringArray | None) -> pa.RecordBatch:
+    """The records that have a reason, as `_DEAD`."""
+    import pyarrow as pa
+
+    schema = to_arrow_schema(_DEAD, timezone="UTC")
+    if reasons is None:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    dead = reasons.is_valid()
+    kept = [column.filter(dead) for column in (*map(records.column, ("offset", "key", "value")), reasons)]
+    where = pa.repeat(pa.scalar(wanted.partition, pa.int32()), len(kept[0]))
+    return pa.RecordBatch.from_arrays([where, *kept], schema=schema)
+
+
+def _once(letters: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
+    """Of these ranges, each record once, in the order of their places: a task may have told twice, or too late."""
+    import pyarrow as pa
+
+    places = zip(letters[PARTITION].to_pylist(), letters[OFFSET].to_pylist(), strict=True)
+    numbers = {
+        place: number
+        for number, place in enumerate(places)
+        if any(one.partition == place[0] and one.start <= place[1] < one.stop for one in ranges)
+    }
+    return letters.take(pa.array([numbers[place] for place in sorted(numbers)], pa.int64()))
 
 
 def _as_times(times_ms: Any) -> Any:
@@ -273,29 +332,40 @@ class TopicFrames:
 
     def table(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> pa.Table:
         """All columns of these ranges, past Spark's rows: for folds that take them as they are."""
-        return self._table(ranges, self.schema, seen, needs_key=needs_key)
+        return self._table(ranges, self.schema, "rows", seen, needs_key=needs_key)
 
     def keys(self, ranges: Sequence[OffsetRange]) -> pa.Table:
         """The key and META of every record of these ranges that parses and has a key."""
         names = {*META, *([self._key] if self._key else [])}
         schema = T.StructType([one for one in self.schema if one.name in names])
-        return self._table(ranges, schema, None, needs_key=True)
+        return self._table(ranges, schema, "rows", None, needs_key=True)
 
-    def records(self, ranges: Sequence[OffsetRange]) -> pa.Table:
+    def tombstones(self, ranges: Sequence[OffsetRange]) -> pa.Table:
+        """Where the records without a value are: _partition and _offset. Nothing is decoded."""
+        schema = T.StructType([one for one in self.schema if one.name in (PARTITION, OFFSET)])
+        return self._table(ranges, schema, "tombstones", None, needs_key=False)
+
+    def records(self, ranges: Sequence[OffsetRange], *, needs_key: bool = True) -> pa.Table:
         """What `keys` gives, read by the driver itself, one record after the other."""
         import pyarrow as pa
 
         names = {*META, *([self._key] if self._key else [])}
         schema = T.StructType([one for one in self.schema if one.name in names])
-        reader = self._reader(ranges, schema, "rows", True, None)
+        reader = self._reader(ranges, schema, "rows", needs_key, None)
         return pa.Table.from_batches(reader.read(range(len(reader.tasks))), schema=reader.schema)
 
     def _table(
-        self, ranges: Sequence[OffsetRange], schema: T.StructType, seen: Accumulator[Seen] | None, *, needs_key: bool
+        self,
+        ranges: Sequence[OffsetRange],
+        schema: T.StructType,
+        look: Look,
+        seen: Accumulator[Seen] | None,
+        *,
+        needs_key: bool,
     ) -> pa.Table:
         import pyarrow as pa
 
-        reader = self._reader(ranges, schema, "rows", needs_key, seen)
+        reader = self._reader(ranges, schema, look, needs_key, seen)
         count = len(reader.tasks)
         packed = self._spark.sparkContext.parallelize(range(count), count).mapPartitions(_packing(reader)).collect()
         batches = [pa.ipc.read_record_batch(pa.py_buffer(data), reader.schema) for data in packed]
@@ -308,6 +378,18 @@ class TopicFrames:
     def dead(self, ranges: Sequence[OffsetRange], *, needs_key: bool) -> pa.Table:
         """What does not parse, with the reason: columns _partition, _offset, key, value, reason."""
         return self._frame(ranges, _DEAD, "dead", needs_key, None).toArrow()
+
+    def met_dead(self, ranges: Sequence[OffsetRange], met: Seen, *, needs_key: bool) -> pa.Table | None:
+        """What `dead` gives of these ranges, of which `met` was counted: read again is only what nobody told of."""
+        import pyarrow as pa
+
+        if not met.dead:
+            return None
+        schema = to_arrow_schema(_DEAD, timezone="UTC")
+        told = [pa.ipc.read_record_batch(pa.py_buffer(data), schema) for data in met.letters]
+        unsure = list(beyond(ranges, met.looked))
+        more = [self.dead(unsure, needs_key=needs_key).cast(schema)] if unsure else []
+        return _once(pa.concat_tables([pa.Table.from_batches(told, schema=schema), *more]), ranges)
 
     def letters(self, wanted: Sequence[OffsetRange], reasons: Mapping[tuple[int, int], str]) -> pa.Table:
         """Records as `dead` gives them, read here and now: those of these ranges that have a reason."""
@@ -335,7 +417,7 @@ class TopicFrames:
         self,
         ranges: Sequence[OffsetRange],
         schema: T.StructType,
-        look: Literal["rows", "dead"],
+        look: Look,
         needs_key: bool,
         seen: Accumulator[Seen] | None,
     ) -> DataFrame:
@@ -347,7 +429,7 @@ class TopicFrames:
         self,
         ranges: Sequence[OffsetRange],
         schema: T.StructType,
-        look: Literal["rows", "dead"],
+        look: Look,
         needs_key: bool,
         seen: Accumulator[Seen] | None,
     ) -> RangeDecoder:

@@ -47,18 +47,20 @@ Ranges = Sequence[OffsetRange]
 
 
 def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) -> Delta:
-    """The change of the view that these ranges mean. Reads them twice."""
+    """The change of the view that these ranges mean. Reads them twice, but for counters."""
     import pyarrow as pa
 
-    parts, faulty = _parts(fold, frames, shape, ranges)
-    found = pa.concat_tables(parts or [_given_rows(fold, frames, [])])
     aggregation = fold.view.aggregation
+    records = None if aggregation is not None else frames.records(ranges, needs_key=fold.view.is_keyed)
+    tombstones = set() if records is None else _tombstones(records)
+    parts, faulty = _parts(fold, frames, shape, ranges, tombstones)
+    found = pa.concat_tables(parts or [_given_rows(fold, frames, [], tombstones)])
     spans = {one.partition: (one.start, one.stop) for one in ranges}
     if aggregation is not None:
         return Delta(_counted(found, aggregation, shape), spans)
     rows = _in_order(_typed(fold, shape, found))
-    if fold.view.is_keyed:
-        rows = _with_records(fold, shape, rows, _sound(frames.records(ranges), faulty))
+    if fold.view.is_keyed and records is not None:
+        rows = _with_records(fold, shape, rows, _sound(records, faulty))
         if shape.record_key != RECORD:
             # A key that the view cannot hold is not in it, and need not be deleted.
             keys, deleted = rows[shape.record_key], rows[DELETED].to_pylist()
@@ -70,13 +72,15 @@ def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) ->
 Places = set[tuple[int, int]]
 
 
-def _parts(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) -> tuple[list[pa.Table], Places]:
+def _parts(
+    fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, tombstones: Places
+) -> tuple[list[pa.Table], Places]:
     """All rows that the function gives, in parts, and where the records are that it fails at, or whose rows the view
     cannot hold. Those are found by folding less and less at a time, until one of them is alone.
     """
     error: Exception | None = None
     try:
-        rows = _given_rows(fold, frames, ranges)
+        rows = _given_rows(fold, frames, ranges, tombstones)
     except Exception as raised:
         if not is_records_fault(raised):
             raise
@@ -91,7 +95,7 @@ def _parts(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) -> tup
     parts: list[pa.Table] = []
     faulty: Places = set()
     for some in _smaller(ranges):
-        more, where = _parts(fold, frames, shape, some)
+        more, where = _parts(fold, frames, shape, some, tombstones)
         parts += more
         faulty |= where
     if error is not None and not faulty:
@@ -131,30 +135,51 @@ def _smaller(ranges: Ranges) -> Iterator[list[OffsetRange]]:
         yield [one._replace(start=start, stop=min(one.stop, start + step))]
 
 
-def _given_rows(fold: Fold, frames: TopicFrames, ranges: Ranges) -> pa.Table:
+def _given_rows(fold: Fold, frames: TopicFrames, ranges: Ranges, tombstones: Places) -> pa.Table:
     """What the function makes of the ranges. Of counters only what they count: other columns nobody looks at."""
     given = frames.rows(ranges, None, needs_key=fold.view.is_keyed)
     aggregation = fold.view.aggregation
     try:
         if aggregation is None:
-            return fold(given).toArrow()
+            return _with_deleted(fold(given).toArrow(), tombstones)
         window = () if aggregation.window is None else (aggregation.window.column,)
         measured = (column for _, _, column in aggregation.partials() if column is not None)
-        names = dict.fromkeys((*aggregation.by, *window, *measured))
-        return fold(given.where(f"NOT {DELETED}")).select(F.lit(1).alias(_ROW), *map(named, names)).toArrow()
+        result = fold(given.where(f"NOT {DELETED}"))
+        said = (DELETED,) if DELETED in result.columns else ()
+        names = dict.fromkeys((*aggregation.by, *window, *measured, *said))
+        found = result.select(F.lit(1).alias(_ROW), *map(named, names)).toArrow()
+        return _live(found) if said else found
     finally:
         frames.forget(given)
 
 
-def _are_held(fold: Fold, shape: Shape, rows: pa.Table) -> bool:
-    """Whether the view can hold these rows of the function's."""
+def _tombstones(records: pa.Table) -> Places:
+    columns = (records[name].to_pylist() for name in (PARTITION, OFFSET, DELETED))
+    return {(partition, offset) for partition, offset, gone in zip(*columns, strict=True) if gone}
+
+
+def _with_deleted(rows: pa.Table, tombstones: Places) -> pa.Table:
+    """A tombstone deletes, and so does a row of which the function says so."""
     import pyarrow as pa
 
+    columns = (rows[name].to_pylist() for name in (PARTITION, OFFSET, DELETED))
+    gone = [bool(said) or (partition, offset) in tombstones for partition, offset, said in zip(*columns, strict=True)]
+    return rows.set_column(rows.column_names.index(DELETED), DELETED, pa.array(gone, pa.bool_()))
+
+
+def _live(rows: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    return rows.filter(pa.array([not gone for gone in rows[DELETED].to_pylist()], pa.bool_()))
+
+
+def _are_held(fold: Fold, shape: Shape, rows: pa.Table) -> bool:
+    """Whether the view can hold these rows of the function's."""
     aggregation = fold.view.aggregation
     if aggregation is None:
         kept = [name for name in rows.column_names if name not in META]
         keys = [name for name in fold.view.filled(shape) if name in kept]
-        rows = rows.filter(pa.array([not gone for gone in rows[DELETED].to_pylist()], pa.bool_()))
+        rows = _live(rows)
     else:
         keys = list(aggregation.by)
         kept = [*keys, *(one for _, how, one in aggregation.partials() if one and how in ("min", "max"))]

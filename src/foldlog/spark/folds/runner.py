@@ -22,11 +22,11 @@ from foldlog.errors import FoldError, FoldlogError, SchemaChanged, StaleBookmark
 from foldlog.limits import FOLD_TRIAL_YOUNG_OFFSETS
 from foldlog.spark.folds.dead_letters import bury
 from foldlog.spark.folds.deltas import PlannedFold, PreparedFold, in_offset_order, prepare, ranges_read
-from foldlog.spark.folds.faults import Folded, letters_of, without_faults
+from foldlog.spark.folds.faults import Folded, letters_of, places_at, without_faults
 from foldlog.spark.folds.feed import Feed, State, ends_of, is_for_good, lag_of, placed, starting_bookmark
 from foldlog.spark.folds.fingerprint import PlanChanged, logic_to_store, unsteady, with_logic
 from foldlog.spark.folds.moved_keys import with_growths
-from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, next_ranges
+from foldlog.spark.folds.ranges import RANGE_BYTES, RangeSizes, after, beyond, next_ranges
 from foldlog.spark.folds.reading import Seen, TopicFrames
 from foldlog.spark.folds.reference import long_delta, sampled, try_fold
 from foldlog.spark.folds.spark_errors import brief_spark_error, is_damage, is_gone, why_gone
@@ -502,9 +502,11 @@ class Runner:
             frames.forget(given)
         met = seen.value
         found = [without_faults(one, ranges, delta) for one, delta in zip(prepared, deltas, strict=True)]
-        met = Seen(*map(max, met, seen.value))  # what failed was perhaps not counted, and then counted anew
+        met = met.with_more(seen.value)  # what failed was perhaps not counted, and then counted anew
         faults = [one.faults if isinstance(one, Folded) else () for one in found]
-        dead = frames.dead(ranges, needs_key=needs_key) if met.dead else None
+        # A record that a fold fails at has been parsed.
+        sound = list(beyond(ranges, places_at(ranges, [fault for some in faults for fault in some])))
+        dead = frames.met_dead(sound, met, needs_key=needs_key)
         return _Outcome(
             [one.delta if isinstance(one, Folded) else one for one in found],
             [_merged_letters(dead, letters_of(one, ranges, some)) for one, some in zip(prepared, faults, strict=True)],

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from subprocess import TimeoutExpired
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException, PythonException
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from foldlog.errors import CorruptLog
@@ -31,22 +32,40 @@ _RESULT_TOO_LARGE: Final = re.compile(
 )
 _LOST_WORKER: Final = re.compile(r"Python worker (exited unexpectedly|failed to connect back)")
 _TASK_FAILURE: Final = re.compile(r"most recent failure: Lost task \S+ in stage \S+ \(TID \d+\) \(.*?\): (?P<why>.*)")
-_FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_NOT_THE_USERS: Final = ("/site-packages/", "/dist-packages/", "/pyspark/", "/lib/python")
+_NOT_THE_USERS: Final = ("/site-packages/", "/dist-packages/", "/pyspark/", "/lib/python", "<string>")
 _EMPTY_WORDS: Final = ("Exception thrown in awaitResult", "An error occurred while calling")
 _OUT_OF_MEMORY: Final = "java.lang.OutOfMemoryError"
 
-_DATA_EXCEPTION: Final = "22"
-"""The class of SQL states for values that an operation cannot take: a division by zero, a cast that does not fit."""
+_OF_VALUES: Final = ("22", "23", "54", "P0001")
+"""Classes of SQL states for values that an operation does not take: a division by zero, a key that is there twice, an
+array that would be too long; and the state of raise_error() and assert_true()."""
 
-_RAISED_BY_USER: Final = "P0001"
-"""The SQL state of raise_error() and assert_true()."""
+# fmt: off
+_OF_SURROUNDINGS: Final = (
+    "08", "0A", "21", "25", "40", "42", "46", "53", "55", "56", "57", "58", "HV", "HY", "KD", "XXK",
+)
+# fmt: on
+"""Classes of SQL states that no record has a part in: connections, what Spark cannot do or was not told rightly,
+memory, files and other storage, jobs that were cancelled."""
 
-_OUTSIDE: Final = ImportError, OSError, MemoryError
+_IN_A_TASK: Final = "org.apache.spark.executor.Executor"
+"""Stands in the stack of what failed while rows were computed, and not while they were planned."""
+
+_OUTSIDE_JAVA: Final = re.compile(
+    r"^java\.(io|net|nio\.file|nio\.channels|sql|security)\.|^(javax\.net|org\.apache\.hadoop|com\.amazonaws)\."
+    r"|^java\.lang\.(Interrupted|OutOfMemory|NoClassDef|ClassNotFound|NoSuch|Linkage|UnsatisfiedLink|Illegal(State|Monitor))"
+    r"|^org\.apache\.spark\.(memory|network|rpc|scheduler|shuffle|storage)\.|Timeout|Connect|Cancel|TaskKilled"
+    r"|ExecutorLost|FetchFailed|TaskResultLost|TaskCommitDenied"
+)
+"""Errors of the JVM that no record has a part in, by their class, or by how Spark calls them."""
+
+_FAILED_BY: Final = re.compile(r"^[\w.$]+")
+
+_OUTSIDE: Final = ImportError, OSError, MemoryError, KeyboardInterrupt
 """Errors of the surroundings, and of no record."""
 
 _OUTSIDE_NAMES: Final = re.compile(
-    r"Connect|Timeout|TimedOut|Unavailable|OperationalError|InterfaceError|Network|Socket|SSL|PySpark|Py4J"
+    r"Connect|Timeout|TimedOut|Unavailable|OperationalError|InterfaceError|Network|Socket|SSL|PySparkImport|Pickling|Py4J"
 )
 """Of libraries that derive from Exception: something was not to be reached."""
 
@@ -55,6 +74,12 @@ _READER: Final = "/foldlog/spark/folds/reading.py"
 
 _DAMAGE: Final = f"{CorruptLog.__module__}.{CorruptLog.__qualname__}: "
 """How the line of a traceback begins that says it."""
+
+_HEADLINE: Final = "Traceback (most recent call last)"
+_FRAME: Final = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_BAR: Final = re.compile(r"^\s*\| ?")
+_OF_A_LIBRARY: Final = "pyspark."
+"""How the types begin that Spark's own Python wraps around the errors of others."""
 
 _END_S: Final = 5.0
 """How long a JVM that no longer answers may take to end."""
@@ -104,12 +129,9 @@ def brief_spark_error(error: BaseException) -> str:
         if told is not None:
             return told
     for text in texts:
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        for index, line in enumerate(lines):
-            if "Traceback (most recent call last)" in line:
-                told = next((one for one in lines[index + 1 :] if _is_raised(one)), None)
-                if told is not None:
-                    return _without_our_type(told)[:500] + _where(lines[index + 1 :], told)
+        raised = raised_in(text)
+        if raised is not None:
+            return _without_our_type(raised.line)[:500] + _where(raised)
     for text in texts:
         first = next((line.strip() for line in text.splitlines() if line.strip()), "")
         if first and not first.startswith(_EMPTY_WORDS):
@@ -124,24 +146,63 @@ def is_damage(error: BaseException) -> bool:
 
 
 def is_records_fault(error: BaseException) -> bool:
-    """Whether it may be one record's doing: a value that an operation does not take, or that a user's function raises
-    at. Not what the surroundings do: a module that is missing, a connection that fails, a worker that dies.
+    """Whether it may be one record's doing: whatever is not known to be of the surroundings, such as a module that is
+    missing, a connection that fails, a file that is gone, a worker that dies, a plan that cannot be. Whoever asks folds
+    single records then, so what fails of none of them alone stays an error.
     """
+    if not isinstance(error, CapturedException | Py4JJavaError) or isinstance(error, AnalysisException):
+        return False
     if any(_known_trouble(text) is not None for text in _texts(error)):
         return False
-    if isinstance(error, PythonException):
-        lines = [line.strip() for line in str(error).splitlines()]
-        raised = next((line for line in lines if _is_raised(line)), "")
-        if not raised or raised.startswith(("foldlog.", _UNFIT_WORKER)) or any(_READER in line for line in lines):
-            return False
-        name = raised.partition(":")[0].rpartition(".")[2]
-        kind = getattr(builtins, name, Exception)
-        is_outside = isinstance(kind, type) and issubclass(kind, _OUTSIDE)
-        return not is_outside and _OUTSIDE_NAMES.search(name) is None
-    if isinstance(error, PySparkException):
-        state = error.getSqlState() or ""
-        return state.startswith(_DATA_EXCEPTION) or state == _RAISED_BY_USER
-    return False
+    raised = next((found for text in _texts(error) if (found := raised_in(text)) is not None), None)
+    return _is_functions(raised) if raised is not None else _is_values(error)
+
+
+def _is_functions(raised: Raised) -> bool:
+    """Whether a function of the user's has raised it, at what it was given."""
+    if raised.line.startswith(("foldlog.", _UNFIT_WORKER)) or any(_READER in file for file, _ in raised.frames):
+        return False
+    kind = getattr(builtins, raised.name, Exception)
+    is_outside = isinstance(kind, type) and issubclass(kind, _OUTSIDE)
+    return not is_outside and _OUTSIDE_NAMES.search(raised.name) is None
+
+
+def _is_values(error: BaseException) -> bool:
+    """Whether an operation of Spark's may have failed at a value. The outermost SQL state says it; without one, it may
+    be whatever failed in a task, unless one of its causes tells otherwise.
+    """
+    causes = list(_causes(error))
+    state = next((one.state for one in causes if one.state.startswith((*_OF_VALUES, *_OF_SURROUNDINGS))), "")
+    if state:
+        return state.startswith(_OF_VALUES)
+    if _IN_A_TASK not in (getattr(error, "_stackTrace", None) or str(error)):
+        return False
+    return not any(_OUTSIDE_JAVA.search(one.kind) for one in causes)
+
+
+class _Cause(NamedTuple):
+    """One exception of the JVM: its class, or what Spark says a task failed by; and its SQL state, if it has one."""
+
+    kind: str
+    state: str
+
+
+def _causes(error: BaseException) -> Iterator[_Cause]:
+    """From the outside in."""
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if cause is None and isinstance(error, PySparkException):
+        yield _Cause("", error.getSqlState() or "")
+    try:
+        while cause is not None:
+            kind = str(cause.getClass().getName())
+            state = (cause.getSqlState() or "") if kind.startswith("org.apache.spark.Spark") else ""
+            yield _Cause(kind, state)
+            failure = _TASK_FAILURE.search(str(cause.getMessage() or ""))
+            if failure is not None and (named := _FAILED_BY.match(failure["why"])) is not None:
+                yield _Cause(named[0], "")  # of another machine there may be no more than these words
+            cause = cause.getCause()
+    except (Py4JError, OSError):
+        yield _Cause("java.io.EOFException", "")  # the JVM is gone, and its objects with it
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:
@@ -191,15 +252,15 @@ def _known_trouble(text: str) -> str | None:
     return None
 
 
-def _where(lines: list[str], raised: str) -> str:
-    """The place in the user's own file, of the lines of a traceback; empty if there is none, or the error is ours."""
-    if raised.startswith(("foldlog.", _UNFIT_WORKER)):
+def _where(raised: Raised) -> str:
+    """The place in the user's own file; empty if there is none, or the error is ours."""
+    if raised.line.startswith(("foldlog.", _UNFIT_WORKER)):
         return ""
-    frames = [found for line in lines[: lines.index(raised)] if (found := _FRAME.search(line)) is not None]
-    users = [one for one in frames if not any(part in one["file"] for part in _NOT_THE_USERS)]
+    users = [one for one in raised.frames if not any(part in one[0] for part in _NOT_THE_USERS)]
     if not users:
         return ""
-    return f" ({users[-1]['file'].rpartition('/')[2]}, line {users[-1]['line']})"
+    file, line = users[-1]
+    return f" ({file.rpartition('/')[2]}, line {line})"
 
 
 def _without_our_type(line: str) -> str:
@@ -212,7 +273,59 @@ def _without_our_type(line: str) -> str:
     return text if name.startswith("foldlog.errors.") or line.startswith(_UNFIT_WORKER) else line
 
 
-def _is_raised(line: str) -> bool:
-    """Whether a line of a traceback is the one with the error: its type, a colon and the message."""
-    name, colon, _ = line.partition(":")
-    return bool(colon) and " " not in name and name.replace(".", "").replace("_", "").isalnum() and name[-1:].isalpha()
+# --- tracebacks -------------------------------------------------------------------------------------------------------
+# A traceback is a headline, frames that are indented, and the error, which is not: its type, and a colon and a message
+# if it has one. Several may stand after each other, where one error led to the next; of exception groups each line
+# begins with a bar. A line of the source may look like an error (`ratio: int = 1`), and is none for being indented.
+
+
+class Raised(NamedTuple):
+    """An error: the type's name with its module, the first line of its message, and its frames, outermost first."""
+
+    type: str
+    message: str
+    frames: tuple[tuple[str, int], ...]
+
+    @property
+    def name(self) -> str:
+        """The type without its module."""
+        return self.type.rpartition(".")[2]
+
+    @property
+    def line(self) -> str:
+        """As Python prints it.
+
+        >>> Raised("KeyError", "'x'", ()).line, Raised("AssertionError", "", ()).line
+        ("KeyError: 'x'", 'AssertionError')
+        """
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+def raised_in(text: str) -> Raised | None:
+    """What the text's tracebacks end with; but rather what that was made of, if a library only passed it on.
+
+    >>> raised_in('Traceback (most recent call last):\\n  File "f.py", line 7, in f\\n    x: int = 1 // 0\\nValueError')
+    Raised(type='ValueError', message='', frames=(('f.py', 7),))
+    """
+    found = list(_all(text.splitlines()))
+    own = [one for one in found if not one.type.startswith(_OF_A_LIBRARY)] or found
+    return own[-1] if own else None
+
+
+def _all(lines: list[str]) -> Iterator[Raised]:
+    frames: list[tuple[str, int]] = []
+    is_inside = is_group = False
+    for given in lines:
+        if _HEADLINE in given:
+            frames, is_inside, is_group = [], True, "Exception Group" in given
+            continue
+        if not is_inside:
+            continue
+        line = _BAR.sub("", given, count=1) if is_group else given
+        frame = _FRAME.match(line)
+        if frame is not None:
+            frames.append((frame["file"], int(frame["line"])))
+        elif line.strip() and not line[0].isspace():
+            kind, _, message = line.partition(":")
+            yield Raised(kind.strip(), message.strip(), tuple(frames))
+            is_inside = False

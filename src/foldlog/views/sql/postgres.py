@@ -1,8 +1,9 @@
 """PostgreSQL databases that hold views, through psycopg, which is imported on first use.
 
 Every error of the engine becomes ViewUnavailable, in one sentence and without the password. Waiting for somebody
-else's lock ends after VIEW_LOCK_WAIT_MS and names who holds it. Settings are set per transaction, so that a pooler
-between us and the server may hand each transaction to another connection.
+else's lock ends after VIEW_LOCK_WAIT_MS and names who holds it. Rows that row level security would hide are an error:
+a fold that does not see a row cannot delete it, nor tell that it is still there. Settings are set per transaction, so
+that a pooler between us and the server may hand each transaction to another connection.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _SETTINGS: Final = """
     SELECT set_config('lock_timeout', %s, true), set_config('TimeZone', 'UTC', true),
            set_config('DateStyle', 'ISO, YMD', true), set_config('extra_float_digits', '1', true),
            set_config('bytea_output', 'hex', true), set_config('idle_in_transaction_session_timeout', '0', true),
+           set_config('row_security', %s, true),
            set_config('synchronous_commit',
                       CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
                       ELSE current_setting('synchronous_commit') END, true)
@@ -44,6 +46,13 @@ _HOLDERS: Final = """
           AND held.relation = ANY (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)
     ORDER BY 1 LIMIT 5
 """
+
+_HIDING: Final = """
+    SELECT pg_class.oid::regclass::text, quote_ident(current_user), pg_has_role(current_user, relowner, 'USAGE')
+    FROM pg_class WHERE relrowsecurity AND row_security_active(pg_class.oid) AND strpos(%s, relname) > 0
+    ORDER BY length(relname) DESC LIMIT 1
+"""
+"""The table of which the server's message is, in whatever language, whose policies hold for this role."""
 
 
 def is_postgres_url(text: object) -> bool:
@@ -93,11 +102,14 @@ class PostgresDatabase:
         self._connection: Connection | None = None
 
     @contextmanager
-    def transaction(self, *, snapshot: bool = False, wait_ms: int | None = None) -> Iterator[Connection]:
+    def transaction(
+        self, *, snapshot: bool = False, wait_ms: int | None = None, only_visible: bool = False
+    ) -> Iterator[Connection]:
         """Committed, and durable, when the block ends; rolled back if it raises.
 
         With `snapshot` it only reads, and all of it one state of the database. `wait_ms` is for a lock, if not as long
-        as usual.
+        as usual. With `only_visible`, rows that row level security hides from this role are left out; else they are
+        an error.
         """
         lock_wait_ms = self._wait_ms if wait_ms is None else min(wait_ms, self._wait_ms)
         psycopg = load_psycopg()
@@ -108,10 +120,12 @@ class PostgresDatabase:
             connection.isolation_level = level.REPEATABLE_READ if snapshot else level.READ_COMMITTED
             connection.read_only = True if snapshot else None
             with connection.transaction():
-                connection.execute(_SETTINGS, (str(lock_wait_ms),))
+                connection.execute(_SETTINGS, (str(lock_wait_ms), "on" if only_visible else "off"))
                 yield connection
         except psycopg.errors.LockNotAvailable as error:
             raise ViewUnavailable(self.place, self._who_holds_it(psycopg, lock_wait_ms)) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise ViewUnavailable(self.place, self._what_hides_rows(psycopg, error) or _one_line(error)) from error
         except psycopg.Error as error:
             raise ViewUnavailable(self.place, _one_line(error)) from error
         finally:
@@ -168,6 +182,28 @@ class PostgresDatabase:
             return f"{waited} that has just been given back; run the fold again"
         who = ", ".join(f"process {pid} ({application}, {state})" for pid, application, state in holders)
         return f"{waited} that may be held by {who}; end that transaction"
+
+    def _what_hides_rows(self, psycopg: Any, error: Exception) -> str | None:
+        """What to do about row level security, if that is what the error is about."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            return None
+        try:
+            found = connection.execute(_HIDING, (str(error),)).fetchone()
+        except psycopg.Error:
+            return None
+        if found is None:
+            return None
+        table, role, is_owner = found
+        other = (
+            f"ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY"
+            if is_owner
+            else f"fold as the owner of {table}, without FORCE ROW LEVEL SECURITY"
+        )
+        return (
+            f"row level security of {table} hides rows from the role {role}, so a fold could neither delete them nor"
+            f" tell that they are there; ALTER ROLE {role} BYPASSRLS, or {other}"
+        )
 
 
 def bookmark_table(schema: str | None) -> BookmarkTable:
