@@ -32,3 +32,13 @@ def test_one_for_each_partition_is_offered_where_it_is_taken(text: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         parse_point(text)
     assert "partition" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["bogus", "", ":"])
+def test_who_gives_something_else_altogether_is_told_of_it_too(text: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"or one for each partition: 0=1200,1=900$"):
+        parse_points(text)
+    for parse in (parse_point, parse_place):
+        with pytest.raises(InvalidArgument) as refused:
+            parse(text)
+        assert "partition" not in str(refused.value)

@@ -172,6 +172,8 @@ def parse_points(text: str, *, zone: str | None = None, now_ms: int | None = Non
         except InvalidArgument as error:
             if _LIKE_EACH.fullmatch(str(text)):
                 raise InvalidArgument(f"{error} (one for each partition is 0=1200,1=900)") from None
+            if str(error).endswith(_POINT_FORMS):
+                raise InvalidArgument(f"{error}, or one for each partition: 0=1200,1=900") from None
             raise
     specs: dict[int, PlaceSpec] = {}
     for part in text.split(","):

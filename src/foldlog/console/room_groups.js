@@ -12,7 +12,7 @@ const lagOf = (group) => group.cursors.reduce((sum, cursor) => sum + Math.max(0,
 /** A fold reads without joining its group, for which Kafka's word is empty: its runner says how it is. */
 const foldOf = (group) => (group.is_fold ? state.folds.get(foldName(group.group)) : undefined);
 const stateOf = (group) => { const fold = foldOf(group); return fold ? (fold.is_live ? fold.state : fold.is_stopped ? "stopped" : "not running") : group.state; };
-const readers = (group) => group.members + (foldOf(group)?.is_live ? 1 : 0);
+const readers = (group) => group.members; // with the runner of a fold
 const uncommitted = (group) => { const count = group.cursors.filter((cursor) => !cursor.is_committed).length; return count ? `Nothing is committed in ${counted(count, "partition")}: the lag there counts from the log’s start, or from where a member begins.` : null; };
 const topicsOf = (group) => [...new Set(group.cursors.map((cursor) => cursor.topic))].sort();
 

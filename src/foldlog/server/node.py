@@ -17,6 +17,7 @@ from foldlog.limits import SYNC_THREADS
 from foldlog.server.authorizer import AllowEverything, Authorizer
 from foldlog.server.fetch_sessions import FetchSessions
 from foldlog.server.fold_guard import FoldGuard
+from foldlog.server.folds_reader import ServedFoldRuns
 from foldlog.server.groups import GroupDriver
 from foldlog.server.net.append_queues import Appenders
 from foldlog.server.net.connections import Connections
@@ -72,6 +73,7 @@ class BrokerNode:
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, broker.clock)
         self.quick_produce = QuickProduce(self)
         self.openings = Openings(broker, self)
+        self.fold_runs = ServedFoldRuns(broker, self.holding)
         self.lines = RepeatedLines(broker.clock)
         self.groups = GroupDriver(self)
         self.is_leaving = False

@@ -10,6 +10,7 @@ import pytest
 import foldlog
 from foldlog.client.backends.directory import broker_of
 from foldlog.client.positions import TopicPartition
+from foldlog.server.folds_reader import ServedFoldRuns
 from foldlog.server.metrics.collectors import log_families
 from server.console.console_site import console
 
@@ -45,7 +46,9 @@ def test_the_console_and_metrics_count_the_same_and_say_from_where() -> None:
         log.consumer(["orders"], group="early", auto_offset_reset="earliest"),
     ):
         groups = {one["group"]: one["cursors"][0] for one in site.get("/api/overview")["groups"]}
-        found = {one.name: one for one in log_families(broker_of(log))}["foldlog_group_partition_lag"]
+        found = {one.name: one for one in log_families(broker_of(log), ServedFoldRuns(broker_of(log)))}[
+            "foldlog_group_partition_lag"
+        ]
         lags = sorted((dict(one.labels)["group"], one.value) for one in found.samples)
     assert lags == [("early", 1), ("late", 0)]
     assert [(groups[name]["offset"], groups[name]["lag"]) for name in ("late", "early")] == [(1, 0), (0, 1)]

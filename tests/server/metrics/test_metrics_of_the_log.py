@@ -6,6 +6,7 @@ Brokers in memory and in directories, looked at through the page that Prometheus
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,17 @@ import foldlog
 from foldlog.broker.broker import Broker
 from foldlog.broker.groups.committed import OffsetAndMetadata
 from foldlog.broker.groups.messages import JoinRequest
+from foldlog.cli.group.facts import FoldRunsOf, facts_of
 from foldlog.client.backends.directory import broker_of
+from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, Status, encode
 from foldlog.client.groups import CHECK_GROUP, COPY_GROUP
+from foldlog.clock import SystemClock
 from foldlog.errors import CorruptLog, PartitionPoisoned
 from foldlog.files.memory import MemoryFiles
 from foldlog.log.partition import Partition
 from foldlog.records.loops import BatchBuilder
-from foldlog.server.console.groups import bounds_in, group_overviews
+from foldlog.server.console.groups import bounds_in, group_details, group_overviews
+from foldlog.server.folds_reader import ServedFoldRuns
 from foldlog.server.http.status_pages import problem_of
 from foldlog.server.metrics.collectors import build_family, log_families, process_families
 from foldlog.server.metrics.exposition import render
@@ -32,7 +37,7 @@ Series = dict[tuple[str, ...], float]
 
 def scrape(broker: Broker, *, per_partition: bool = True) -> dict[str, Series]:
     """Every metric: its values by the values of its labels."""
-    page = render(log_families(broker, per_partition=per_partition)).decode()
+    page = render(log_families(broker, ServedFoldRuns(broker), per_partition=per_partition)).decode()
     found: dict[str, Series] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
@@ -49,6 +54,60 @@ def append(broker: Broker, topic: str, number: int, count: int) -> None:
     partition.wait_acknowledged(partition.append(builder.build()).next_offset)
 
 
+def test_a_fold_that_runs_is_no_empty_group_to_anybody(tmp_path: Path) -> None:
+    """It reads without joining; a scrape, the console and the command line say what its runner publishes."""
+    clock = SystemClock()
+    with foldlog.open(tmp_path / "data") as log:
+        broker = broker_of(log)
+        log.create_topic("orders")
+        append(broker, "orders", 0, 10)
+        log.create_topic(FOLDS_TOPIC, 1, FOLDS_CONFIG)
+        for group in ("fold.mirror", "fold.unheard", "readers"):
+            log.reset_group(group, {("orders", 0): 4})
+        runs = ServedFoldRuns(broker)
+
+        def publish(runner: str, updated_ms: int, state: str, *, stopped: bool = False) -> None:
+            told = Status(
+                "mirror", "orders", "v", "table", state, {}, {}, 0, 0, 0, 0.0, 0, 0, "", None, runner, updated_ms
+            )
+            name, value = encode(replace(told, stopped=stopped))
+            log.append(FOLDS_TOPIC, value, key=name)
+
+        def is_told(state: str, count: int) -> None:
+            page = render(log_families(broker, runs)).decode()
+            states = {
+                line for line in page.splitlines() if line.startswith(("foldlog_group_state", "foldlog_group_mem"))
+            }
+            assert states == {
+                f'foldlog_group_state{{group="fold.mirror",state="{state}"}} 1',
+                'foldlog_group_state{group="fold.unheard",state="Empty"} 1',
+                'foldlog_group_state{group="readers",state="Empty"} 1',
+                f'foldlog_group_members{{group="fold.mirror"}} {count}',
+                'foldlog_group_members{group="fold.unheard"} 0',
+                'foldlog_group_members{group="readers"} 0',
+            }
+            shown = {
+                one["group"]: (one["state"], one["members"]) for one in group_overviews(broker, bounds_in(broker), runs)
+            }
+            unread = ("Empty", 0)
+            assert shown == {"fold.mirror": (state, count), "fold.unheard": unread, "readers": unread}
+            details = group_details(broker, "fold.mirror", bounds_in(broker), runs)
+            assert (details["state"], details["members"]) == (state, [])
+            facts = facts_of(log, "fold.mirror", FoldRunsOf(log))
+            assert (facts.state, facts.reader_count) == (state, count)
+
+        publish("h:1", clock.now_ms() + 60_000, "running")
+        is_told("fold running", 1)
+        publish("h:2", clock.now_ms() + 60_000, "caught up")
+        is_told("fold caught up", 2)
+        publish("h:1", clock.now_ms() + 60_000, "stopped", stopped=True)
+        is_told("fold caught up", 1)
+        publish("h:2", clock.now_ms() - 60_000, "caught up")
+        is_told("fold not running", 0)
+        log.append(FOLDS_TOPIC, None, key=b"status/mirror")
+        is_told("Empty", 0)  # dropped: what is left is a group
+
+
 def test_what_a_member_has_and_nobody_committed_counts_from_the_logs_start() -> None:
     """In a scrape, and in the console, which both count as everybody does."""
     with foldlog.open(":memory:") as log:
@@ -60,7 +119,7 @@ def test_what_a_member_has_and_nobody_committed_counts_from_the_logs_start() -> 
             member.poll(timeout_ms=20_000)
             member.commit({foldlog.TopicPartition("orders", 0): 7})
             found = scrape(broker_of(log))
-            (group,) = group_overviews(broker_of(log), bounds_in(broker_of(log)))
+            (group,) = group_overviews(broker_of(log), bounds_in(broker_of(log)), ServedFoldRuns(broker_of(log)))
     assert found["foldlog_group_lag"] == {("fraud", "orders"): 3 + 20 + 26}
     assert found["foldlog_group_uncommitted_partitions"] == {("fraud", "orders"): 2}
     assert found["foldlog_group_partition_committed_offset"] == {("fraud", "orders", "0"): 7}

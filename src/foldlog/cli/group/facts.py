@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from foldlog.broker.groups.lag import PartitionLag, partition_lags, total_lag
 from foldlog.cli.topic.facts import partitions_of
-from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX, FOLDS_TOPIC, Status, decode
+from foldlog.client.fold_bulletin import FOLDS_TOPIC, Status
+from foldlog.client.fold_runs import FoldRuns, GroupStanding, is_of_a_fold, standing_of
 from foldlog.client.groups import OWN_GROUPS
 from foldlog.clock import SystemClock
 from foldlog.errors import UnknownGroup, UnknownTopic
@@ -42,10 +43,7 @@ class GroupFacts:
 
     @property
     def state(self) -> str:
-        """A fold reads without joining its group, which Kafka's word for is empty."""
-        if self.runs is None:
-            return self.description.state
-        return f"fold {self.runs[-1].state}" if self.runs else "fold not running"
+        return self._standing.state
 
     @property
     def members(self) -> tuple[MemberDescription, ...]:
@@ -53,7 +51,11 @@ class GroupFacts:
 
     @property
     def reader_count(self) -> int:
-        return len(self.members) + len(self.runs or ())
+        return self._standing.reader_count
+
+    @property
+    def _standing(self) -> GroupStanding:
+        return standing_of(self.description.state, len(self.members), self.runs)
 
     @property
     def lag(self) -> int | None:
@@ -88,7 +90,7 @@ def chosen_groups(log: Log, patterns: Iterable[str], *, include_internal: bool =
     return [name for name in known if not given or any(fnmatchcase(name, pattern) for pattern in given)]
 
 
-def facts_of(log: Log, group: str, runs: FoldRuns) -> GroupFacts:
+def facts_of(log: Log, group: str, runs: FoldRunsOf) -> GroupFacts:
     """UnknownGroup if it is gone meanwhile."""
     description = log.describe_group(group)
     committed = log.committed(group)
@@ -109,32 +111,26 @@ def facts_of(log: Log, group: str, runs: FoldRuns) -> GroupFacts:
     return GroupFacts(description, tuple(cursors), runs.of(group))
 
 
-class FoldRuns:
-    """Who runs folds now, by what runners publish. Read when a group is first asked about that is a fold's."""
+class FoldRunsOf:
+    """Who runs folds now, in a log. Read when a group is first asked about that is a fold's."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._found: dict[str, dict[str, Status]] | None = None
+        self._found: FoldRuns | None = None
 
     def of(self, group: str) -> tuple[Status, ...] | None:
         """The live runners of the fold whose place the group shows; None if it is no fold's."""
-        if not group.startswith(FOLD_GROUP_PREFIX):
+        if not is_of_a_fold(group):
             return None
         if self._found is None:
             self._found = self._read()
-        now_ms = SystemClock().now_ms()
-        heard = self._found.get(group.removeprefix(FOLD_GROUP_PREFIX))
-        return None if heard is None else tuple(one for one in heard.values() if one.is_live(now_ms))
+        return self._found.of(group, SystemClock().now_ms())
 
-    def _read(self) -> dict[str, dict[str, Status]]:
-        found: dict[str, dict[str, Status]] = {}
+    def _read(self) -> FoldRuns:
+        found = FoldRuns()
         try:
             for record in self._log.read(FOLDS_TOPIC, 0):
-                item = decode(record.key, record.value)
-                if isinstance(item, Status):
-                    heard = found.setdefault(item.fold, {})
-                    heard.pop(item.runner, None)
-                    heard[item.runner] = item
+                found.hear(record.key, record.value)
         except UnknownTopic:
             pass  # no fold was ever run
         return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from foldlog.cli.confirmation import ask, dry_run_option, is_attended, is_confirmed, yes_option
 from foldlog.cli.exit_codes import DONE, FAILED
-from foldlog.cli.group.facts import FoldRuns, GroupFacts, chosen_groups, cursor_rows, facts_of, host_text, member_rows
+from foldlog.cli.group.facts import FoldRunsOf, GroupFacts, chosen_groups, cursor_rows, facts_of, host_text, member_rows
 from foldlog.cli.output import remark, say
 from foldlog.cli.parsing import Arguments, LazyVerb, Noun, Option, argument, command, option, switch
 from foldlog.cli.places import open_place, place_options
@@ -152,7 +152,7 @@ def list_groups(arguments: Arguments) -> int:
         names = chosen_groups(log, arguments.patterns, include_internal=arguments.internal)
         if arguments.quiet:
             return show_names(names)
-        runs = FoldRuns(log)
+        runs = FoldRunsOf(log)
         groups = [facts_of(log, name, runs) for name in names]
     what = "no group has such a name" if arguments.patterns else "there are no groups: nobody has committed anything"
     show(arguments, LIST_COLUMNS, [group.row() for group in groups], nothing=what)
@@ -166,7 +166,7 @@ def list_groups(arguments: Arguments) -> int:
 )
 def describe_groups(arguments: Arguments) -> int:
     with open_place(arguments, write=False) as log:
-        runs = FoldRuns(log)
+        runs = FoldRunsOf(log)
         groups = [facts_of(log, name, runs) for name in chosen_groups(log, arguments.groups)]
     if not groups:
         raise UnknownGroup(f"no group has such a name: {' '.join(arguments.groups)}; to see all: foldlog group list")

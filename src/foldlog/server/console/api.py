@@ -51,7 +51,7 @@ class Api:
         self._bootstrap = bootstrap
         self._read_only = read_only
         self._rates = Rates()
-        LogChanges(node.broker, self._rates, node.clock, self._run).contribute_to(feed)
+        LogChanges(node.broker, self._rates, node.clock, self._run, node.fold_runs).contribute_to(feed)
 
     def routes(self) -> list[HttpRoute]:
         return [
@@ -81,7 +81,7 @@ class Api:
         topics = overview_topics(broker, self._rates, self._clock)
         warnings = ([problem] if problem else []) + broker.warnings()
         try:
-            groups = group_overviews(broker, bounds_in(broker))
+            groups = group_overviews(broker, bounds_in(broker), self._node.fold_runs)
         except StorageError as error:
             # The topic of committed offsets is refused; the rest can be told.
             groups, warnings = [], [*warnings, f"groups cannot be shown: {error}"]
@@ -149,7 +149,9 @@ class Api:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     async def group(self, request: HttpRequest) -> HttpResponse:
-        return await self._json(group_details, self._broker, request.named["group"], bounds_in(self._broker))
+        return await self._json(
+            group_details, self._broker, request.named["group"], bounds_in(self._broker), self._node.fold_runs
+        )
 
     async def rewind(self, request: HttpRequest) -> HttpResponse:
         body = JsonBody(request)

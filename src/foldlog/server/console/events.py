@@ -31,6 +31,7 @@ from foldlog.server.console.rates import SAMPLE_MS, Rates
 if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
     from foldlog.clock import Clock
+    from foldlog.server.folds_reader import ServedFoldRuns
 
 logger = logging.getLogger("foldlog.console")
 
@@ -245,8 +246,9 @@ Ends = dict[tuple[str, int], tuple[int, int]]
 class LogChanges:
     """Remembers what was told last. One for all listeners."""
 
-    def __init__(self, broker: Broker, rates: Rates, clock: Clock, run: Run) -> None:
+    def __init__(self, broker: Broker, rates: Rates, clock: Clock, run: Run, fold_runs: ServedFoldRuns) -> None:
         self._broker = broker
+        self._fold_runs = fold_runs
         self._rates = rates
         self._clock = clock
         self._run = run
@@ -311,7 +313,7 @@ class LogChanges:
             if seen == self._groups_seen and not is_lag_due:
                 return None
             self._groups_seen = seen
-            return group_overviews(self._broker, bounds_in(self._broker))
+            return group_overviews(self._broker, bounds_in(self._broker), self._fold_runs)
         except StorageError:
             return None  # the topic of committed offsets is refused, which the overview tells
 
@@ -323,7 +325,8 @@ class LogChanges:
 
     async def all_groups(self) -> ConsoleEvent | None:
         try:
-            return ConsoleEvent("groups", await self._run(group_overviews, self._broker, bounds_in(self._broker)))
+            found = await self._run(group_overviews, self._broker, bounds_in(self._broker), self._fold_runs)
+            return ConsoleEvent("groups", found)
         except StorageError:
             return None
 

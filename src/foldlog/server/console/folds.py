@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
@@ -20,10 +20,10 @@ from foldlog.broker.broker import MEMORY_PATH
 from foldlog.client.fold_bulletin import FOLDS_CONFIG, FOLDS_TOPIC, VERBS, Command, Status, encode
 from foldlog.client.fold_proof import KEY_FILE
 from foldlog.client.places import parse_points
-from foldlog.errors import FoldError, FoldlogError, OffsetOutOfRange, TopicExists, UnknownTopic, brief_repr
+from foldlog.errors import CorruptLog, FoldError, FoldlogError, TopicExists, UnknownTopic, brief_repr
 from foldlog.files.paths import absolute
 from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX, PEEK_ROWS_MAX
-from foldlog.records.loops import BatchBuilder, decode
+from foldlog.records.loops import BatchBuilder, Record
 from foldlog.server.console.api_errors import ApiError
 from foldlog.server.console.events import ConsoleEvent, EventFeed, merged_by
 from foldlog.server.console.fold_board import FoldBoard, LogAddress
@@ -31,6 +31,7 @@ from foldlog.server.console.parameters import JsonBody, bad_request, query_integ
 from foldlog.server.console.peeks import PeekProcesses
 from foldlog.server.console.records import bounds, time_at
 from foldlog.server.console.topics import open_partition
+from foldlog.server.folds_reader import FoldsReader
 from foldlog.server.http.routes import HttpRequest, HttpResponse, HttpRoute
 from foldlog.views.peek.places import NamedPlaces
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from foldlog.server.fold_guard import FoldGuard
     from foldlog.server.node import BrokerNode
 
-_READ_BYTES: Final = 1 << 20
 _PEEKERS: Final = 2
 _PEEKS_WAITING_MAX: Final = 8
 """Looks that wait for a thread; one more is told to come again."""
@@ -57,55 +57,23 @@ class FoldTopic:
         self.board = FoldBoard()
         self._broker = broker
         self._guard = guard
-        self._topic_id: str | None = None
-        self._at = 0
+        self._reader = FoldsReader(broker, self._hear, self.board.forget)
 
     @property
     def is_read(self) -> bool:
         """Whether nothing was written since. From memory: any thread."""
-        topic = self._broker.find_topic(FOLDS_TOPIC)
-        if topic is None or topic.topic_id != self._topic_id:
-            return topic is None and self._topic_id is None
-        partition = self._broker.opened_partition(FOLDS_TOPIC, 0)
-        return partition is not None and partition.high_watermark <= self._at
+        return self._reader.is_read
 
     def read(self) -> FoldBoard:
         """The board, with everything that was written before the call."""
-        topic = self._broker.find_topic(FOLDS_TOPIC)
-        topic_id = None if topic is None else topic.topic_id
-        if topic_id != self._topic_id:
-            self.board.forget()
-            self._topic_id, self._at = topic_id, 0
-        if topic_id is not None:
-            self._read_on()
+        try:
+            self._reader.read()
+        except CorruptLog as error:
+            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
         return self.board
 
-    def _read_on(self) -> None:
-        partition = open_partition(self._broker, FOLDS_TOPIC, 0)
-        end = partition.high_watermark
-        self._at = max(self._at, partition.log_start_offset)
-        while self._at < end:
-            try:
-                data, following = partition.read(self._at, _READ_BYTES)
-            except OffsetOutOfRange as error:
-                if error.start <= self._at:
-                    raise
-                self._at = error.start
-                continue
-            records, decoded_to = decode(
-                data,
-                FOLDS_TOPIC,
-                0,
-                start_offset=self._at,
-                end_offset=end,
-                decompressed_limit=partition.decompressed_limit,
-                enough_bytes=CONSOLE_EXPANDED_BYTES_MAX,
-            )
-            self.board.hear(
-                (one.key, one.value, self._guard.is_proven(one.key, one.value, one.headers)) for one in records
-            )
-            following = min(following, decoded_to)
-            self._at = min(following, end) if following > self._at else end
+    def _hear(self, records: Sequence[Record]) -> None:
+        self.board.hear((one.key, one.value, self._guard.is_proven(one.key, one.value, one.headers)) for one in records)
 
     def bounds_of(self, topic: str) -> dict[int, tuple[int, int]]:
         """Where the partitions of a topic start and end; empty if there is none of that name, or it is damaged."""

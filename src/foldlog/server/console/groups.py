@@ -12,6 +12,7 @@ from foldlog.broker.groups.messages import GroupState, GroupSummary, check_group
 from foldlog.client.consumer.protocol import PROTOCOL_TYPE, decode_assignment
 from foldlog.client.descriptions import assigned_places
 from foldlog.client.fold_bulletin import FOLD_GROUP_PREFIX
+from foldlog.client.fold_runs import is_of_a_fold, standing_of
 from foldlog.client.groups import OWN_GROUPS
 from foldlog.errors import GroupError, InvalidArgument, MalformedBytes, UnknownGroup
 from foldlog.server.console.api_errors import ApiError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
     from foldlog.broker.groups.messages import MemberSummary
     from foldlog.broker.groups.offsets_format import CommittedOffset
+    from foldlog.server.folds_reader import ServedFoldRuns
 
 _MEMBERS_NAMED: Final = 5
 
@@ -55,14 +57,14 @@ def bounds_in(broker: Broker) -> BoundsOf:
     return bounds_of
 
 
-def group_overviews(broker: Broker, bounds_of: BoundsOf) -> list[dict[str, Any]]:
+def group_overviews(broker: Broker, bounds_of: BoundsOf, fold_runs: ServedFoldRuns) -> list[dict[str, Any]]:
     """Every group with the places that it has committed. With a lock for each, not one for all: members wait for it."""
     found: list[dict[str, Any]] = []
     for listing in broker.list_groups():
         if listing.group in OWN_GROUPS:
             continue
         description = broker.describe_group(listing.group)
-        found.append(_overview(broker, description, broker.commits(listing.group), bounds_of))
+        found.append(_overview(broker, description, broker.commits(listing.group), bounds_of, fold_runs))
     return found
 
 
@@ -71,7 +73,9 @@ def _overview(
     description: GroupSummary,
     commits: Mapping[tuple[str, int], CommittedOffset],
     bounds_of: BoundsOf,
+    fold_runs: ServedFoldRuns,
 ) -> dict[str, Any]:
+    standing = standing_of(description.state.value, len(description.members), fold_runs.of(description.group))
     assigned = assigned_places(description)
     bounds = {place: bounds_of(*place) or (None, None) for place in {*commits, *assigned}}
     found = partition_lags(
@@ -91,18 +95,18 @@ def _overview(
     ]
     return {
         "group": description.group,
-        "is_fold": description.group.startswith(FOLD_GROUP_PREFIX),
-        "state": description.state.value,
-        "members": len(description.members),
+        "is_fold": is_of_a_fold(description.group),
+        "state": standing.state,
+        "members": standing.reader_count,
         "cursors": cursors,
     }
 
 
-def group_details(broker: Broker, group: str, bounds_of: BoundsOf) -> dict[str, Any]:
+def group_details(broker: Broker, group: str, bounds_of: BoundsOf, fold_runs: ServedFoldRuns) -> dict[str, Any]:
     """One group, its members and what each reads. UnknownGroup."""
     description = _known(broker, group)
     commits = broker.commits(group)
-    overview = _overview(broker, description, commits, bounds_of)
+    overview = _overview(broker, description, commits, bounds_of, fold_runs)
     for cursor in overview["cursors"]:
         committed = commits.get((cursor["topic"], cursor["partition"]))
         cursor["end"] = (bounds_of(cursor["topic"], cursor["partition"]) or (0, 0))[1]
@@ -173,7 +177,7 @@ def rewind(broker: Broker, group: str, place: tuple[str, int], offset: int, *, e
 
 
 def _refuse_fold(group: str) -> None:
-    if group.startswith(FOLD_GROUP_PREFIX):
+    if is_of_a_fold(group):
         name = group.removeprefix(FOLD_GROUP_PREFIX)
         raise ApiError(
             HTTPStatus.CONFLICT,

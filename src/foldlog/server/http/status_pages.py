@@ -75,7 +75,7 @@ class StatusPages:
         per_partition = request.query.get("per_partition", "").lower() not in _FALSE
         counted = [*self._node.metrics.families(), *self._own_families()]
         async with self._scraping:
-            page = await self._node.run(_page, counted, self._node.broker, per_partition)
+            page = await self._node.run(_page, counted, self._node, per_partition)
         return HttpResponse(body=page, content_type=CONTENT_TYPE)
 
     def _own_families(self) -> list[Family]:
@@ -99,6 +99,8 @@ class StatusPages:
         ]
 
 
-def _page(counted: list[Family], broker: Broker, per_partition: bool) -> bytes:
+def _page(counted: list[Family], node: BrokerNode, per_partition: bool) -> bytes:
     """On a worker thread: it may wait for the groups' lock, and with many partitions it is long."""
-    return render([*counted, *process_families(), *log_families(broker, per_partition=per_partition)])
+    return render(
+        [*counted, *process_families(), *log_families(node.broker, node.fold_runs, per_partition=per_partition)]
+    )

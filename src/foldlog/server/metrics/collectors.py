@@ -1,7 +1,8 @@
 """What a scrape looks up: of the log its offsets, sizes, groups and their lag; of the process what every client of
 Prometheus gives, under the names that they give it. Counted things are in `metrics`.
 
-It may wait for the groups' lock, so it runs on a worker thread; it opens no partition.
+It may wait for the groups' lock, so it runs on a worker thread; it opens no partition but that of
+`__folds`, where there is a group of a fold.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from foldlog.broker.broker import MEMORY_PATH
 from foldlog.broker.groups.lag import partition_lags
 from foldlog.broker.groups.messages import GroupState
 from foldlog.client.descriptions import assigned_places
+from foldlog.client.fold_runs import standing_of
 from foldlog.client.groups import OWN_GROUPS
 from foldlog.errors import StorageError
 from foldlog.files.paths import disk_space
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from foldlog.broker.broker import Broker
     from foldlog.broker.groups.committed import OffsetAndMetadata
     from foldlog.broker.storage import PartitionOverview
+    from foldlog.server.folds_reader import ServedFoldRuns
 
 _PARTITION_STATES: Final = ("open", "resting", "poisoned", "refused")
 
@@ -53,11 +56,11 @@ class GroupPosition(NamedTuple):
     lag: int
 
 
-def log_families(broker: Broker, *, per_partition: bool = True) -> list[Family]:
+def log_families(broker: Broker, fold_runs: ServedFoldRuns, *, per_partition: bool = True) -> list[Family]:
     """All of them. `per_partition` false leaves out what has a time series for each partition: with very many of
     them, sums by topic may be enough."""
     try:
-        groups = group_overviews(broker)
+        groups = group_overviews(broker, fold_runs)
     except StorageError:
         groups = []  # the topic of committed offsets is refused, and counted as such; the rest can be told
     partitions = broker.overview()  # after the groups, whose commits it must not be older than
@@ -68,20 +71,20 @@ def log_families(broker: Broker, *, per_partition: bool = True) -> list[Family]:
     return families
 
 
-def group_overviews(broker: Broker) -> list[GroupOverview]:
+def group_overviews(broker: Broker, fold_runs: ServedFoldRuns) -> list[GroupOverview]:
     """Every group. With a lock for each, not one for all: members wait for it."""
     return [
-        GroupOverview(name, *_standing(broker, name), broker.committed(name), broker.members_begin(name))
+        GroupOverview(name, *_standing(broker, name, fold_runs), broker.committed(name), broker.members_begin(name))
         for name in broker.group_names()
     ]
 
 
-def _standing(broker: Broker, group: str) -> tuple[str, int, Set[tuple[str, int]]]:
+def _standing(broker: Broker, group: str, fold_runs: ServedFoldRuns) -> tuple[str, int, Set[tuple[str, int]]]:
     with broker.group_lock:
         description = broker.groups.describe(group)
     # The coordinator does not know a group that only ever committed: for everybody else it is an empty one.
     state = GroupState.EMPTY if description.state is GroupState.DEAD else description.state
-    return state.value, len(description.members), assigned_places(description)
+    return *standing_of(state.value, len(description.members), fold_runs.of(group)), assigned_places(description)
 
 
 def _sums(broker: Broker, partitions: Sequence[PartitionOverview]) -> list[Family]:
@@ -199,7 +202,7 @@ def _group_sums(groups: Sequence[GroupOverview], positions: Sequence[GroupPositi
         Family(
             "foldlog_group_members",
             "gauge",
-            "Members of a group.",
+            "Members of a group, and runners of the fold whose place it shows.",
             [Sample(group.member_count, (("group", group.name),)) for group in groups],
         ),
         Family(

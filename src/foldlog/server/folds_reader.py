@@ -1,0 +1,104 @@
+"""The topic `__folds` as the process that serves reads it: from where it last was, for the console and for metrics."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Final
+
+from foldlog.client.fold_bulletin import FOLDS_TOPIC, Status
+from foldlog.client.fold_runs import FoldRuns, is_of_a_fold
+from foldlog.errors import FoldlogError, OffsetOutOfRange
+from foldlog.limits import CONSOLE_EXPANDED_BYTES_MAX
+from foldlog.records.loops import Record, decode
+
+if TYPE_CHECKING:
+    from foldlog.broker.broker import Broker
+
+_READ_BYTES: Final = 1 << 20
+
+
+class FoldsReader:
+    """Gives `hear` every record once, in order; `forget` is called where the topic is another one. On a worker thread,
+    one at a time."""
+
+    def __init__(self, broker: Broker, hear: Callable[[Sequence[Record]], None], forget: Callable[[], None]) -> None:
+        self._broker = broker
+        self._hear = hear
+        self._forget = forget
+        self._topic_id: str | None = None
+        self._at = 0
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing was written since. From memory: any thread."""
+        topic = self._broker.find_topic(FOLDS_TOPIC)
+        if topic is None or topic.topic_id != self._topic_id:
+            return topic is None and self._topic_id is None
+        partition = self._broker.opened_partition(FOLDS_TOPIC, 0)
+        return partition is not None and partition.high_watermark <= self._at
+
+    def read(self) -> None:
+        """Take in everything that was written before the call. Opens the partition; FoldlogError if it is damaged."""
+        topic = self._broker.find_topic(FOLDS_TOPIC)
+        topic_id = None if topic is None else topic.topic_id
+        if topic_id != self._topic_id:
+            self._forget()
+            self._topic_id, self._at = topic_id, 0
+        if topic_id is not None:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        partition = self._broker.writable_partition(FOLDS_TOPIC, 0)
+        end = partition.high_watermark
+        self._at = max(self._at, partition.log_start_offset)
+        while self._at < end:
+            try:
+                data, following = partition.read(self._at, _READ_BYTES)
+            except OffsetOutOfRange as error:
+                if error.start <= self._at:
+                    raise
+                self._at = error.start
+                continue
+            records, decoded_to = decode(
+                data,
+                FOLDS_TOPIC,
+                0,
+                start_offset=self._at,
+                end_offset=end,
+                decompressed_limit=partition.decompressed_limit,
+                enough_bytes=CONSOLE_EXPANDED_BYTES_MAX,
+            )
+            self._hear(records)
+            following = min(following, decoded_to)
+            self._at = min(following, end) if following > self._at else end
+
+
+class ServedFoldRuns:
+    """Who runs folds now, for who shows groups. Worker threads, any number."""
+
+    def __init__(self, broker: Broker, holding: Callable[[int], AbstractContextManager[None]] | None = None) -> None:
+        """`holding` counts what a read may expand to, as memory of requests."""
+        self._broker = broker
+        self._holding = holding or (lambda _: nullcontext())
+        self._lock = threading.Lock()
+        self._runs = FoldRuns()
+        self._reader = FoldsReader(broker, self._hear, self._runs.forget)
+
+    def of(self, group: str) -> tuple[Status, ...] | None:
+        """The live runners of the fold whose place the group shows; None if it is no fold's, or that is not known."""
+        if not is_of_a_fold(group):
+            return None
+        with self._lock:
+            try:
+                if not self._reader.is_read:
+                    with self._holding(CONSOLE_EXPANDED_BYTES_MAX):
+                        self._reader.read()
+            except FoldlogError:
+                return None
+            return self._runs.of(group, self._broker.clock.now_ms())
+
+    def _hear(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._runs.hear(record.key, record.value)
