@@ -625,8 +625,7 @@ from io import BytesIO
 import pickle
 from pyspark import cloudpickle
 from pyspark.core.broadcast import _from_id
-from foldlog.spark.folds.fingerprint import _function_lines
-from foldlog.spark.folds.sent_functions import SentBroadcast
+from foldlog.spark.folds.fingerprint import SentBroadcast, _function_lines
 class Sent:
     def __reduce__(self):
         return _from_id, (7,)

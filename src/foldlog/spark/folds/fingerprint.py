@@ -14,21 +14,25 @@ import logging
 import pickle
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from hashlib import blake2b
+from functools import partial
+from hashlib import blake2b, file_digest
+from io import BufferedIOBase, BytesIO
 from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, Final
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.cloudpickle import list_registry_pickle_by_value
+from pyspark.core.broadcast import _from_id
 from pyspark.sql import DataFrame
+from pyspark.util import local_connect_and_auth
 
 from foldlog.errors import FoldError, UnlawfulFold
 from foldlog.limits import FOLD_PLANS_MAX
 from foldlog.spark.folds.plans import Path, functions_at, logic_text, python_functions, settings_text
-from foldlog.spark.folds.sent_functions import SentBroadcast, sent_bytes, unpacked
 from foldlog.views.bookmark import Bookmark, Logic
 
 _log = logging.getLogger("foldlog")
@@ -104,7 +108,7 @@ class Doing:
 
     def _unpacked_code(self, name: str, function: Any) -> str:
         try:
-            packed, broadcasts = sent_bytes(function)
+            packed, broadcasts = _sent_bytes(function)
             sent_as = blake2b(packed).digest()
             if sent_as not in self.codes:
                 self.codes[sent_as] = _digest(_function_lines(packed, broadcasts))
@@ -196,7 +200,7 @@ def _warn_untold(name: str, error: Exception) -> None:
 
 def _function_lines(packed: bytes, broadcasts: Mapping[int, SentBroadcast]) -> Iterator[str]:
     """The code of a function that was packed for the workers."""
-    sent = unpacked(packed, broadcasts)
+    sent = _unpacked(packed, broadcasts)
     return _code_lines(sent[0] if isinstance(sent, tuple) else sent, {})
 
 
@@ -211,6 +215,76 @@ def _broadcast_text(broadcast: SentBroadcast) -> str:
             _broadcast_values.clear()
         _broadcast_values[sent_as] = _digest(_code_lines(broadcast.value, {}))
     return _broadcast_values[sent_as]
+
+
+# --- functions as they are sent -------------------------------------------------------------------------------------
+# A function is sent to workers as a pickle. Of a broadcast that it uses there is only the number in it, which a worker
+# exchanges for the value that Spark has brought there. The driver has no such table: the value is where the JVM has put
+# it. A pickle of more than 1 MB (`spark.broadcast.UDFCompressionThreshold`) is put into a broadcast itself, and its
+# number is sent.
+
+
+@dataclass(frozen=True, eq=False)
+class SentBroadcast:
+    """What a function has of a broadcast once it is unpacked. It is read when it is asked for, each time."""
+
+    opened: Callable[[], BufferedIOBase]
+
+    @property
+    def value(self) -> Any:
+        with self.opened() as file:
+            return pickle.load(file)
+
+    def digest(self) -> bytes:
+        """Of the bytes that were sent. Those of an equal value may be others in another process."""
+        with self.opened() as file:
+            return file_digest(file, "blake2b").digest()
+
+
+def _sent_bytes(function: Any) -> tuple[bytes, Mapping[int, SentBroadcast]]:
+    """What the JVM would send of a function, and its broadcasts, by their numbers."""
+    broadcasts = {int(one.id()): SentBroadcast(partial(_opened, one)) for one in function.broadcastVars()}
+    packed = bytes(function.command().unsafeArray())
+    if broadcasts:
+        sent = _unpacked(packed, broadcasts)
+        if isinstance(sent, SentBroadcast):
+            packed = sent.value
+    return packed, broadcasts
+
+
+def _unpacked(packed: bytes, broadcasts: Mapping[int, SentBroadcast]) -> Any:
+    """Raises what a user's object raises when it is unpacked."""
+    return _Unpickler(packed, broadcasts).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """As a worker unpacks, but that broadcasts are those it is given."""
+
+    def __init__(self, packed: bytes, broadcasts: Mapping[int, SentBroadcast]) -> None:
+        super().__init__(BytesIO(packed))
+        self._broadcasts = broadcasts
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if module == _from_id.__module__ and name == _from_id.__name__:
+            return self._broadcasts.__getitem__
+        return super().find_class(module, name)
+
+
+def _opened(broadcast: Any) -> BufferedIOBase:
+    """The bytes of a broadcast of the JVM's. With `spark.io.encryption.enabled` only the JVM can read the file."""
+    held = broadcast.value()
+    context = SparkContext._active_spark_context
+    if context is None or not context._encryption_enabled:
+        return open(held.path(), "rb")
+    address, secret = held.setupDecryptionServer()
+    stream, _ = local_connect_and_auth(address, secret)
+    with stream:
+        decrypted = BytesIO(stream.read())
+    held.waitTillBroadcastDataSent()
+    return decrypted
+
+
+# --- what they do ---------------------------------------------------------------------------------------------------
 
 
 def _code_lines(value: object, seen: dict[int, tuple[int, object]]) -> Iterator[str]:
