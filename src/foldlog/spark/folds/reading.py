@@ -343,6 +343,10 @@ class TopicFrames:
         """All columns of these ranges, past Spark's rows: for folds that take them as they are."""
         return self._table(ranges, self.schema, "rows", seen, needs_key=needs_key)
 
+    def reader(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> RangeDecoder:
+        """What the tasks of `table` do."""
+        return self._reader(ranges, self.schema, "rows", needs_key, seen)
+
     def keys(self, ranges: Sequence[OffsetRange]) -> pa.Table:
         """The key and META of every record of these ranges that parses and has a key."""
         names = {*META, *([self._key] if self._key else [])}
