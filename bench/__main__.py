@@ -27,6 +27,7 @@ from bench import (
     spark_folds,
     spark_latency,
     spark_memory,
+    spark_poison,
     spark_sink,
     spark_source,
     texts,
@@ -53,6 +54,7 @@ SECTIONS: dict[str, Callable[[Place, Scale], Table]] = {
     "folds": spark_folds.run,
     "folds-latency": spark_latency.run,
     "folds-memory": spark_memory.run,
+    "folds-poison": spark_poison.run,
 }
 
 

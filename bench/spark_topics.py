@@ -44,14 +44,19 @@ def make_plain(path: Path, records: int, value_bytes: int, partitions: int, keys
     _make(path, PLAIN, records, partitions, chunk)
 
 
-def make_payments(path: Path, records: int, partitions: int) -> None:
-    """JSON of about 100 bytes; about two records a key, and every twentieth is a tombstone."""
+def make_payments(path: Path, records: int, partitions: int, bad_one_of: int = 0) -> None:
+    """JSON of about 100 bytes; about two records a key, and every twentieth is a tombstone. One of `bad_one_of` is no
+    JSON; with 0 none.
+    """
     import pyarrow as pa
 
     def chunk(first: int, count: int) -> pa.Table:
         numbers = range(first, first + count)
         keys = [b"tx-%09d" % (number * 7_919 % max(1, records // 2)) for number in numbers]
-        return pa.table({"key": pa.array(keys), "value": pa.array([_payment(number) for number in numbers])})
+        return pa.table({"key": pa.array(keys), "value": pa.array([value(number) for number in numbers])})
+
+    def value(number: int) -> bytes | None:
+        return b"not a payment" if bad_one_of and number % bad_one_of == bad_one_of // 2 else _payment(number)
 
     _make(path, PAYMENTS, records, partitions, chunk)
 

@@ -92,6 +92,12 @@ def test_a_fold_is_measured_beside_its_halves_and_so_is_its_rebuild(
     assert all("source" in row.other and "together" in row.other for row in rows)
 
 
+def test_poison_is_measured_beside_none(bench: Any, place: Any, scale: Any, spark: SparkSession) -> None:
+    rows = bench("spark_poison").measure(place, scale, spark)
+    ways = ("read and decode", "fold")
+    assert [row.name for row in rows] == [f"{way}, {part} bad" for way in ways for part in ("0.02 %", "1 %")]
+
+
 @pytest.mark.parametrize("name", ["table, SQLite", "counters, SQLite", "lake, Parquet"])
 def test_captured_changes_make_the_view_that_the_fold_makes(
     bench: Any, place: Any, spark: SparkSession, tmp_path: Path, name: str

@@ -537,3 +537,23 @@ def test_a_decoder_travels() -> None:
 def test_a_schema_that_json_cannot_fill_is_refused_at_once(schema: pa.Schema, sentence: str) -> None:
     with pytest.raises(InvalidArgument, match=sentence):
         JsonDecoder(schema)
+
+
+@pytest.mark.parametrize("one_of", [3, 40, 100, 700])
+@pytest.mark.parametrize("space", [b"", b"\n"], ids=["bare", "with space around"])
+def test_each_record_stands_where_it_stood_however_many_are_bad(one_of: int, space: bytes) -> None:
+    """Few bad ones are put between the others in another way than many; and space around an object is no poison."""
+    odd = [b"not json", b"[1]", b'{"big": "x"}', b'{"big": 1}{"big": 2}', b"", b'{"big": 7', b' {"big": 5} ']
+    values = [space + b'{"big": %d}' % number + space for number in range(4000)]
+    for place in range(one_of // 2, len(values), one_of):
+        values[place] = odd[place // one_of % len(odd)]
+    (big,), reasons = JsonDecoder(pa.schema([("big", pa.int64())])).decode(pa.array(values, pa.binary()))
+    assert reasons is not None
+    for number, (value, found, reason) in enumerate(zip(values, big.to_pylist(), reasons.to_pylist(), strict=True)):
+        if value == odd[-1]:
+            assert (found, reason) == (5, None)
+        elif value in odd:
+            assert found is None
+            assert reason
+        else:
+            assert (found, reason) == (number, None)

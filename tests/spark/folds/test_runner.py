@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -461,3 +462,15 @@ def test_what_tasks_told_of_twice_too_late_or_not_at_all_is_a_letter_once(
     starts = {one.partition: one.start for one in later}
     assert told(met, later) == [row for row in whole if row["_offset"] >= starts[row["_partition"]]]
     assert frames.met_dead(ranges, Seen(records=30), needs_key=True) is None
+
+
+@pytest.mark.parametrize("kind", ["CHAR(3)", "TIME(6)", "INTERVAL", "INTERVAL DAY TO SECOND", "ARRAY<VARCHAR(5)>"])
+def test_a_type_that_no_format_fills_is_told_as_it_was_written(
+    directory: Path, tmp_path: Path, spark: SparkSession, kind: str
+) -> None:
+    topic = fl.topic("payments", key="tx_id", schema=f"odd {kind}, note STRING")
+    fold = fl.fold(topic, into=FileView(tmp_path / "view.json"), name="odd")(lambda rows: rows)
+    told = kind.removeprefix("ARRAY<").removesuffix(">")
+    sentence = rf"column 'odd' of topic 'payments' is {re.escape(told)}, which no format fills; declare it as STRING"
+    with pytest.raises(FoldError, match=sentence):
+        fl.run([fold], directory, once=True, spark=spark)

@@ -13,6 +13,7 @@ them.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,6 +66,10 @@ _DEAD: Final = T.StructType(
         T.StructField("reason", T.StringType(), False),
     ]
 )
+
+
+_UNFILLED: Final = re.compile(r"(char|varchar|time|interval|void)\b")
+"""Types of Spark's that no decoder makes values of."""
 
 
 def named(column: str) -> Column:
@@ -334,6 +339,10 @@ class TopicFrames:
         """All columns of these ranges, past Spark's rows: for folds that take them as they are."""
         return self._table(ranges, self.schema, "rows", seen, needs_key=needs_key)
 
+    def reader(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> RangeDecoder:
+        """What the tasks of `table` do."""
+        return self._reader(ranges, self.schema, "rows", needs_key, seen)
+
     def keys(self, ranges: Sequence[OffsetRange]) -> pa.Table:
         """The key and META of every record of these ranges that parses and has a key."""
         names = {*META, *([self._key] if self._key else [])}
@@ -491,7 +500,27 @@ def _parsed(topic: DeclaredTopic) -> T.StructType | None:
         raise FoldError(f"the schema of topic {topic.name!r} cannot be read: {brief_spark_error(error)}") from error
     if not isinstance(parsed, T.StructType):
         raise FoldError(f"the schema of topic {topic.name!r} names no columns; write it as 'merchant STRING, ...'")
+    for one in parsed:
+        unfilled = next((kind for kind in _kinds_in(one.dataType) if _UNFILLED.match(kind) is not None), None)
+        if unfilled is not None:
+            raise FoldError(
+                f"column {one.name!r} of topic {topic.name!r} is {unfilled.upper()}, which no format fills; declare it"
+                " as STRING, or as what the values hold, and make of it in the fold what you need"
+            )
     return parsed
+
+
+def _kinds_in(of: T.DataType) -> Iterator[str]:
+    """The types in a type, as a schema spells them."""
+    if isinstance(of, T.StructType):
+        for one in of:
+            yield from _kinds_in(one.dataType)
+    elif isinstance(of, T.ArrayType):
+        yield from _kinds_in(of.elementType)
+    elif isinstance(of, T.MapType):
+        yield from (*_kinds_in(of.keyType), *_kinds_in(of.valueType))
+    else:
+        yield of.simpleString()
 
 
 def _value_columns(topic: DeclaredTopic, given: T.StructType | None) -> tuple[Decoder, list[T.StructField]]:

@@ -40,11 +40,10 @@ _OF_VALUES: Final = ("22", "23", "54", "P0001")
 """Classes of SQL states for values that an operation does not take: a division by zero, a key that is there twice, an
 array that would be too long; and the state of raise_error() and assert_true()."""
 
-# fmt: off
 _OF_SURROUNDINGS: Final = (
-    "08", "0A", "21", "25", "40", "42", "46", "53", "55", "56", "57", "58", "HV", "HY", "KD", "XXK",
+    *("08", "0A", "21", "25", "40", "42", "46", "53"),
+    *("55", "56", "57", "58", "HV", "HY", "KD", "XXK"),
 )
-# fmt: on
 """Classes of SQL states that no record has a part in: connections, what Spark cannot do or was not told rightly,
 memory, files and other storage, jobs that were cancelled."""
 
