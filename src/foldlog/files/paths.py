@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from io import BufferedReader
 from os import PathLike as PathLike
 from typing import Any, NamedTuple
 
@@ -87,6 +88,11 @@ def read_bytes(path: str | PathLike[str], at_most: int = -1) -> bytes:
     """The whole of a small file, or so much of it."""
     with open(path, "rb") as file:
         return file.read(at_most)
+
+
+def opened(path: str) -> BufferedReader:
+    """For who reads a large file piece by piece, and closes it."""
+    return open(path, "rb")
 
 
 def read_text(path: str | PathLike[str], encoding: str = "utf-8") -> str:

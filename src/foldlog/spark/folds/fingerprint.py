@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame
 from pyspark.util import local_connect_and_auth
 
 from foldlog.errors import FoldError, UnlawfulFold
+from foldlog.files.paths import opened
 from foldlog.limits import FOLD_PLANS_MAX
 from foldlog.spark.folds.plans import Path, functions_at, logic_text, python_functions, settings_text
 from foldlog.views.bookmark import Bookmark, Logic
@@ -275,7 +276,7 @@ def _opened(broadcast: Any) -> BufferedIOBase:
     held = broadcast.value()
     context = SparkContext._active_spark_context
     if context is None or not context._encryption_enabled:
-        return open(held.path(), "rb")
+        return opened(held.path())
     address, secret = held.setupDecryptionServer()
     stream, _ = local_connect_and_auth(address, secret)
     with stream:
