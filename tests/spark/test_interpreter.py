@@ -87,6 +87,22 @@ def test_a_chosen_python_that_cannot_use_foldlog_is_named_with_its_variable(
     assert f"{problem}; Spark will say" in told
 
 
+def test_what_spark_looks_for_says_which_python_lacks_what(tmp_path: Path) -> None:
+    """As where only the sources are on PYTHONPATH."""
+    python = other_python(tmp_path)
+    done = subprocess.run(
+        [python, "-c", "import pyspark_foldlog"],
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    sentence = f"ImportError: Spark looks for data sources with {python}, which cannot use foldlog: No module named "
+    assert done.stderr.splitlines()[-1].startswith(sentence)
+    assert len(done.stderr.splitlines()) < 8
+
+
 def test_of_a_chosen_python_that_can_use_foldlog_nothing_is_said(tmp_path: Path) -> None:
     wrapper = tmp_path / "wrapper"
     wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')

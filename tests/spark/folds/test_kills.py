@@ -345,7 +345,9 @@ def test_retention_that_overtakes_a_stopped_fold_is_a_clear_error_or_a_counted_s
 
 def recreate_under(shop: Shop, writer: Writer, spark: SparkSession) -> None:
     """The topic goes and another one comes while the folds run, until they have all stopped by themselves."""
-    with shop.running(spark) as pipeline:
+    runs = Event()
+    with shop.running(spark, lambda feed: runs.set()) as pipeline:
+        assert runs.wait(120)  # a topic that is gone before they begin is another error
         shop.log.delete_topic("payments")
         shop.log.create_topic("payments", partitions=3)
         writer.append(300)
