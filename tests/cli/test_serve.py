@@ -483,4 +483,5 @@ def test_starting_imports_only_what_serving_needs(tmp_path: Path) -> None:
     assert not modules & unneeded
     # The proof of fold runners is a record's, which both write. Nothing else of the client is loaded.
     client = {name for name in modules if name.startswith("foldlog.client")}
-    assert client == {"foldlog.client", "foldlog.client.fold_bulletin", "foldlog.client.fold_proof"}
+    folds = {f"foldlog.client.fold_{name}" for name in ("bulletin", "proof", "runs")}
+    assert client == {"foldlog.client", *folds}
