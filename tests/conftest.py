@@ -37,8 +37,9 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Tests of Spark share one session, and so one process; those of the console a browser; those of a file about
-    Apache Kafka its broker; every other test goes where there is room.
+    """Tests of folds share one Spark session, and so one process, and those of the source and the sink another: one
+    for all would be longer than everything else beside it. Those of the console share a browser, and those of a file
+    about Apache Kafka its broker; every other test goes where there is room.
 
     Not xdist's own groups: they are kept in the ids of tests, which newer pytests do not let it change.
     """
@@ -72,7 +73,8 @@ class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
         # Those of a file about a cluster share it, and those about the sources what was parsed of these.
         file = nodeid.partition("::")[0]
         lots = {"tests/console/": "console", "tests/clusters/": file, "tests/test_tidy.py": file}
-        alone = "spark" if nodeid in self._of_the_session else nodeid
+        session = "folds" if nodeid.startswith("tests/spark/folds/") else "spark"
+        alone = session if nodeid in self._of_the_session else nodeid
         return next((lot for folder, lot in lots.items() if nodeid.startswith(folder)), alone)
 
 

@@ -1,4 +1,4 @@
-"""One Spark session for the whole run: tests/conftest.py lets all tests of this folder run in one process."""
+"""One Spark session for all tests of a process: tests/conftest.py has those of folds run in one, the others in one."""
 
 from __future__ import annotations
 

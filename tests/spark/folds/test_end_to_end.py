@@ -280,6 +280,7 @@ def test_a_compacted_topic_reseeds_views_with_keys_and_cannot_prove_those_that_a
     check_at_its_bookmark(folds["counters_sqlite"], records_of(data, "payments"))
 
 
+@pytest.mark.faults
 def test_a_log_read_over_the_network_gives_the_same_views_as_its_directory(
     tmp_path: Path, postgres_url: str, spark: SparkSession
 ) -> None:

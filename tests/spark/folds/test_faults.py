@@ -352,6 +352,7 @@ def latin_url(postgres: PostgresServer) -> str:
     return postgres.new_database(options="ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
 
 
+@pytest.mark.faults
 def test_text_that_a_databases_encoding_cannot_hold_is_a_dead_letter_of_its_record(
     directory: Path, latin_url: str, spark: SparkSession
 ) -> None:
@@ -378,6 +379,7 @@ def test_text_that_a_databases_encoding_cannot_hold_is_a_dead_letter_of_its_reco
     }
 
 
+@pytest.mark.faults
 def test_text_that_a_databases_encoding_cannot_hold_is_not_counted_whatever_hides_it(
     directory: Path, latin_url: str, spark: SparkSession
 ) -> None:
@@ -391,6 +393,7 @@ def test_text_that_a_databases_encoding_cannot_hold_is_not_counted_whatever_hide
         assert set(letters(directory, name)) == {b"b", b"c"}
 
 
+@pytest.mark.faults
 def test_a_key_that_is_too_long_for_an_index_is_a_dead_letter(
     directory: Path, postgres_url: str, spark: SparkSession
 ) -> None:
@@ -467,6 +470,7 @@ def test_a_rebuild_leaves_the_same_records_out(directory: Path, tmp_path: Path, 
     assert (view.rows(), letters(directory, "odd")) == (before, reasons)
 
 
+@pytest.mark.faults
 def test_a_worker_that_dies_makes_no_dead_letter(
     directory: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

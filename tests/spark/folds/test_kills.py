@@ -265,6 +265,7 @@ def kill_workers(shop: Shop, spark: SparkSession, seed: int, kills: int) -> None
                 shop.check()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("seed", [21])
 def test_killed_workers_cost_a_range_that_is_read_again(
     seed: int, log: Log, tmp_path: Path, postgres_if_any: str | None, spark: SparkSession
@@ -354,6 +355,7 @@ def recreate_under(shop: Shop, writer: Writer, spark: SparkSession) -> None:
         wait_until(lambda: not pipeline.is_alive(), "every fold has stopped")
 
 
+@pytest.mark.faults
 def test_a_recreated_topic_stops_every_fold_and_a_rebuild_begins_with_the_new_one(
     log: Log, tmp_path: Path, postgres_if_any: str | None, spark: SparkSession
 ) -> None:

@@ -241,6 +241,7 @@ def test_a_rewound_view_is_provable_again_once_it_has_read_up_to_where_it_was(
 # --- a long run -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.faults
 def test_what_a_runner_keeps_grows_neither_with_its_ranges_nor_with_folds_at_places_of_their_own(
     directory: Path, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -227,7 +227,7 @@ def _engines(*first: str, more: tuple[str, ...]) -> list[object]:
     return [*first, *(pytest.param(name, marks=pytest.mark.faults) for name in more)]
 
 
-@pytest.mark.parametrize("engine", _engines("sqlite", "own", more=("postgresql", "fts5", "tantivy", "delta")))
+@pytest.mark.parametrize("engine", _engines("sqlite", more=("own", "postgresql", "fts5", "tantivy", "delta")))
 def test_a_fold_that_hides_keys_deletes_what_it_wrote(
     directory: Path,
     tmp_path: Path,

@@ -41,6 +41,7 @@ def read_so_far(spark: SparkSession, log: Log, tmp_path: Path) -> tuple[Path, Pa
     return tmp_path / "checkpoint", tmp_path / "copy"
 
 
+@pytest.mark.faults
 def test_retention_that_overtakes_a_stopped_query(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     log.create_topic("orders", config={"segment.bytes": 1024, "retention.bytes": 2048})
     append(log, 3)
@@ -66,6 +67,7 @@ def test_retention_that_overtakes_a_stopped_query(spark: SparkSession, log: Log,
     assert offset_of(source["endOffset"])[OURS]["skipped"] == first - 3
 
 
+@pytest.mark.faults
 def test_a_recreated_topic_against_an_old_checkpoint(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     log.create_topic("orders")
     append(log, 3)

@@ -158,6 +158,7 @@ def test_runners_in_several_processes_apply_every_range_once(tmp_path: Path, mod
         assert held(view) == in_order(case.content(events, 120))
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("mode", ["append", "merge"])
 def test_a_killed_process_leaves_what_the_bookmark_says(tmp_path: Path, mode: Any) -> None:
     path = tmp_path / "payments"

@@ -104,6 +104,7 @@ def test_runners_in_several_processes_apply_every_range_once(case: ViewCase, tmp
         assert held(view) == in_order(case.content(events, 80))
 
 
+@pytest.mark.faults
 def test_a_killed_process_leaves_what_the_bookmark_says(case: ViewCase, tmp_path: Path) -> None:
     check_kills(case, tmp_path / "payments", "iceberg", "append", kills=2)
 

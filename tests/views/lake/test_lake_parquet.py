@@ -177,6 +177,7 @@ def crash_after(steps: int, case: ViewCase, current: Path, monkeypatch: pytest.M
     return outcome
 
 
+@pytest.mark.faults
 def test_a_killed_process_leaves_what_the_bookmark_says(case: ViewCase, tmp_path: Path) -> None:
     check_kills(case, tmp_path / "payments", "parquet", "append", kills=5)
 
