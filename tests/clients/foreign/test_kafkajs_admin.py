@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from clients.foreign.conftest import NewTopic
+from clients.conftest import NewTopic
 from clients.foreign.kafkajs import BOUND_S, Client, KafkaJs, KafkaJsError
 from foldlog.broker.broker import Broker
 from foldlog.client.log import Log
