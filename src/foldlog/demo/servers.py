@@ -48,7 +48,7 @@ class DemoBroker:
         return f"http://{self.console}/"
 
     def start(self) -> str:
-        """Returns when clients can connect; returns its first line."""
+        """Start the broker; returns its first line once clients can connect."""
         command = [*FOLDLOG, "serve", str(self.directory), "--listen", self.bootstrap]
         command += ["--create", f"{TOPIC}:{PARTITIONS}", "--console", self.console]
         self._process = self._crew.start("broker", command)

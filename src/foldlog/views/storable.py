@@ -114,7 +114,7 @@ def beyond_ascii(column: pa.ChunkedArray) -> frozenset[str]:
 
 
 def has_one_of(characters: frozenset[str]) -> Leaf:
-    """Flags texts with one of these characters, of which there is at least one."""
+    """A test that flags texts with one of these characters; `characters` is not empty."""
     import pyarrow.compute as pc
 
     numbers = [f"\\x{{{ord(one):x}}}" for one in sorted(characters)]

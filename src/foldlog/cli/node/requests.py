@@ -162,7 +162,7 @@ class LogNode:
         node_id = messages.text_field(request, "node_id")
         others = len(messages.node_ids_field(request)) - 1
         if self._node_id not in (None, node_id):
-            # A client that was told otherwise would use the old name for a node that answers with the new one.
+            # Otherwise clients that know the old name would talk to a node that answers under the new one.
             raise RequestError(
                 NodeErrorCode.PRECONDITION_FAILED,
                 f"this is node {self._node_id!r} already; start another process for {node_id!r:.64}",

@@ -133,7 +133,7 @@ def run(
 
 
 def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:
-    """Where each fold stands. Needs no Spark."""
+    """The state of each fold. Needs no Spark."""
     now_ms = SystemClock().now_ms()
     found: list[FoldState] = []
     with opened(source) as (origin, _):

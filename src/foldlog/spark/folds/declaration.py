@@ -238,7 +238,7 @@ def _is_asserted_by_spark(error: Exception) -> bool:
 
 
 def check_distinct(folds: Sequence[Fold]) -> None:
-    """Two folds may share neither a name nor a view."""
+    """InvalidArgument if two folds share a name or a view."""
     names: set[str] = set()
     places: dict[str, str] = {}
     for one in folds:

@@ -84,7 +84,7 @@ class PreparedFold:
         """
         result = checked_frame(self.fold.name, self.fold(_given(self.fold, given)))
         final = _final(self.fold, result, self.shape)
-        if result is given and self.is_plain:  # else the view was promised other columns than the topic's
+        if result is given and self.is_plain:  # otherwise the view has other columns than the topic
             return PlannedFold(self, given, final, frozenset(given.columns), is_plain=True)
         facts = self._facts(given, result, final)
         if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
@@ -124,7 +124,7 @@ class PlannedFold:
     is_plain: bool = False
     """The fold returns its rows unchanged, so Spark does not have to process them."""
     keeps_deleted: bool = True
-    """Every row's _deleted is its record's. If False, the fold computes _deleted itself."""
+    """Every row's _deleted is its record's. If False, the fold may compute _deleted itself."""
 
     def rows(self) -> pa.Table:
         """The fold's rows, without RECORD, in offset order; or aggregated. Runs Spark."""

@@ -92,7 +92,7 @@ class Feed:
     is_placed: bool = False
     """Whether the log was found to continue from the bookmark; before that, the bookmark may belong to another log."""
     moved_keys: tuple[int, tuple[TopicGrowth, ...]] | None = field(default=None, repr=False)
-    """The growths inferred from moved keys, and the bookmark epoch for which they were: see `moved_keys.py`."""
+    """The bookmark epoch, and the growths inferred from moved keys for it: see `moved_keys.py`."""
     _repeats: tuple[str, Bookmark | None] | None = field(default=None, repr=False)
 
     @property
@@ -208,7 +208,7 @@ def _missing(feed: Feed, bookmark: Bookmark, number: int, cause: str, bounds: Bo
 
 
 def ends_of(feed: Feed, base: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> dict[int, int]:
-    """How far the feed, which stands at `base`, may read now."""
+    """Per partition how far the feed may read now, from `base` on."""
     ends = reachable_ends(base, facts, bounds)
     if feed.stops is None:
         return ends

@@ -116,7 +116,7 @@ class Doing:
             return self.codes[sent_as]
         except Exception as error:  # noqa: BLE001 whatever a user's object does when it is unpacked
             _warn_untold(name, error)
-            return f"not unpacked: {type(error).__name__}"  # the function's name is in the plan, and has to do
+            return f"not unpacked: {type(error).__name__}"  # the plan still has the function's name
 
 
 def doing_of(result: DataFrame) -> Doing:

@@ -5,7 +5,7 @@ written before a growth, so it is older than its key's records at home. The offs
 partition can stand for its end at the growth: once all partitions are read up to there, each key's records come in
 order.
 
-This takes one pass over the keys of what is about to be read, in all partitions at once. After several growths, of a
+This takes one pass over the keys of the records to be read, in all partitions at once. After several growths, of a
 key that has moved more than once only the newest place is sure to be read last. If partitions are chosen by another
 rule, nearly all records count as moved, and almost nothing is held back.
 """

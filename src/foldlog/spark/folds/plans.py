@@ -247,8 +247,8 @@ def plan_key(rows: DataFrame, text: PlanText) -> tuple[str, int]:
 
 
 def normal_text(text: str, first: int = 0) -> str:
-    """A plan's text with its numbers, from the first on, counted from 0 in the order of their first appearance: the
-    same for the same function each time it is called.
+    """A plan's text with its expression ids, from `first` on, renumbered from 0 in order of appearance: equal for each
+    call of the same function.
 
     >>> normal_text("Project [upper(id#17) AS id#23]")
     'Project [upper(id#0) AS id#1]'

@@ -57,7 +57,7 @@ def _at(bookmark: Bookmark, number: int, bounds: Mapping[int, Bounds]) -> int:
 
 
 def next_ranges(bookmark: Bookmark, ends: Mapping[int, int], budget: int) -> list[OffsetRange]:
-    """Up to about `budget` offsets from the bookmark on, shared in proportion; at least one where there is any."""
+    """Up to about `budget` offsets from the bookmark on, in proportion; at least one per partition with any left."""
     left = {
         number: end - position.offset
         for number, end in sorted(ends.items())
@@ -85,7 +85,7 @@ def after(bookmark: Bookmark, ranges: Sequence[OffsetRange], bounds: Mapping[int
 
 
 def split_for_tasks(ranges: Sequence[OffsetRange], tasks: int, smallest: int) -> list[list[OffsetRange]]:
-    """The ranges cut into at most `tasks` lists of about equal length, in order; none shorter than `smallest` offsets.
+    """The ranges cut into at most `tasks` lists of equal length, at least `smallest` offsets; the last may be shorter.
 
     >>> split_for_tasks([OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 5, 15)], 2, 1)[1]
     [OffsetRange(topic='t', partition=1, start=5, stop=15)]

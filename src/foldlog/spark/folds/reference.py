@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NAN: Final = float("nan")
-"""A single NaN object: two NaNs are not equal, but a tuple finds an object equal to itself."""
+"""A single NaN object: two NaNs are not equal, but tuples compare identity first."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -234,7 +234,7 @@ class Runner:
             try:
                 name = feed.fold.topic.name
                 if name not in topics:
-                    # The ends first: a growth that they may lie behind is then among the facts.
+                    # Read the ends first: any growth before these ends is then among the facts.
                     bounds = self.origin.bounds(name)
                     topics[name] = (self.origin.topic(name), bounds)
                 facts, bounds = topics[name]

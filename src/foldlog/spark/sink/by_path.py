@@ -50,7 +50,7 @@ class PathPlan:
 
 @dataclass(slots=True)
 class StagedTopic:
-    """The rows that a task has staged for one topic: their numbers, and the topic's limits when they were packed."""
+    """The rows that a task has staged for one topic: their counts, and the topic's limits when they were packed."""
 
     limits: TopicLimits
     record_counts: dict[int, int] = field(default_factory=dict)

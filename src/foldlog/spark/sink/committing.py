@@ -177,7 +177,7 @@ class PathCommitter:
     def _append_new(self, commit: Commit, log: ResumableLog) -> bool:
         try:
             return self._append(log, commit, {})
-        except ProducerError:  # another process took over, believing this one dead
+        except ProducerError:  # another process has already worked on it
             return self._append_missing(commit)
 
     def _append_missing(self, commit: Commit) -> bool:

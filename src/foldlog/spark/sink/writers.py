@@ -169,7 +169,7 @@ def _rows(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
 
 
 _REQUEST_BYTES: Final = 1 << 20
-"""max.request.size, Kafka's default: the limit for a batch if the broker does not tell its own."""
+"""max.request.size, Kafka's default: the limit for a batch if the broker does not report its own."""
 
 _SEGMENT_BYTES: Final = 1 << 30
 

@@ -90,7 +90,7 @@ class DuckdbCounters(CountersView[Any]):
                 yield Transaction(connection, _runner(connection))
                 connection.execute("COMMIT")
             finally:
-                # Closing rolls back an uncommitted transaction, and after the last one writes the WAL to the file.
+                # Closing rolls back an uncommitted transaction; closing the last connection writes the WAL to the file.
                 connection.close()
         except (duckdb.OutOfRangeException, duckdb.ConversionException) as error:
             raise ViewUnavailable(self.place, SUM_TOO_LARGE) from error

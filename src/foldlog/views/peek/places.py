@@ -26,7 +26,7 @@ class Host(NamedTuple):
 
 
 class NamedPlaces:
-    """Places whose views may be opened, whoever describes them. An allowed database may be sent a password."""
+    """Places whose views may be opened even if a description is not trusted. Databases there may get a password."""
 
     def __init__(self, places: Iterable[str]) -> None:
         """InvalidArgument for a place that is neither a directory's path nor a URL of PostgreSQL."""

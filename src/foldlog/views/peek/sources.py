@@ -35,7 +35,7 @@ _STEPS: Final = 10_000
 """SQLite's instructions between two checks of the time: about a millisecond."""
 
 _URL_OPTIONS: Final = frozenset({"sslmode", "sslrootcert", "application_name", "options", "target_session_attrs"})
-"""Allowed options of a PostgreSQL URL in a description: none makes libpq read a secret's file or connect elsewhere."""
+"""Allowed options of a PostgreSQL URL in a description: none makes libpq read secrets or connect elsewhere."""
 
 _DUCKDB: Final[dict[str, str | bool | int | float | list[str]]] = {"enable_external_access": False, "threads": 1}
 """The file is not trusted: it must not load code, or access other files. And a look is short."""
