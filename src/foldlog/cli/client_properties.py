@@ -1,5 +1,5 @@
-"""Properties of Kafka clients on a command line: -X NAME=VALUE, and a file of them, so that no password has to stand
-where everybody sees it.
+"""Properties of Kafka clients on a command line: -X NAME=VALUE, and a file of them, so that no password has to be on
+the command line.
 
 No error shows a value: it may be a password, or a part of one.
 """
@@ -17,7 +17,7 @@ _SAID_BY_B: Final = "bootstrap.servers"
 
 
 def property_options(*, prefix: str = "", of: str = "", is_hidden: bool = False) -> list[Option]:
-    """-X and --command-config; with a prefix, for one of several logs, --from-property and --from-config."""
+    """-X and --command-config; with a prefix, for one of two logs, such as --from-property and --from-config."""
     only = "" if prefix else "; with -d only isolation.level, where Apache Kafka wrote it"
     return [
         option(
@@ -39,7 +39,7 @@ def property_options(*, prefix: str = "", of: str = "", is_hidden: bool = False)
 
 
 def client_properties(assignments: Sequence[str] | None, file: str | None) -> dict[str, str]:
-    """What the file says, and -X on top of it. InvalidArgument if either cannot be read."""
+    """The properties of the file, overridden by -X. InvalidArgument if either cannot be read."""
     return {**(_of_file(file) if file else {}), **parse_assignments(assignments or ())}
 
 
@@ -59,7 +59,7 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, str]:
 
 
 def refuse_properties(names: Iterable[str]) -> None:
-    """For a directory, which has no use for them. Their values are not repeated: one may be a password."""
+    """InvalidArgument for a directory, which does not use them. Values are not shown: one may be a password."""
     for name in names:
         raise InvalidArgument(f"-X {name} is for clients of a broker; say -b HOST:PORT, or leave it out")
 
@@ -77,5 +77,5 @@ def _of_file(file: str) -> dict[str, str]:
         given = parse_properties(text)
     except InvalidConfig as error:
         raise InvalidArgument(f"the properties in {file} cannot be read: {error}") from None
-    given.pop(_SAID_BY_B, None)  # many such files have it; the command line says which cluster it is
+    given.pop(_SAID_BY_B, None)  # many such files have it; here the command line names the cluster
     return given

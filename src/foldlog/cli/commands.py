@@ -1,4 +1,4 @@
-"""Which commands there are, and how one is called: its arguments, its exit code, its errors as sentences."""
+"""The list of commands, and how one is run: its arguments, its exit code, its errors as sentences."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ def root() -> Noun:
 
 
 def root_context() -> click.Context:
-    """Of a line that says nothing: to walk through all commands from."""
+    """The context of an empty command line, to walk through all commands."""
     noun = root()
     return click.Context(noun, info_name=NAME, **noun.context_settings)
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Parse the line and do what it says; the exit code. click.UsageError if it is wrong.
+    """Parse the line and run its command; returns the exit code. click.UsageError if the line is wrong.
 
-    click's own `main` is passed by: it has its own idea of an interrupt and of a closed pipe.
+    Bypasses click's own `main`, which handles interrupts and closed pipes differently.
     """
     noun = root()
     try:
@@ -85,7 +85,7 @@ def call(arguments: Sequence[str]) -> int:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one command; the exit code. What went wrong is printed."""
+    """Run one command and print its errors; returns the exit code."""
     try:
         code = _run(arguments)
         flush()
@@ -101,29 +101,29 @@ def _run(arguments: Sequence[str]) -> int:
     except click.UsageError as error:
         remark(mistake_text(error))
         return USAGE
-    except SystemExit as leaving:  # so leaves a command on SIGTERM
+    except SystemExit as leaving:  # a command leaves so on SIGTERM
         return leaving.code if isinstance(leaving.code, int) else USAGE
     except (BrokenPipeError, OutputRefused):
         raise
-    except Exception as error:  # whatever it is, a person gets a sentence; --debug shows the rest
+    except Exception as error:  # every error becomes a sentence; --debug shows the rest
         if not isinstance(error, FoldlogError) and _is_of_interrupt(error):
             raise KeyboardInterrupt from error
         return _fail(error, is_debugging)
 
 
 def _is_of_interrupt(error: BaseException | None) -> bool:
-    """Ctrl-C that was pressed inside an extension module: it comes out as the interpreter's complaint about that."""
+    """Whether it is a Ctrl-C pressed inside an extension module: it surfaces as an error of the interpreter."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def _is_debugging(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Asked of the words themselves: also an error while they are parsed, or a module is loaded, is to be shown."""
+    """Looks at the raw words: errors while they are parsed, or while a module is loaded, are to be shown, too."""
     try:
         return DEBUG in arguments or is_switched_on(environment.get("FOLDLOG_DEBUG") or "0")
     except ValueError:
-        return False  # the line's parser says what is wrong with it
+        return False  # the line's parser reports it
 
 
 def _fail(error: Exception, is_debugging: bool) -> int:

@@ -1,7 +1,7 @@
-"""`foldlog completion`: a script that teaches a shell to complete foldlog's words.
+"""`foldlog completion`: a script that lets a shell complete foldlog's words.
 
-The script asks foldlog itself at every tab: commands, options and choices are those of the commands as they are, names
-of topics and groups those of the log that the line names, or that FOLDLOG_DIR or FOLDLOG_BOOTSTRAP_SERVER does.
+The script runs foldlog at every tab: commands, options and choices are the current ones, names of topics and groups are
+those of the log named by the line, or by FOLDLOG_DIR or FOLDLOG_BOOTSTRAP_SERVER.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from foldlog.cli.places import open_place
 from foldlog.errors import FoldlogError
 
 VARIABLE: Final = "_FOLDLOG_COMPLETE"
-"""By this the scripts say what they want: the name of the shell and "_complete"."""
+"""The variable in which the scripts pass their request: the name of the shell and "_complete"."""
 
 DESCRIPTION: Final = """\
 Prints a script for your shell. To complete foldlog's commands, options, topics and groups with the tab key:
@@ -34,7 +34,7 @@ Write it again after an upgrade. To try it first: source <(foldlog completion ba
 
 
 class _Bash(BashComplete):
-    """The line is given as it was typed: bash cuts its words at colons as well, and HOST:PORT has one."""
+    """Passes the line as it was typed: bash also splits words at colons, and HOST:PORT has one."""
 
     source_template = """\
 # bash completion of foldlog; written by: foldlog completion bash
@@ -57,7 +57,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s 2>/dev/null || complete -F
 """
 
     def source(self) -> str:
-        return ShellComplete.source(self)  # bash need not be here to write a script for it
+        return ShellComplete.source(self)  # bash need not be installed to write a script for it
 
     def get_completion_args(self) -> tuple[list[str], str]:
         line = os.environ["COMP_LINE"]
@@ -77,7 +77,7 @@ def run(arguments: Arguments) -> int:
 
 
 def complete(wanted: str) -> int:
-    """Answer a script: what can stand where the line ends; the exit code."""
+    """Answer a script: the possible words at the end of the line; returns the exit code."""
     from foldlog.cli.commands import NAME, root
 
     shell = SHELLS.get(wanted.removesuffix("_complete"))
@@ -92,7 +92,7 @@ def complete(wanted: str) -> int:
 def words_for(
     ctx: click.Context, param: click.Parameter, choices: Sequence[str], incomplete: str
 ) -> list[CompletionItem]:
-    """What can stand for a value: one of its choices, or else what the name says that its help has for it."""
+    """The completions of a value: its choices, or else by its metavar."""
     if choices:
         return _beginning(choices, incomplete)
     name: str | None = ""
@@ -113,7 +113,7 @@ def words_for(
 
 
 def _names(ctx: click.Context, asked: Callable[..., Sequence[str]]) -> Sequence[str]:
-    """Of the log that the line or the environment names; none where that cannot be opened."""
+    """Names from the log that the line or the environment names; none if it cannot be opened."""
     params = {"directory": None, "bootstrap": None, "properties": None, "command_config": None, **ctx.params}
     try:
         with open_place(Arguments(**params), write=False) as log:
@@ -127,7 +127,7 @@ def _beginning(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
 
 
 def _words(line: str) -> list[str]:
-    """As a shell cuts them. A quote that is still open is closed at the end."""
+    """Split like a shell does. An open quote is closed at the end."""
     for end in ("", "'", '"'):
         try:
             return shlex.split(line + end)

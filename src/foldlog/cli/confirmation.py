@@ -1,4 +1,4 @@
-"""Asking before something is gone: only somebody at a terminal is asked, a script has decided when it was written."""
+"""Confirmation of destructive commands: only at a terminal; a script has decided when it was written."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ def dry_run_option() -> Option:
 
 
 def is_attended() -> bool:
-    """Whether somebody reads what is asked, and can answer."""
+    """Whether a person can read the question and answer."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def is_confirmed(arguments: Arguments, question: str) -> bool:
-    """True where nobody is to be asked, or the answer is yes; otherwise it is remarked that nothing was done."""
+    """True if no question has to be asked, or the answer is yes; otherwise remarks that nothing was done."""
     return bool(arguments.yes) or not is_attended() or ask(question)
 
 
 def ask(question: str) -> bool:
-    """Whether the person at the terminal says yes; nothing, and the end of the input, mean no."""
+    """Whether the person at the terminal answers yes; an empty answer, and the end of the input, mean no."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     try:
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
-        remark("")  # what the shell prints next has a line of its own
+        remark("")  # so that the shell's next output begins on a new line
         raise
     if answer.strip().lower() in ("y", "yes"):
         return True

@@ -1,4 +1,4 @@
-"""How a command ends, for whoever called it."""
+"""The exit codes of the commands."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from foldlog.errors import (
 
 DONE: Final = 0
 FAILED: Final = 1
-"""It could not be done, or something is damaged, or somebody at the terminal said no."""
+"""The command failed, something is damaged, or the user at the terminal answered no."""
 USAGE: Final = 2
 """The command line is wrong."""
 NOT_FOUND: Final = 3
 """There is no such log, topic, partition, group or fold."""
 UNREACHABLE: Final = 4
-"""Nobody answers, or another process is in the way: the same command may work later."""
+"""There is no answer, or another process is in the way: the same command may work later."""
 IN_THE_WAY: Final = 5
-"""Not as things stand: the topic exists, the group has members, the fold is running, the directory holds something
-else."""
+"""The present state does not allow it: the topic exists, the group has members, the fold is running, the directory
+holds something else."""
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
-"""Nobody reads the output any more."""
+"""The reader of the output is gone."""
 
 _CODES: Final[tuple[tuple[tuple[type[Exception], ...], int], ...]] = (
     ((CallerError,), USAGE),
     ((LogNotFound, UnknownFold, UnknownGroup, UnknownPartition, UnknownTopic), NOT_FOUND),
     (
-        # ReadOnly is what the writer of a directory does not do for others.
+        # ReadOnly: the directory's writer does not do this for other processes.
         (BrokerUnreachable, CoordinatorUnavailable, DirectoryLocked, ReadOnly, WaitTimeout, WriterUnreachable),
         UNREACHABLE,
     ),
@@ -58,7 +58,7 @@ _CODES: Final[tuple[tuple[tuple[type[Exception], ...], int], ...]] = (
 
 
 def code_of(error: Exception) -> int:
-    """The exit code that tells a script what kind of error it was.
+    """The exit code that tells a script the kind of the error.
 
     >>> code_of(TopicExists("orders")), code_of(OSError())
     (5, 1)

@@ -1,8 +1,8 @@
-"""The `foldlog` command. One module a noun; `commands` has what they share.
+"""The `foldlog` command. One module per noun; `commands` has what they share.
 
-`exit_codes` says how it ends. What went wrong is one sentence on standard error.
+`exit_codes` defines the exit codes. An error is one sentence on standard error.
 
-Next to nothing is imported up here: an interrupt while a module is loaded should find the handler below.
+Almost nothing is imported here: an interrupt while a module is loaded should reach the handler below.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final
 from foldlog.cli.exit_codes import DONE, FAILED, INTERRUPTED, PIPE_CLOSED
 
 _STOPPED: Final = {"copy": "stopped; the same command goes on from here"}
-"""What a command says when it is interrupted, at whatever moment: also before its module is there."""
+"""What a command prints when it is interrupted, even before its module is loaded."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command; returns the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
         from foldlog.cli.output import forget_output, occupy_standard_descriptors
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tell_version() -> int:
-    """Scripts ask for it all the time: it is told before anything else is loaded."""
+    """Printed before anything else is loaded: scripts ask for it all the time."""
     from foldlog import __version__
     from foldlog.cli.output import OutputRefused, remark, say
 

@@ -1,4 +1,4 @@
-"""Standard output, and what becomes of a command when it takes nothing more."""
+"""Standard output, and what happens if it cannot be written."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from foldlog.errors import FoldlogError
 
 
 class OutputRefused(FoldlogError):
-    """Standard output cannot be written: it is a full disk, or broken."""
+    """Standard output cannot be written: the disk is full, or it is broken."""
 
 
 def say(line: str) -> None:
-    """Print a line. BrokenPipeError if nobody reads any more, OutputRefused if it cannot be written."""
+    """Print a line. BrokenPipeError if the reader is gone, OutputRefused if it cannot be written."""
     with naming_output():
         print(line, flush=True)
 
 
 def remark(line: str) -> None:
-    """Tell the person at the terminal, on standard error: what a program reads goes to `say`.
+    """Print a message for the user on standard error; output for programs goes to `say`.
 
-    A terminal gets it in lines that end between words; a file gets what it is, one line.
+    On a terminal it is wrapped between words; in a file it stays one line.
     """
     if sys.stderr is not None and sys.stderr.isatty():
         import shutil
@@ -44,7 +44,7 @@ def flush() -> None:
 
 @contextmanager
 def naming_output() -> Iterator[None]:
-    """For writes to standard output: the system's error does not say which file it is about."""
+    """For writes to standard output: the system's error does not name the file."""
     try:
         yield
     except BrokenPipeError:
@@ -57,7 +57,7 @@ def naming_output() -> Iterator[None]:
 
 
 def forget_output() -> None:
-    """Python flushes standard output once more at its end, and would complain again then."""
+    """Replace standard output by /dev/null: Python flushes it again at exit, and would report the error again."""
     null = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(null, sys.stdout.fileno())
@@ -66,13 +66,13 @@ def forget_output() -> None:
 
 
 def occupy_standard_descriptors() -> None:
-    """Open nothing at all on standard input, output and error where they are closed.
+    """Open /dev/null as standard input, output and error if they are closed.
 
-    Otherwise the next file or socket that is opened gets their number: what is printed goes into it, and libraries that
-    take 0 to 2 for granted give up (libuv does, when it closes one).
+    Otherwise the next file or socket that is opened gets their number: output is printed into it, and libraries that
+    expect 0 to 2 to be taken fail (libuv does, when it closes one).
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one

@@ -1,15 +1,15 @@
-"""The grammar of every command, on click: its options and arguments, its variables, its help, and its mistakes.
+"""The grammar of every command, on click: options and arguments, environment variables, help, and usage errors.
 
-A mistake is one sentence with the next step, and names are never guessed: options are not abbreviated, since `--part`
-would mean `--partition` today and nothing at all once there is `--partitions`.
+A usage error is one sentence with the next step, and options are not abbreviated, since `--part` would mean
+`--partition` today and become ambiguous once there is `--partitions`.
 
-Every option of every command may come from the environment: `--bootstrap-server` is FOLDLOG_BOOTSTRAP_SERVER. What the
-command line says goes before a variable, also where they are different options of which only one can be:
-`-b HOST:PORT` passes over FOLDLOG_DIR. An option that may be repeated takes several values, separated by spaces and
-quoted as in a shell; a switch takes 1, true, yes, on, or 0, false, no, off. A variable that is empty is not set.
+Every option of every command may come from the environment: `--bootstrap-server` is FOLDLOG_BOOTSTRAP_SERVER. The
+command line overrides variables, even between different options that exclude each other: `-b HOST:PORT` overrides
+FOLDLOG_DIR. An option that may be repeated takes several values, separated by spaces and quoted as in a shell; a switch
+takes 1, true, yes, on, or 0, false, no, off. An empty variable is not set.
 
-Only what click documents for others to use is called or overridden here. What only help and mistakes need is imported
-where it is needed: most lines are right.
+Only click's documented API is used or overridden here. What only help and errors need is imported where it is needed:
+most command lines are right.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ GENERAL: Final = frozenset(
         "YES",
     )
 )
-"""What people set once for all commands. A command that has no such option does not wonder about them."""
+"""Variables that users set once for all commands. A command without such an option ignores them."""
 
 DEBUG: Final = "--debug"
 
@@ -61,25 +61,25 @@ _OFF: Final = ("0", "false", "no", "off")
 _BEGINS_WITH_NUMBER: Final = re.compile(r"-\d")
 _NEAREST_CUTOFF: Final = 0.6
 _NAMES_WIDTH_MAX: Final = 24
-"""Options whose names and value are longer have their text on the next line of the help."""
+"""Options with longer names and values have their help text on the next line."""
 _WIDEST: Final = 1000
 """A help text is as wide as the terminal."""
 
 
 class Arguments(SimpleNamespace):
-    """What the line and the variables say: an attribute for each option and argument of the command."""
+    """The parsed command line and variables: an attribute for each option and argument of the command."""
 
 
 Run: TypeAlias = Callable[[Arguments], int]
-"""What a command does; the exit code."""
+"""The function of a command; returns the exit code."""
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
 class ValueType(click.ParamType):  # type: ignore[type-arg]  # only its newest versions have any
-    """What stands behind an option, or for an argument. `read` makes something of the text, or raises CallerError,
-    whose sentence becomes the mistake's."""
+    """The type of an option's value or an argument. `read` converts the text, or raises CallerError, whose message
+    becomes the usage error."""
 
     name = "value"
 
@@ -112,7 +112,7 @@ class ValueType(click.ParamType):  # type: ignore[type-arg]  # only its newest v
 
 
 class OnOrOff(BoolParamType):
-    """A switch, whose variable has words for both."""
+    """A switch, whose variable has words for on and off."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, bool):
@@ -132,7 +132,7 @@ def is_switched_on(text: str) -> bool:
 
 
 def whole_number(text: str) -> int:
-    """For `read`."""
+    """A `read` function for integers."""
     try:
         return int(text)
     except ValueError:
@@ -143,7 +143,7 @@ def whole_number(text: str) -> int:
 
 
 class Option(click.Option):
-    """`section` is where the help shows it; of its `rivals` at most one can be on a line; `is_needed` ones must be."""
+    """`section` is its section in the help; at most one of its `rivals` may be given; `is_needed`: it must be given."""
 
     def __init__(self, names: Sequence[str], *, is_needed: bool = False, takes_value: bool = True, **more: Any) -> None:
         super().__init__(names, **more)
@@ -155,16 +155,16 @@ class Option(click.Option):
 
     @property
     def dest(self) -> str:
-        """The attribute of Arguments that it becomes."""
+        """Its attribute in Arguments."""
         return self.name or ""
 
     @property
     def label(self) -> str:
-        """How a sentence names it."""
+        """Its name in messages."""
         return "/".join(self.opts)
 
     def shown(self, names: Sequence[str]) -> str:
-        """These names of it, and what stands behind them."""
+        """These names of it, with its metavar."""
         shown = ", ".join(names)
         if self.needs_value:
             return f"{shown} {self.metavar}"
@@ -172,10 +172,10 @@ class Option(click.Option):
 
 
 class Argument(click.Argument):
-    """A word without a name; `is_many` ones take all there are."""
+    """A positional argument; `is_many`: it takes all remaining words."""
 
     def __init__(self, name: str, metavar: str, told: str, kind: ValueType, *, is_many: bool, is_needed: bool) -> None:
-        # Whether it is there is checked once all are known: a line that lacks two is told of both.
+        # Checked once all parameters are known, so that one error names all that are missing.
         super().__init__([name], metavar=metavar, type=kind, nargs=-1 if is_many else 1, required=False)
         self.label = metavar
         self.told = told
@@ -198,7 +198,7 @@ def argument(
     is_many: bool = False,
     is_needed: bool = True,
 ) -> Argument:
-    """A word of the line; `told` is its help."""
+    """A positional argument; `told` is its help."""
     return Argument(name, metavar, told, ValueType(None, choices), is_many=is_many, is_needed=is_needed)
 
 
@@ -215,7 +215,7 @@ def option(
     is_needed: bool = False,
     is_hidden: bool = False,
 ) -> Option:
-    """An option with a value; `told` is its help, `bare` what it is where no value follows."""
+    """An option with a value; `told` is its help, `bare` its value if none follows."""
     more: dict[str, Any] = {} if bare is None else {"is_flag": False, "flag_value": bare}
     return Option(
         [*names, dest or _dest(names)],
@@ -238,14 +238,14 @@ def switch(*names: str, told: str) -> Option:
 
 
 def one_of(*options: Option) -> list[Option]:
-    """At most one of them can be on a line."""
+    """At most one of them may be given."""
     for each in options:
         each.rivals = options
     return list(options)
 
 
 def in_section(title: str, *options: Option) -> list[Option]:
-    """The help shows them together, under the title."""
+    """Shown together in the help, under the title."""
     for each in options:
         each.section = title
     return list(options)
@@ -280,7 +280,7 @@ def _help_option() -> Option:
 
 
 def _debug_option() -> Option:
-    """On the line it is looked for before anything is parsed; here it only has to be taken."""
+    """On the command line it is looked for before anything is parsed; here it is only accepted."""
     taken = switch(DEBUG, told="show where in the code an error comes from")
     taken.expose_value = False
     return taken
@@ -290,7 +290,7 @@ def _debug_option() -> Option:
 
 
 class Verb(click.Command):
-    """One command or verb. Its name and its line in the list are given to it by the noun that loads it."""
+    """One command or verb. Its name and its line in the list come from the noun that loads it."""
 
     def __init__(self, run: Run, params: Sequence[click.Parameter], description: str, more: str) -> None:
         super().__init__(
@@ -312,7 +312,7 @@ class Verb(click.Command):
         return f"{opening}\n\n{self._more}" if self._more else opening
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if ctx.resilient_parsing:  # for completion, of a line that is not yet whole
+        if ctx.resilient_parsing:  # for completion of an incomplete line
             return super().parse_args(ctx, args)
         _refuse_missing_values(ctx, self.params, args)
         with _own_words(ctx, self.params, args):
@@ -327,7 +327,7 @@ class Verb(click.Command):
         return self.run(self.arguments(ctx))
 
     def arguments(self, ctx: click.Context) -> Arguments:
-        """What was parsed. What may be given several times is a list, or None where an option was not given."""
+        """The parsed values. A repeatable one is a list, or None if an option was not given."""
         found = Arguments(verb=ctx.info_name)
         for param in self.params:
             if param.expose_value and param.name is not None:
@@ -346,8 +346,8 @@ class Verb(click.Command):
 def command(
     *params: click.Parameter, description: str = "", more: str = "", has_variables: bool = True
 ) -> Callable[[Run], Verb]:
-    """Makes a command of the function. Without a description, its help opens with its line in the list of commands, and
-    `more` are the paragraphs that follow."""
+    """Decorates a function as a command. Without a description, its help begins with its line in the list of commands,
+    followed by the paragraphs of `more`."""
     if not has_variables:
         for param in params:
             param.envvar = None
@@ -355,16 +355,16 @@ def command(
 
 
 class LazyVerb(NamedTuple):
-    """A command in a list of commands: where it is, below this package, and what it is, in a line."""
+    """An entry in a list of commands: its place below this package, and a one-line summary."""
 
     place: str
     summary: str
 
 
 class Noun(click.Group):
-    """Commands below a word. Only the one that is called is imported: a broker starts sooner without the others.
+    """A group of commands. Only the one that is called is imported: a broker starts sooner without the others.
 
-    The noun alone shows its help, as a mistake: on standard error, with exit code 2.
+    Without a command it prints its help to standard error and exits with code 2.
     """
 
     def __init__(
@@ -401,7 +401,7 @@ class Noun(click.Group):
         return found
 
     def below(self, ctx: click.Context) -> Iterator[click.Context]:
-        """Of each of its commands, as if it were called with nothing."""
+        """A context for each of its commands, as if called without arguments."""
         for name in self.verbs:
             inner = self.get_command(ctx, name)
             if inner is not None:
@@ -438,18 +438,18 @@ class Noun(click.Group):
 
 
 def all_contexts(ctx: click.Context) -> Iterator[click.Context]:
-    """That of a command, and those of everything below it."""
+    """The context of a command, and those of everything below it."""
     yield ctx
     if isinstance(ctx.command, Noun):
         for inner in ctx.command.below(ctx):
             yield from all_contexts(inner)
 
 
-# --- mistakes -------------------------------------------------------------------------------------------------------
+# --- usage errors ---------------------------------------------------------------------------------------------------
 
 
 def mistake_text(error: click.UsageError) -> str:
-    """The sentence, and where to read on."""
+    """The message, and where to read more."""
     message = error.message
     if isinstance(error, click.BadParameter) and isinstance(error.param, Option | Argument) and error.ctx is not None:
         source = error.ctx.get_parameter_source(error.param.name or "")
@@ -462,7 +462,7 @@ def mistake_text(error: click.UsageError) -> str:
 
 @contextmanager
 def _own_words(ctx: click.Context, params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[None]:
-    """click's mistakes of a line, in our words."""
+    """Replaces click's usage errors by foldlog's."""
     words = list(args)
     try:
         yield
@@ -484,7 +484,7 @@ def _option_mistake(
 
 
 def _refuse_missing_values(ctx: click.Context, params: Sequence[click.Parameter], args: Sequence[str]) -> None:
-    """An option is not another one's value: in `--format --quiet` something is missing. click would take it."""
+    """An option is not another option's value: in `--format --quiet` one is missing. click would accept it."""
     valued = {name: param for param in params if isinstance(param, Option) and param.needs_value for name in param.opts}
     for word, after in itertools.pairwise(args):
         if word == "--":
@@ -505,7 +505,7 @@ def _refuse_missing(ctx: click.Context, params: Sequence[click.Parameter]) -> No
 
 
 def _settle_rivals(ctx: click.Context, params: Sequence[click.Parameter]) -> None:
-    """Where only one of several options can be: the line goes before variables, and neither may name two."""
+    """For options that exclude each other: the command line overrides variables, and neither may name two."""
     for rivals in {param.rivals for param in params if isinstance(param, Option)}:
         said = _coming_from(ctx, rivals, ParameterSource.COMMANDLINE)
         if len(said) > 1:
@@ -520,7 +520,7 @@ def _settle_rivals(ctx: click.Context, params: Sequence[click.Parameter]) -> Non
 
 
 def _coming_from(ctx: click.Context, options: Sequence[Option], source: ParameterSource) -> list[Option]:
-    """Those whose value comes from there, in the order of the line: in that order click has them."""
+    """The options whose value has this source, in command line order, which is click's."""
     by_dest = {option.dest: option for option in options}
     return [by_dest[name] for name in ctx.params if name in by_dest and ctx.get_parameter_source(name) is source]
 
@@ -543,7 +543,7 @@ def _nearest(word: str, names: Sequence[str]) -> str | None:
 def write_help(
     ctx: click.Context, formatter: click.HelpFormatter, params: Sequence[click.Parameter], description: str
 ) -> None:
-    """How it is called, what it is, and each argument, option and verb in a row of two columns."""
+    """The usage, the description, and each argument, option and verb in a row of two columns."""
     options = [param for param in params if isinstance(param, Option) and not param.hidden]
     arguments = [param for param in params if isinstance(param, Argument)]
     noun = ctx.command if isinstance(ctx.command, Noun) else None
@@ -562,7 +562,7 @@ def write_help(
 
 
 def _sections(arguments: Sequence[Argument], options: Sequence[Option]) -> dict[str, list[tuple[str, str]]]:
-    """The rows of the help by the title above them."""
+    """The rows of the help, by section."""
     sections = {"arguments": [(each.label, each.told) for each in arguments]} if arguments else {}
     sections["options"] = []
     for each in options:
@@ -571,7 +571,7 @@ def _sections(arguments: Sequence[Argument], options: Sequence[Option]) -> dict[
 
 
 def _option_words(options: Sequence[Option]) -> list[str]:
-    """For the usage: an option a word, and those of which only one can be together."""
+    """Options for the usage line; mutually exclusive ones joined by " | "."""
     words: dict[int, str] = {}
     for each in options:
         rivals = [rival for rival in each.rivals if not rival.hidden] or [each]
@@ -581,7 +581,7 @@ def _option_words(options: Sequence[Option]) -> list[str]:
 
 
 def _usage(name: str, options: Sequence[str], arguments: Sequence[str], width: int) -> str:
-    """On one line if it fits; else the options, then the arguments, each word whole."""
+    """On one line if it fits; else the options, then the arguments, without breaking a word."""
     opening = f"usage: {name}"
     line = " ".join([opening, *options, *arguments])
     if len(line) <= width:
@@ -603,7 +603,7 @@ def _filled(words: Sequence[str], width: int) -> Iterator[str]:
 
 
 def _write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
-    """Wrapped to the terminal, but for what is indented: an example, which stays as it is."""
+    """Wrapped to the terminal, except for indented paragraphs: examples stay as they are."""
     for paragraph in text.split("\n\n"):
         words = " ".join(paragraph.split())
         whole = paragraph if paragraph.startswith("  ") else click.wrap_text(words, formatter.width)

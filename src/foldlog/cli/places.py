@@ -1,8 +1,8 @@
-"""Where the log is: -d DIR for a directory, -b HOST:PORT for a broker, and what opens either.
+"""The log's place: -d DIR for a directory, -b HOST:PORT for a broker, and how either is opened.
 
-A directory that a broker serves is reached through that broker, and one that nobody writes is opened here: nobody has
-to know which it is. Reading takes no lock, so it works beside a process that writes and does not listen, too. One that
-Apache Kafka wrote is only read.
+A directory that a broker serves is accessed through that broker, and one without a writer is opened here: the user need
+not know which it is. Reading takes no lock, so it also works beside a writer that accepts no connections. A directory
+that Apache Kafka wrote is only read.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _NOWHERE: Final = "say where the log is: -d DIR or -b HOST:PORT, or set FOLDLOG_
 
 
 def place_options(*, is_for_brokers: bool = True) -> list[Option]:
-    """-d, -b, -X and --command-config, in a section of their own in the help.
+    """-d, -b, -X and --command-config, in their own section of the help.
 
-    A command that works on files alone does not show what is for brokers: it answers that with its own sentence.
+    A command that works only on files hides the options for brokers: it refuses them with its own message.
     """
     about = "a data directory" if is_for_brokers else f"a data directory {UNSERVED}"
     return in_section(
@@ -54,7 +54,7 @@ def place_options(*, is_for_brokers: bool = True) -> list[Option]:
 
 
 def init_option() -> Option:
-    """For the commands that make a log where there is none."""
+    """For the commands that create a log if there is none."""
     return switch("--init", told="make the log also in a directory that holds something else")
 
 
@@ -62,10 +62,10 @@ def init_option() -> Option:
 def open_place(arguments: Arguments, *, write: bool, make: bool = False) -> Iterator[Log]:
     """The log that the options name, closed at the end of the block.
 
-    With `write`, this process becomes the writer of a directory that nobody serves. A directory without a log is
-    LogNotFound, unless `make` is set, which makes one.
+    With `write`, this process becomes the writer of a directory that is not served. A directory without a log is
+    LogNotFound, unless `make` is set, which creates one.
     """
-    # A file of properties may be named once for all commands; a directory has no use for it.
+    # A file of properties may be set once for all commands; a directory does not use it.
     file = None if arguments.directory else arguments.command_config
     properties = client_properties(arguments.properties, file)
     init = make and arguments.init
@@ -83,7 +83,7 @@ def open_named(
     make: bool = False,
     init: bool = False,
 ) -> Iterator[Log]:
-    """The log at a place that other options name: a directory or a broker, not both."""
+    """The log at a place from other options: a directory or a broker, not both."""
     if directory:
         log: Log = _open_directory(directory, write, make, properties or {}, init)
     elif bootstrap:
@@ -95,14 +95,14 @@ def open_named(
 
 
 def broker_url(bootstrap: str) -> str:
-    """The URL of what -b names, which is never a path. InvalidArgument in terms of what was typed.
+    """The URL for -b, which is never a path. InvalidArgument in terms of what was typed.
 
     >>> broker_url("one:9092,two:9092")
     'kafka://one:9092,two:9092'
     """
     if bootstrap.startswith(SCHEME):
         return bootstrap
-    addresses = bootstrap.partition("?")[0].removesuffix("/")  # a password may be among the properties
+    addresses = bootstrap.partition("?")[0].removesuffix("/")  # the properties may contain a password
     if "/" in addresses:
         raise InvalidArgument(
             f"{addresses.rpartition('@')[2]!r} is not a broker's address, which is HOST:PORT or kafka://HOST:PORT"
@@ -142,12 +142,12 @@ def _open_directory(path: str, write: bool, make: bool, properties: Mapping[str,
         writer = writer_of(PosixFiles(), plain)
         if writer is None or writer.address is None:
             return foldlog.open(plain, mode="r")
-    # Where a broker serves the directory, this reads its files and asks the broker for everything else.
+    # If a broker serves the directory, this reads its files and asks the broker for everything else.
     return foldlog.open(plain, init=init)
 
 
 def _init_word(path: str) -> str:
-    """What a log in that directory takes to be made: nothing, where it is empty or not there yet."""
+    """The option needed to create a log in that directory: none if it is empty or does not exist."""
     try:
         return " --init" if os.listdir(path) else ""
     except OSError:

@@ -1,4 +1,4 @@
-"""How far something long has come: one line on a terminal that is drawn over itself, and nothing anywhere else."""
+"""The progress of a long task: one line on a terminal that is redrawn, and nothing anywhere else."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _REDRAW_MS: Final = 100
 _BAR_CELLS: Final = 24
 _SETTLED_MS: Final = 1000
-"""Before that a speed is a guess, and the time left with it."""
+"""Before that, the speed is a guess, and so is the time left."""
 
 
 class ProgressBar:
-    """Told of bytes by any thread; whoever comes when it is time draws. It writes only to a terminal.
+    """A progress bar on a terminal. Any thread may report; the reporting thread draws when due.
 
-    What else it may be told of, `amount` has words for, with the `unit`; the bytes that go with it are told beside.
-    What takes less time than the first drawing waits for does not load what draws.
+    It may count something other than bytes: then `amount` formats the count, `unit` names it, and the bytes are
+    reported beside it. rich is loaded on first drawing, so a short task does not load it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ProgressBar:
         self._drawn: Progress | None = None
 
     def advance(self, count_bytes: int, carried_bytes: int = 0) -> None:
-        """`carried_bytes` go with a count of something else."""
+        """`carried_bytes` are the bytes that belong to a count of something else."""
         with self._lock:
             self._done_bytes += count_bytes
             self._carried_bytes += carried_bytes
@@ -59,12 +59,12 @@ class ProgressBar:
                 self._draw(self._stream, now_ms - self._began_ms)
 
     def hide(self) -> None:
-        """Make room for a line of somebody else. The next `advance` draws it again."""
+        """Make room for other output. The next `advance` draws it again."""
         with self._lock:
             if self._drawn is not None:
                 self._drawn.stop()
                 self._drawn = None
-                self._drawn_ms -= _REDRAW_MS  # again at once
+                self._drawn_ms -= _REDRAW_MS  # so that it is drawn again at once
 
     def _draw(self, stream: TextIO, elapsed_ms: float) -> None:
         carried = Carried(self._carried_bytes, self._unit) if self._unit else None
@@ -85,19 +85,19 @@ class ProgressBar:
             )
             self._drawn.add_task(self._doing, total=self._total_bytes, completed=self._done_bytes, told=told)
             self._drawn.start()
-            self._drawn.console.show_cursor(True)  # whoever is killed now leaves a terminal that has one
+            self._drawn.console.show_cursor(True)  # so that a killed process leaves a terminal with a cursor
         else:
             self._drawn.update(self._drawn.task_ids[0], completed=self._done_bytes, told=told)
             self._drawn.refresh()
 
 
 def redraws(stream: TextIO) -> bool:
-    """Whether what was drawn on it can be drawn over."""
+    """Whether output on the stream can be overwritten."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Carried(NamedTuple):
-    """Bytes that go with a count of something else, and what that is."""
+    """Bytes that belong to a count of something else, and the unit of that."""
 
     size_bytes: int
     unit: str
@@ -110,7 +110,7 @@ def progress_text(
     amount: Callable[[int], str] = size_text,
     carried: Carried | None = None,
 ) -> str:
-    """What stands behind the bar.
+    """The text after the bar.
 
     >>> progress_text(1 << 30, 4 << 30, 2000.0)
     '25%  1.0 GiB of 4.0 GiB  512.0 MiB/s  6s left'

@@ -92,7 +92,7 @@ them all."""
     option("--log-format", metavar="FORMAT", told="text (default) or json"),
     option("--log-level", metavar="LEVEL", told="debug, info (default), warning or error"),
     description=DESCRIPTION,
-    has_variables=False,  # a broker's settings have an order of their own: flags, variables, a file
+    has_variables=False,  # a broker's settings have their own order: flags, variables, a file
 )
 def run(arguments: Arguments) -> int:
     environment = {name: text for name, text in os.environ.items() if name not in GENERAL}
@@ -104,12 +104,12 @@ def run(arguments: Arguments) -> int:
 
 
 def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: bool = False) -> int:
-    """Serve until a signal comes; the exit code. The directory is closed so that the next start recovers nothing."""
+    """Serve until a signal comes; returns the exit code. Closes the directory, so the next start need not recover."""
     give_large_memory_back()
-    # A connection is a descriptor, and so is a partition: the usual soft limit is for processes with a few of either.
+    # Each connection and each partition is a descriptor: the usual soft limit is for processes with few of them.
     raise_descriptor_limit()
     if not os.path.exists(os.path.join(path, CATALOG_NAME)):
-        # Nothing is made where it could not be served. In a log that is there, who writes it is the better news.
+        # Create nothing that could not be served. In an existing log, the better error is which process writes it.
         others = (settings.metrics, settings.console)
         check_free([*settings.listeners, *(listener for listener in others if listener is not None)])
     with Broker.open(
@@ -125,11 +125,11 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: b
         with Server.start(broker, settings) as server:
             server.on_failure = signals.wake
             broker.publish_address(*local_address(settings, server))
-            # What is there by now stays. Without this the collector looks through all of it now and then, for as long
-            # as 16 ms, while every connection waits.
+            # Existing objects stay. Otherwise the collector would now and then traverse all of them, for up to 16 ms,
+            # while every connection waits.
             gc.freeze()
             say(ready_text(path, settings, server))
-            # A failure before on_failure was set has told nobody.
+            # A failure before on_failure was set has woken nothing.
             number = signals.wait() if server.failure is None else None
             if number is not None:
                 logger.info("%s: answering what is under way, then leaving", number.name)
@@ -143,8 +143,8 @@ def serve(path: str, settings: ServerSettings, signals: LeaveSignals, *, init: b
 def give_large_memory_back() -> None:
     """Have the C library return memory of large buffers to the system as soon as it is free.
 
-    By itself it raises the size from which it does so with every large buffer that is freed, and keeps what is below:
-    measured, 84 MB after a burst instead of about 50. Where there is no such function, nothing happens.
+    By default it raises the threshold for that with every large buffer that is freed, and keeps what is below:
+    measured, 84 MB after a burst instead of about 50. Without such a function, nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -153,7 +153,7 @@ def give_large_memory_back() -> None:
 
 
 def flags_of(arguments: Arguments) -> Mapping[str, Given]:
-    """The settings that flags give, each with the flag that an error about it names."""
+    """The settings from flags, each with the flag to name in errors."""
     flags = {
         "listen": Given(arguments.listen, "--listen"),
         "advertise": Given(arguments.advertise, "--advertise"),
@@ -178,7 +178,7 @@ def flags_of(arguments: Arguments) -> Mapping[str, Given]:
 
 
 def create_topics(broker: Broker, settings: ServerSettings) -> None:
-    """Make what has to be there; a topic that exists is left as it is, and one with another count is mentioned."""
+    """Create the required topics; an existing topic is left as it is, with a warning if it has another count."""
     for wanted in settings.create_topics:
         topic = broker.find_topic(wanted.name)
         if topic is None:
@@ -201,7 +201,7 @@ def local_address(settings: ServerSettings, server: Server) -> tuple[str, int]:
 
 
 def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
-    """The one line that says it can be connected to, and where."""
+    """The line that says that and where clients can connect."""
     places: list[str] = []
     for listener, (_, port), endpoint in zip(settings.listeners, server.addresses, server.endpoints, strict=True):
         here = listener._replace(port=port)
@@ -216,7 +216,7 @@ def ready_text(path: str, settings: ServerSettings, server: Server) -> str:
 
 
 def console_text(settings: ServerSettings, server: Server) -> str:
-    """Where to point a browser. With the token if it was made up just now: nobody else could say it."""
+    """The URL for a browser. With the token if it was generated just now: it is printed nowhere else."""
     if settings.console is None or server.console_address is None:
         return ""
     host, port = server.console_address

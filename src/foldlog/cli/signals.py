@@ -1,8 +1,8 @@
-"""Signals that ask a process to leave, as commands take them.
+"""Handling of signals that ask a process to leave.
 
-`LeaveSignals`, for what serves: the first is told to who waits for it, another ends the process at once.
-`Interrupts`, for steps that must not be torn apart: Ctrl-C waits for the step's end; a second one does not.
-`StopOnSignals`, for rounds that go on until they are stopped: the first asks to stop after what is under way.
+`LeaveSignals`, for servers: the first one is returned by `wait`, another ends the process at once. `Interrupts`, for
+steps that must not be torn apart: Ctrl-C waits for the step's end; a second one does not. `StopOnSignals`, for rounds
+that run until they are stopped: the first asks to stop after the current one.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any, Final
 from foldlog.clock import Clock, SystemClock
 
 SIGNAL_EXIT: Final = 128
-"""What shells add to the number of the signal that ended a process."""
+"""Shells add the number of the signal that ended a process."""
 
 SAME_ASKING_MS: Final = 500
-"""Signals that come so close together are one asking: `timeout` and others signal a process and then its group, and a
-terminal's interrupt reaches the process as well as the wrapper that passes it on."""
+"""Signals this close together count as one: `timeout` and others signal a process and then its group, and a terminal's
+interrupt reaches the process as well as the wrapper that forwards it."""
 
 _ASKING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class LeaveSignals:
-    """From here to the end of the process, SIGTERM, SIGINT and SIGHUP end nothing by themselves: `wait` tells of them.
+    """From here to the end of the process, SIGTERM, SIGINT and SIGHUP do not end it: `wait` returns them.
 
-    They are blocked in the thread that makes this and in those it starts afterwards; a thread of its own takes them,
-    so another one is heard even while every other thread waits for a disk. They are never let through again: the next
-    would then end, with an error, a process that has closed everything. One that was ignored when the process began
+    They are blocked in the thread that makes this and in those it starts afterwards; a separate thread takes them, so
+    another one is noticed even while every other thread waits for a disk. They are never unblocked: the next one would
+    then end, with an error, a process that has closed everything. A signal that was ignored when the process began
     (nohup, a background job of a script) stays ignored.
     """
 
@@ -45,7 +45,7 @@ class LeaveSignals:
         threading.Thread(target=self._listen, name="foldlog-signals", daemon=True).start()
 
     def wait(self) -> signal.Signals | None:
-        """The signal that asks to leave, or None once somebody called `wake`."""
+        """The signal that asks to leave, or None after `wake`."""
         return self._heard.get()
 
     def wake(self) -> None:
@@ -58,7 +58,7 @@ class LeaveSignals:
         while True:
             number = signal.sigwait(self._signals)
             if self._clock.monotonic_ms() - asked_ms >= SAME_ASKING_MS:
-                # Nothing is flushed or closed: whoever asks again does not want to wait, and the next start recovers.
+                # Nothing is flushed or closed: the user does not want to wait, and the next start recovers.
                 os._exit(SIGNAL_EXIT + number)
 
 
@@ -66,9 +66,9 @@ class LeaveSignals:
 
 
 class Interrupts:
-    """In its `with` block, SIGINT raises KeyboardInterrupt, as ever; while `is_put_off` is set, it waits for `check`.
+    """In its `with` block, SIGINT raises KeyboardInterrupt as usual; while `is_put_off` is set, it waits for `check`.
 
-    For the main thread, which is the one that gets signals. One that is ignored (a background job) stays ignored.
+    For the main thread, which gets the signals. An ignored signal (a background job) stays ignored.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -78,13 +78,13 @@ class Interrupts:
         self._before: Any = None
 
     def check(self) -> None:
-        """From here on an interrupt is raised at once; so is one that has waited."""
+        """From here on an interrupt is raised at once; a deferred one is raised now."""
         self.is_put_off = False
         if self._asked_ms is not None:
             raise KeyboardInterrupt
 
     def heard(self, number: int, frame: FrameType | None) -> None:
-        """The handler. What comes twice in a moment is one Ctrl-C: wrappers pass on what the terminal sends anyway."""
+        """The handler. Signals close together are one Ctrl-C: wrappers forward what the terminal sends anyway."""
         now_ms = self._clock.monotonic_ms()
         if not self.is_put_off or (self._asked_ms is not None and now_ms - self._asked_ms >= SAME_ASKING_MS):
             raise KeyboardInterrupt
@@ -103,16 +103,16 @@ class Interrupts:
             signal.signal(signal.SIGINT, self._before)
 
 
-# --- stopping after what is under way -------------------------------------------------------------------------------
+# --- stopping after the current round ---------------------------------------------------------------------------------
 
 
 STOPPING = "stopping after what is under way; once more to leave at once"
 
 
 class StopOnSignals:
-    """In a `with` block of the main thread; `listen` once Spark has started, which sets a handler of its own.
+    """In a `with` block of the main thread; call `listen` once Spark has started, which sets its own handler.
 
-    Until then a signal does what it always does: there is nothing yet to finish.
+    Until then a signal has its default effect: there is nothing to finish yet.
     """
 
     def __init__(self, tell: Callable[[str], None], clock: Clock | None = None) -> None:
@@ -127,9 +127,9 @@ class StopOnSignals:
         return self.stop.is_set()
 
     def listen(self) -> None:
-        """From here on, a signal asks."""
+        """From here on, a signal asks to stop."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # One that was ignored when the process began (nohup) stays ignored.
+            # A signal that was ignored when the process began (nohup) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._asked)
 
@@ -149,5 +149,5 @@ class StopOnSignals:
             self.stop.set()
             self._tell(STOPPING)
         elif now_ms - self._asked_ms >= SAME_ASKING_MS:
-            # Nothing is lost: each view holds its bookmark. Spark's JVM ends when it finds us gone.
+            # Nothing is lost: each view holds its bookmark. Spark's JVM exits when this process is gone.
             os._exit(SIGNAL_EXIT + number)

@@ -1,4 +1,4 @@
-"""What commands show: as a table for people, or as JSON for programs.
+"""Output of commands: as a table for people, or as JSON for programs.
 
 `--format text` (the default) is a table of the main columns, `wide` one of all columns, `json` one document: a list of
 objects with every field, numbers as numbers, times in milliseconds since 1970.
@@ -19,7 +19,7 @@ from foldlog.cli.parsing import Arguments, Option, option, switch
 FORMATS: Final = ("text", "wide", "json")
 
 _LONG_CELL: Final = 24
-"""A cell beyond this many characters may be broken."""
+"""Cells longer than this may be broken."""
 
 _GAP: Final = "  "
 
@@ -28,7 +28,7 @@ _GAP: Final = "  "
 class Column:
     """One column: the field of a row that it shows, and how.
 
-    `is_wide` ones are for `--format wide` only; `is_optional` ones are left out where no row knows its value.
+    `is_wide`: for `--format wide` only; `is_optional`: left out if no row has a value.
     """
 
     field: str
@@ -39,7 +39,7 @@ class Column:
     text: Callable[[object], str] = str
 
     def cell(self, row: Mapping[str, object]) -> str:
-        """A dash stands for what is not known, so that columns can be cut at spaces."""
+        """The text of a cell; a dash for an unknown value, so that columns can be split at spaces."""
         value = row.get(self.field)
         return "-" if value is None or value == "" else self.text(value)
 
@@ -59,7 +59,7 @@ def quiet_option() -> Option:
 
 
 def show_names(names: Sequence[str]) -> int:
-    """A name a line, for the loops of shells; the exit code."""
+    """One name per line, for shell loops; returns the exit code."""
     for name in names:
         say(name)
     return DONE
@@ -72,7 +72,7 @@ def show(
     *,
     nothing: str | None = None,
 ) -> None:
-    """Print the rows. Without any, `nothing` is remarked instead of a table without lines."""
+    """Print the rows. If there are none, `nothing` is remarked instead of an empty table."""
     if arguments.format == "json":
         show_json(list(rows))
     elif not rows:
@@ -83,7 +83,7 @@ def show(
 
 
 def print_table(arguments: Arguments, columns: Sequence[Column], rows: Sequence[Mapping[str, object]]) -> None:
-    """The table, for people: where a command shows more than one."""
+    """Print a table for people: for commands that show more than one."""
     shown = _shown(columns, rows, is_wide=arguments.format == "wide")
     if has_colours(sys.stdout):
         _draw_table(shown, rows)
@@ -93,9 +93,9 @@ def print_table(arguments: Arguments, columns: Sequence[Column], rows: Sequence[
 
 
 def _draw_table(shown: Sequence[Column], rows: Sequence[Mapping[str, object]]) -> None:
-    """On a terminal the heads are bold, and a cell that is too long goes on below itself, not below the first.
+    """On a terminal the heads are bold, and a cell that is too long is continued below itself.
 
-    A short one is never broken: where even those do not fit, it is left to the terminal to wrap the line.
+    A short cell is never broken: if even those do not fit, the terminal wraps the line.
     """
     from rich.console import Console
     from rich.table import Table
@@ -117,11 +117,11 @@ def _draw_table(shown: Sequence[Column], rows: Sequence[Mapping[str, object]]) -
     with console.capture() as drawn:
         console.print(table)
     for text in drawn.get().splitlines():
-        say(text.rstrip())  # padded to the width, a line that is wrapped would have an empty one below it
+        say(text.rstrip())  # padded to the width, a wrapped line would have an empty one below it
 
 
 def show_json(document: object) -> None:
-    """One document. What is no JSON of itself (a named tuple, an id) is shown as its text."""
+    """One document. Values that JSON does not know (an id) are shown as text."""
     import json
 
     say(json.dumps(document, indent=2, ensure_ascii=False, default=str))
@@ -129,7 +129,7 @@ def show_json(document: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one thing: a sentence for people, and its fields for programs."""
+    """The outcome for one item: a sentence for people, and its fields for programs."""
 
     sentence: str
     fields: Mapping[str, object]
@@ -145,7 +145,7 @@ def show_outcomes(arguments: Arguments, outcomes: Sequence[Outcome]) -> None:
 
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Mapping[str, object]], *, is_wide: bool = False) -> list[str]:
-    """The table as plain text, its heads first; no spaces at the ends of lines."""
+    """The table as plain text, heads first; no spaces at the ends of lines."""
     shown = _shown(columns, rows, is_wide)
     cells = [[column.head for column in shown], *([column.cell(row) for column in shown] for row in rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(shown))]
@@ -168,7 +168,7 @@ def _shown(columns: Sequence[Column], rows: Sequence[Mapping[str, object]], is_w
 
 
 def has_colours(stream: TextIO | None) -> bool:
-    """Whether it is a terminal whose owner has not asked for plain text (NO_COLOR, TERM=dumb)."""
+    """Whether it is a terminal whose user has not asked for plain text (NO_COLOR, TERM=dumb)."""
     if stream is None or not stream.isatty():
         return False
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -43,7 +43,7 @@ def _parsed(text: str, units: dict[str, int], what: str, example: str) -> int:
     if found is None or scale is None:
         sign = "" if what.endswith("=") else " "
         raise InvalidArgument(f"{what}{sign}{brief_repr(text)} is not {example}")
-    # Digits are multiplied as such: a float would lose the last ones of a large number.
+    # Computed on integers: a float would lose the last digits of a large number.
     whole, _, fraction = found["count"].partition(".")
     return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
 
@@ -62,7 +62,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def duration_text(duration_ms: int) -> str:
-    """The largest unit that it is a whole number of.
+    """In the largest unit that gives an integer.
 
     >>> duration_text(604_800_000), duration_text(5_400_000), duration_text(90_061_001)
     ('7d', '90m', '90061001ms')

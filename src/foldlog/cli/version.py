@@ -1,4 +1,4 @@
-"""`foldlog version`: what is installed here, which parts of it are compiled, and which extras are there."""
+"""`foldlog version`: what is installed here, which parts of it are compiled, and which extras are installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXTRAS: Final = {
     "iceberg": ("pyiceberg", "pyarrow"),
     "decoders": ("fastavro", "protobuf", "pyarrow"),
 }
-"""What `pip install 'foldlog[EXTRA]'` brings, by extra."""
+"""The packages of `pip install 'foldlog[EXTRA]'`, by extra."""
 
 _MISSING: Final = "(missing)"
 _WIDTH: Final = 80
@@ -48,7 +48,7 @@ def run(arguments: Arguments) -> int:
     for line in textwrap.wrap(f"with {_packages_text(REQUIRED)}", _WIDTH):
         say(line)
     say("")
-    # Most extras bring pyarrow: once is enough for a table.
+    # Most extras include pyarrow: the table shows it once.
     rows = [
         {
             "extra": extra,
@@ -95,7 +95,7 @@ def kernels_text() -> str:
 
 
 def installed_version(package: str) -> str | None:
-    """From what the installer noted: importing some of these takes seconds."""
+    """From the installer's metadata: importing some of these takes seconds."""
     try:
         return version(package)
     except PackageNotFoundError:

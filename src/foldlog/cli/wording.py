@@ -1,4 +1,4 @@
-"""How the commands word what they say: errors with advice that fits a command line, and counts."""
+"""The wording of the commands: errors with advice that fits a command line, and counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """One sentence for somebody at a command line, who has no open() to call with other arguments."""
+    """One sentence for a user of the command line, who cannot call open() with other arguments."""
     if isinstance(error, DirectoryLocked):
         holder = f"process {error.pid}" if error.pid else "another process"
         place = f", which listens on {error.address}" if error.address else ""
@@ -58,7 +58,7 @@ def damage_text(error: Exception) -> str:
 
 
 def node_error_text(error: FoldlogError) -> str:
-    """An error as it is told to whoever sends requests to a node."""
+    """An error as the text for a client of a node."""
     if isinstance(error, UnknownTopic):
         return f"no topic {brief_repr(error.topic)}; the first append to it makes it"
     if isinstance(error, PartitionPoisoned):

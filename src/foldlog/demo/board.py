@@ -1,4 +1,4 @@
-"""What is going on, as numbers: one line for the log, one for each fold, one for each other reader."""
+"""The state of the demo as numbers: one line for the log, one for each fold, one for each other reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RATE_WINDOW_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class BoardLine:
-    """One line of the table. `count` is how many records the log holds, or how many of them somebody has read; `lag`
+    """One line of the table. `count` is how many records the log holds, or how many of them the reader has read; `lag`
     how many are left to read, None for the log itself.
     """
 
@@ -35,7 +35,7 @@ class BoardLine:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """Everything the table shows, of one moment."""
+    """Everything the table shows, at one moment."""
 
     elapsed_s: float
     lines: tuple[BoardLine, ...]
@@ -69,10 +69,10 @@ class Rate:
 
 
 class Observer:
-    """Looks at the log's files, as any other process may, and never writes. One thread's; close it."""
+    """Reads the log's files, as any other process may, and never writes. For one thread; close it."""
 
     def __init__(self, directory: Path, writer: Writer, readers: Sequence[Reader], labels: Mapping[str, str]) -> None:
-        """`labels` say in a few words what each fold and each reader is."""
+        """`labels` describe each fold and each reader in a few words."""
         self._log = foldlog.open(directory, mode="r")
         self._bulletins = Bulletins(self._log)
         self._writer = writer
@@ -86,7 +86,7 @@ class Observer:
         self._log.close()
 
     def expect(self, runner_pid: int | None) -> None:
-        """Which process runs the folds now; None if none does."""
+        """Set the process that runs the folds now; None if none does."""
         self._runner_pid = runner_pid
 
     def look(self) -> Board:
@@ -112,7 +112,7 @@ class Observer:
         return BoardLine(name, self._labels[name], rows, self._rate(name, rows, now_s), lag, self._state(status))
 
     def _state(self, status: Status | None) -> str:
-        """What the running pipeline says; of one that is gone, or has said nothing yet, we know better."""
+        """The state that the running pipeline published; "killed" without one, "starting" if it has published none."""
         if self._runner_pid is None:
             return "killed"
         is_its_own = status is not None and status.runner.endswith(f":{self._runner_pid}")

@@ -1,4 +1,4 @@
-"""What the demo claims, and whether it holds: a line per claim, with the numbers it was counted with."""
+"""The checklist of the demo: a line per claim, with the numbers it was counted with."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ FAILS: Final = "✗"
 
 
 class DemoFailed(FoldlogError):
-    """Something that the demo needs did not happen; one sentence says what."""
+    """Something that the demo needs did not happen; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChecklistItem:
-    """One line of the checklist; `holds` was counted, `numbers` says what."""
+    """One line of the checklist; `holds` was counted, `numbers` are the counts."""
 
     text: str
     holds: bool
@@ -29,12 +29,12 @@ class ChecklistItem:
 
 
 class Checklist:
-    """The claims in the order in which they were counted. One thread's."""
+    """The claims in the order in which they were counted. For one thread."""
 
     def __init__(self) -> None:
         self.claims: list[ChecklistItem] = []
         self.trouble: str | None = None
-        """What kept the demo from counting the rest."""
+        """Why the demo could not count the rest."""
 
     def add(self, text: str, holds: bool, numbers: str) -> ChecklistItem:
         claim = ChecklistItem(text, holds, numbers)

@@ -1,7 +1,7 @@
-"""The processes of the demo: started, killed and ended here, each known by its process id.
+"""The processes of the demo: started, killed and ended here, each identified by its process id.
 
-Every one leads a process group of its own, so that a terminal's Ctrl-C reaches the demo alone, which then decides. A
-watchdog knows them all and ends what is left when the demo is gone, however it went.
+Each leads its own process group, so that a terminal's Ctrl-C reaches only the demo, which then decides. A watchdog
+knows them all and ends what is left when the demo is gone, however it ended.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _USUAL_LOWEST_PORT: Final = 32_768
 
 
 def free_port() -> int:
-    """A port that is free, also while nobody listens there for a moment.
+    """A port that is free, and stays free while the broker is down.
 
-    Not one that the system gives out by itself: a client that connects to such a port again and again while the broker
-    is away gets, some day, a connection to itself, and the broker can never listen there again.
+    Outside the system's range of ephemeral ports: a client that keeps connecting to such a port while the broker is
+    down eventually connects to itself, and the broker can never listen there again.
     """
     told = Path("/proc/sys/net/ipv4/ip_local_port_range")
     lowest_given_out = int(told.read_text().split()[0]) if told.exists() else _USUAL_LOWEST_PORT
@@ -45,7 +45,7 @@ def free_port() -> int:
 
 
 def environment(scratch: Path) -> dict[str, str]:
-    """What processes are given: everything but FOLDLOG_* variables, which are meant for the demo itself.
+    """The environment of the processes, without FOLDLOG_* variables, which are meant for the demo itself.
 
     Their temporary files go to `scratch`: a JVM that is killed leaves libraries and block files behind.
     """
@@ -55,7 +55,7 @@ def environment(scratch: Path) -> dict[str, str]:
 
 
 class CrewMember:
-    """One process. What it prints to standard error is kept in `journal`. One thread's."""
+    """One process. Its standard error goes to `journal`. For one thread."""
 
     def __init__(
         self, crew: Crew, name: str, process: subprocess.Popen[str], journal: Path, asking: signal.Signals
@@ -76,14 +76,14 @@ class CrewMember:
         return self._process.poll() is not None
 
     def first_line(self) -> str:
-        """The first line that it prints to standard output; DemoFailed, with its complaint, if there is none."""
+        """The first line of its standard output; DemoFailed, with its last error, if there is none."""
         line = "" if self._process.stdout is None else self._process.stdout.readline()
         if not line:
             raise DemoFailed(f"{self.name} did not start: {self.last_words()}")
         return line.rstrip("\n")
 
     def finish(self) -> tuple[str, int]:
-        """Let it end by itself; what it printed to standard output, and its exit code."""
+        """Wait until it ends; returns its standard output and its exit code."""
         printed, _ = self._process.communicate()
         self._crew.forget(self)
         return printed, self._process.returncode
@@ -98,7 +98,7 @@ class CrewMember:
         return lines[-1] if lines else "it said nothing"
 
     def kill(self) -> None:
-        """kill -9 of this process alone; what it had started ends by itself. Returns when all of it is gone."""
+        """kill -9 of this process only; its children end by themselves. Returns when all of them are gone."""
         family = family_of(self.pid)
         self._process.kill()
         self._process.wait()
@@ -106,14 +106,14 @@ class CrewMember:
         self._crew.forget(self)
 
     def end(self) -> None:
-        """Ask it to end; where it does not, kill it with everything that it started."""
+        """Ask it to end; if it does not, kill it with all its descendants."""
         end_family(self.pid, self._asking)
         self._process.wait()
         self._crew.forget(self)
 
 
 class Crew:
-    """Everything that the demo has started. Use it in a `with` block: at its end all is gone, and the directory."""
+    """All processes of the demo. Use it in a `with` block: at its end they are gone, and so is the directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -158,7 +158,7 @@ class Crew:
         return member
 
     def run(self, name: str, command: Sequence[str], *, user: str | None = None, cwd: Path | None = None) -> str:
-        """Run a process to its end; what it printed. DemoFailed if it fails."""
+        """Run a process to its end; returns its output. DemoFailed if it fails."""
         member = self.start(name, command, user=user, cwd=cwd)
         printed, code = member.finish()
         if code:
@@ -170,7 +170,7 @@ class Crew:
         self._tell(f"-{member.pid}")
 
     def close(self) -> None:
-        """The newest first: who reads the log goes before who serves it. Then the watchdog removes the directory."""
+        """Newest first: readers of the log end before the broker. Then the watchdog removes the directory."""
         for member in reversed(list(self._members)):
             member.end()
         if self._watchdog.stdin is not None:

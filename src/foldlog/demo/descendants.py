@@ -1,6 +1,6 @@
-"""Who was started by whom, and how to end all of them: by process id and starting time, never by name.
+"""The descendants of a process, and how to end all of them: by process id and start time, never by name.
 
-Spark's JVM puts itself into a session of its own, so a process group is not enough to find it.
+Spark's JVM puts itself into its own session, so a process group is not enough to find it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LOOK_AGAIN_S: Final = 0.02
 
 
 class Process(NamedTuple):
-    """A process; `started` tells it from a later one that was given the same id."""
+    """A process; `started` distinguishes it from a later one with the same id."""
 
     pid: int
     started: str
 
 
 class _Seen(NamedTuple):
-    """A process with its parent. A dead one is there until somebody has waited for it."""
+    """A process with its parent. A dead one is listed until its parent has waited for it."""
 
     process: Process
     parent: int
@@ -35,7 +35,7 @@ class _Seen(NamedTuple):
 
 
 def family_of(pid: int) -> list[Process]:
-    """The process and everything that descends from it, as of now; empty if it is gone."""
+    """The process and all its descendants, as of now; empty if it is gone."""
     everybody = _everybody()
     below: dict[int, list[_Seen]] = defaultdict(list)
     for one in everybody.values():
@@ -50,7 +50,7 @@ def family_of(pid: int) -> list[Process]:
 
 
 def alive(family: Iterable[Process]) -> list[Process]:
-    """Those that still run. A dead one that nobody has waited for does not."""
+    """Those that still run; zombies do not."""
     everybody = _everybody()
     return [
         one
@@ -60,7 +60,7 @@ def alive(family: Iterable[Process]) -> list[Process]:
 
 
 def end_family(pid: int, asking: int) -> list[Process]:
-    """Send a process the signal that asks it to end; kill what is left of it and its descendants after a while."""
+    """Send a process the signal that asks it to end; after a while kill what is left of it and its descendants."""
     family = family_of(pid)
     if family:
         os.kill(pid, asking)
@@ -68,7 +68,7 @@ def end_family(pid: int, asking: int) -> list[Process]:
 
 
 def end_all(family: Iterable[Process], within_s: float = END_WITHIN_S) -> list[Process]:
-    """kill -9, and wait until they are gone; those that are not, after `within_s`."""
+    """kill -9, and wait; returns those that are not gone after `within_s`."""
     family = list(family)
     for one in alive(family):
         try:
@@ -79,7 +79,7 @@ def end_all(family: Iterable[Process], within_s: float = END_WITHIN_S) -> list[P
 
 
 def wait_for_end(family: Iterable[Process], within_s: float = END_WITHIN_S) -> list[Process]:
-    """Those that still run after `within_s`; none, as soon as there are none."""
+    """Wait until they have ended; returns those that still run after `within_s`."""
     left = list(family)
     deadline_s = time.monotonic() + within_s
     while (left := alive(left)) and time.monotonic() < deadline_s:
@@ -100,14 +100,14 @@ def _from_proc() -> dict[int, _Seen]:
             text = Path("/proc", name, "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue  # it has just ended
-        # The name in brackets may hold anything, brackets and blanks too.
+        # The name in brackets may contain anything, even brackets and blanks.
         state, parent, *others = text.rpartition(")")[2].split()
         found[int(name)] = _Seen(Process(int(name), others[17]), int(parent), state in "ZX")
     return found
 
 
 def _from_ps() -> dict[int, _Seen]:
-    """Where there is no /proc, as on macOS."""
+    """For systems without /proc, such as macOS."""
     told = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="], capture_output=True, text=True, check=True
     ).stdout

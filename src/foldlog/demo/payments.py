@@ -1,8 +1,8 @@
-"""The shop's payments, made up as they come: what a payment service would append to its log.
+"""Generates the shop's payments: what a payment service would append to its log.
 
 Most are new payments; some correct an earlier one (the same key again), some are refunds (a tombstone: the key without
-a value), and a few are poison: bytes that are no payment, as every real stream has them. Some arrive late, with a time
-of minutes ago. Each record carries its number in a header, so that every single one can be counted.
+a value), and a few are poison: bytes that are no payment, as in every real stream. Some arrive late, with a time of
+minutes ago. Each record carries its number in a header, so that every single one can be counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MERCHANTS: Final = {
     "cycle-works": (5_400_00, 1),
     "cinema-lux": (320_00, 2),
 }
-"""What is usually paid there, in paise, and how often compared with the others."""
+"""The usual amount there, in paise, and the relative frequency."""
 _THINGS: Final = ("order", "table", "ticket", "parcel", "monthly pass", "gift", "repair", "refill")
 _REMARKS: Final = ("paid at the counter", "with a coupon", "by subscription", "in two parts", "for a friend", "online")
 _POISON: Final = (b'{"merchant": "chai-point", "amount_pai', b"<payment>90.00</payment>", b'{"amount_paise": "ninety"}')
@@ -59,7 +59,7 @@ class Event:
 
 
 class PaymentStream:
-    """An endless stream of events; the same for the same seed and the same times. One thread's."""
+    """An endless stream of events; the same for the same seed and the same times. For one thread."""
 
     def __init__(self, seed: int = 5) -> None:
         self.made: Counter[str] = Counter()
@@ -68,7 +68,7 @@ class PaymentStream:
         self._recent: deque[str] = deque(maxlen=_REMEMBERED)
 
     def next(self, now_ms: int) -> Event:
-        """What happens now."""
+        """The next event."""
         chance = self._random
         (kind,) = chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
         if kind in (CORRECTION, REFUND) and not self._recent:

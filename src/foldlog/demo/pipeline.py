@@ -1,4 +1,4 @@
-"""The shop's pipeline: the file that declares its four folds, the process that runs them, and what it says of them."""
+"""The shop's pipeline: the file that declares its four folds, the process that runs them, and their statuses."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def history(rows):
 
 
 def write_file(directory: Path, postgres_url: str | None) -> Path:
-    """folds.py. The mirror is a table of PostgreSQL where there is a server, else of SQLite."""
+    """Write folds.py. The mirror is a table in PostgreSQL if there is a server, else in SQLite."""
     views = directory / "views"
     views.mkdir()
     file = directory / "folds.py"
@@ -76,10 +76,10 @@ def write_file(directory: Path, postgres_url: str | None) -> Path:
 
 
 class DemoPipeline:
-    """The process that runs the folds, which may come and go, and their views. One thread's."""
+    """The process that runs the folds, which may be killed and restarted, and their views. For one thread."""
 
     def __init__(self, crew: Crew, file: Path, bootstrap: str, data: Path) -> None:
-        """`data` is the directory that is served: it has the key that the broker knows its runners by."""
+        """`data` is the served directory: it has the key with which the broker recognises runners."""
         self.file = file
         self._crew = crew
         self._bootstrap = bootstrap
@@ -98,11 +98,11 @@ class DemoPipeline:
         return self._process
 
     def start(self) -> None:
-        """Spark takes a few seconds to start: nobody waits for it here."""
+        """Does not wait for Spark, which takes a few seconds to start."""
         command = [*FOLDLOG, "fold", "run", str(self.file), "-b", self._bootstrap, "--interval", "300ms"]
         command += ["--folds-key", self._data]
         log = ["--spark-log", str(self._crew.directory / "spark.log")]
-        # Asked nicely it would store the range under way, into views that are thrown away next.
+        # SIGTERM would make it store the current range, into views that are about to be deleted.
         self._process = self._crew.start("pipeline", [*command, *log], asking=signal.SIGKILL)
 
     def kill(self) -> None:
@@ -115,16 +115,16 @@ class DemoPipeline:
             self._process.check()
 
     def command(self, *arguments: str) -> str:
-        """Run `foldlog fold` with these arguments to its end; what it printed."""
+        """Run `foldlog fold` with these arguments to its end; returns its output."""
         place = ["-f", str(self.file), "-b", self._bootstrap]
         return self._crew.run(arguments[0], [*FOLDLOG, "fold", *arguments, *place])
 
     def ask(self, fold: str, verb: str) -> str:
-        """Ask the running pipeline, as the console does; the id of the request."""
+        """Send a request to the running pipeline, as the console does; returns its id."""
         return ask(fold, self._bootstrap, verb, folds_key=self._data).id
 
     def bookmark(self, fold: str) -> Bookmark | None:
-        """As the view itself stores it."""
+        """The bookmark that the view itself stores."""
         with closing(self._folds[fold].view) as view:
             return view.bookmark()
 
@@ -132,13 +132,13 @@ class DemoPipeline:
         return self._folds[fold].view.place
 
     def snapshot(self, fold: str) -> tuple[Bookmark, list[dict[str, Any]]]:
-        """A view's bookmark and all its rows, of one moment."""
+        """A view's bookmark and all its rows, at one moment."""
         with closing(self._folds[fold].view) as view:
             snapshot = view.scan()
             return snapshot.bookmark, [row for batch in snapshot.batches for row in batch.to_pylist()]
 
     def find(self, words: str, limit: int) -> list[dict[str, object]]:
-        """What the search view finds."""
+        """Search the search view."""
         from foldlog.views.search.tantivy import TantivySearch
 
         with closing(self._folds[SEARCH].view) as view:
@@ -148,7 +148,7 @@ class DemoPipeline:
 
 
 class Bulletins:
-    """What the running pipeline publishes of its folds, read from the topic `__folds`. One thread's."""
+    """The statuses that the running pipeline publishes in the topic `__folds`. For one thread."""
 
     def __init__(self, log: foldlog.Log) -> None:
         self._log = log
@@ -170,7 +170,7 @@ class Bulletins:
 
 
 def wait_for(is_so: Callable[[], bool], what: str, within_s: float, check: Callable[[], None]) -> float:
-    """Look again and again; how long it took. DemoFailed if it does not come; `check` may raise that sooner."""
+    """Poll until it is so; returns how long it took. DemoFailed after `within_s`; `check` may raise that sooner."""
     started_s = time.monotonic()
     while not is_so():
         check()

@@ -1,9 +1,9 @@
-"""A topic of the demo's own that is compacted and then expires: what a log forgets, and what it never does.
+"""A separate topic that is compacted and then expires: which records a log removes, and which it keeps.
 
-Prices of yesterday, many for each product. The broker compacts the topic when it is due: of each product the newest
-price is left, at the offset that it always had. Then prices of today are appended and retention is switched on, and
-what is older than an hour goes: the log starts later, and ends where it did. The broker looks every fifteen seconds,
-and half a minute after a change, so all of this happens beside the story, in a thread of its own.
+It holds yesterday's prices, many for each product. The broker compacts the topic when it is due: the newest price of
+each product is left, at its original offset. Then today's prices are appended and retention is switched on, and records
+older than an hour are removed: the log starts later, and its end stays. The broker checks every fifteen seconds, and
+half a minute after a change, so all of this runs beside the story, in its own thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PRODUCTS: Final = 20
 OF_YESTERDAY: Final = 2000
 OF_TODAY: Final = 600
 WITHIN_S: Final = 600.0
-"""On a machine that is busy with something else; elsewhere both come within a minute."""
+"""For a busy machine; usually both happen within a minute."""
 _DAY_MS: Final = 86_400_000
 _HOUR_MS: Final = 3_600_000
 _SETTINGS: Final = {
@@ -48,7 +48,7 @@ class Extent:
 
 
 class Prices:
-    """Writes the prices, and watches what the broker makes of them, from a thread of its own."""
+    """Writes the prices, and watches what the broker does with them, in its own thread."""
 
     def __init__(self, broker: DemoBroker) -> None:
         self._broker = broker
@@ -58,7 +58,7 @@ class Prices:
         self._thread.start()
 
     def wait(self) -> tuple[Extent, Extent, Extent, Extent]:
-        """How it was written and compacted; with the prices of today, and how it has expired."""
+        """The extents as written, as compacted, with today's prices, and as expired."""
         self._thread.join()
         if self._failure is not None:
             raise DemoFailed(f"the topic {TOPIC}: {self._failure}")
@@ -98,7 +98,7 @@ def _append(log: foldlog.Log, count: int, prefix: str, timestamp_ms: int) -> Non
 
 
 def extent(log: foldlog.Log) -> Extent:
-    """As of now."""
+    """The current extent."""
     ((start, end),) = log.offsets(TOPIC).values()
     records = list(log.read(TOPIC, 0))
     return Extent(start, end, {one.key: one.offset for one in records}, len(records))

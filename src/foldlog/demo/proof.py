@@ -1,4 +1,4 @@
-"""The end of the story: all is counted once more, from the log alone, and compared with what everybody has read."""
+"""The end of the story: everything is counted again, from the log alone, and compared with the views and readers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from foldlog.demo.stage import QUICK, SLOW, STOCK, DemoStage, answer_of, are_at_
 from foldlog.demo.stock_clients import client_name
 from foldlog.errors import UnknownTopic
 
-# --- what each view has to hold, computed in plain Python: no Spark, no folds, no ranges ------------------------------
+# --- the expected contents of each view, computed in plain Python: no Spark, no folds, no ranges ----------------------
 #
-# The other way to the same result, which shares no code with the first: it decodes with `json`, keeps a dictionary by
-# key, and adds up. A view that has read the whole log has to hold exactly this.
+# An independent way to the same result, which shares no code with the folds: it decodes with `json`, keeps a dictionary
+# by key, and adds up. A view that has read the whole log has to hold exactly this.
 
 Row = dict[str, Any]
 _KINDS: Final[Mapping[str, type]] = {"merchant": str, "amount_paise": int, "note": str, "at": datetime}
@@ -47,7 +47,7 @@ def decoded(value: bytes) -> Row | None:
 
 
 def rows_of(records: Iterable[Record]) -> list[tuple[Record, str, Row | None]]:
-    """Each record that is not poison, with its key and its columns; None for a refund."""
+    """Each record that is not poison, with its key and its columns; None as columns for a refund."""
     found: list[tuple[Record, str, Row | None]] = []
     for record in records:
         key = (record.key or b"").decode()
@@ -70,7 +70,7 @@ def mirrored(records: Iterable[Record]) -> list[Row]:
 
 
 def counted(records: Iterable[Record]) -> list[Row]:
-    """Payments by merchant and minute of their own time: how many, their sum, the highest."""
+    """Payments by merchant and minute of event time: their number, sum and maximum."""
     amounts: dict[tuple[str, datetime], list[int]] = defaultdict(list)
     for _, _, row in rows_of(records):
         if row is not None and row["amount_paise"] is not None and row["amount_paise"] > 0:
@@ -89,7 +89,7 @@ def counted(records: Iterable[Record]) -> list[Row]:
 
 
 def kept(records: Iterable[Record]) -> list[Row]:
-    """Every record, refunds too, and where it stands in the log."""
+    """Every record, refunds included, with its place in the log."""
     return [
         {
             "tx_id": key,
@@ -109,12 +109,12 @@ def poison_in(records: Iterable[Record]) -> int:
 
 
 def is_same(rows: Iterable[Row], wanted: Iterable[Row]) -> bool:
-    """Whether both hold the same rows, in whatever order."""
+    """Whether both hold the same rows, in any order."""
     return sorted(map(_comparable, rows)) == sorted(map(_comparable, wanted))
 
 
 def _comparable(row: Row) -> str:
-    """An instant is one text, whatever zone it is told in."""
+    """The row as text; equal instants give equal texts, whatever their zone."""
     told = {
         name: value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
         for name, value in sorted(row.items())
@@ -134,7 +134,7 @@ _EXPECTED: Final[Mapping[str, Callable[[list[Record]], list[Row]]]] = {
 
 
 def prove(stage: DemoStage) -> None:
-    """Count everything; nobody writes meanwhile."""
+    """Count everything, while nothing is being written."""
     stage.wait_for(lambda: are_at_the_end(stage), "the folds read everything")
     records = read_whole_log(stage.broker.directory).records
     the_groups(stage, len(records))
@@ -179,7 +179,7 @@ def the_dead_letters(stage: DemoStage, records: list[Record]) -> None:
 
 
 def _letters(stage: DemoStage, fold: str) -> int:
-    """Different ones: a letter may be written again after a crash, with the same key."""
+    """Counts distinct keys: a letter may be written again after a crash, with the same key."""
     topic = f"{fold}.dead"
     try:
         return len({one.key for number in stage.log.offsets(topic) for one in stage.log.read(topic, number)})

@@ -1,4 +1,4 @@
-"""Who reads the payments beside the folds: groups at their own speed, a stock client, and one that comes late."""
+"""The readers of the payments besides the folds: groups at their own speed, a stock client, and a late reader."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from foldlog.demo.stock_clients import Got, StockClient, open_client
 
 _POLL_S: Final = 0.2
 _STOP_S: Final = 10.0
-"""A client whose broker is gone may take its time to say goodbye."""
+"""How long a client may take to close if its broker is gone."""
 
 
 class Digests:
-    """A digest of each partition: of every offset, key and value, in the order in which they were read."""
+    """A digest of each partition: of every offset, key and value, in reading order."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -31,7 +31,7 @@ class Digests:
     def add(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
         self.records += 1
         self._ends[partition] = offset + 1
-        # Lengths stand before what they measure, so that no two records look like two others.
+        # Lengths precede the data, so that different records have different bytes.
         head = (offset, -1 if key is None else len(key), -1 if value is None else len(value))
         self._hashes[partition].update(b"%d %d %d " % head + (key or b"") + (value or b""))
 
@@ -45,7 +45,7 @@ class Digests:
 
 
 class Reader:
-    """Reads with a stock client in a thread of its own: as fast as it can, or `pace` records a second."""
+    """Reads with a stock client in its own thread: as fast as it can, or `pace` records a second."""
 
     def __init__(self, bootstrap: str, name: str, group: str | None, pace: int | None = None) -> None:
         self.name = name
@@ -78,7 +78,7 @@ class Reader:
                 self._read(client)
             finally:
                 client.close()
-        except Exception as error:  # noqa: BLE001 each client has errors of its own; the story tells of them
+        except Exception as error:  # noqa: BLE001 each client has its own errors; `check` reports them
             self._failure = str(error)
 
     def _read(self, client: StockClient) -> None:
@@ -101,14 +101,14 @@ def left_to_read(log: foldlog.Log, group: str) -> int:
 
 
 class WholeLog(NamedTuple):
-    """Every record of the payments, read from the files of the log: no broker is asked."""
+    """Every record of the payments, read from the log's files, without a broker."""
 
     records: list[foldlog.Record]
     took_s: float
 
     @property
     def numbers(self) -> list[int]:
-        """The number that each record was given when it was made up."""
+        """The number that each record was given when it was generated."""
         return [int(dict(one.headers)[NUMBER] or b"") for one in self.records]
 
     def digests(self) -> dict[int, str]:
@@ -119,7 +119,7 @@ class WholeLog(NamedTuple):
 
 
 def read_whole_log(directory: Path) -> WholeLog:
-    """From the first offset to the end as of now: what a reader gets who comes late."""
+    """From the first offset to the current end: what a late reader gets."""
     started_s = time.monotonic()
     with foldlog.open(directory, mode="r") as log:
         records = [one for number in log.offsets(TOPIC) for one in log.read(TOPIC, number)]

@@ -1,6 +1,6 @@
-"""Looks for what the demo needs, sets the stage, has the story told, and takes everything down again, however it ends.
+"""Checks what the demo needs, starts everything, runs the story, and cleans up, however it ends.
 
-Each thing that is missing is one sentence, before anything is started.
+Each missing piece is reported in one sentence, before anything is started.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from foldlog.errors import FoldlogError
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`is_once`: end after the checklist, instead of staying open for the console. `rate` is payments a second."""
+    """`is_once`: end after the checklist, instead of staying open for the console. `rate` is payments per second."""
 
     is_once: bool = False
     rate: int = 1000
 
 
 def run_demo(options: Options, stream: TextIO) -> bool:
-    """Whether every claim holds. DemoFailed before anything is started if this machine lacks something."""
+    """Whether every claim holds. DemoFailed, before anything is started, if this machine lacks something."""
     missing = missing_pieces()
     if missing:
         raise DemoFailed(" ".join(missing))
     screen, checklist = Screen(stream), Checklist()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # respect nohup
             signal.signal(number, asked_to_leave)
     directory = Path(tempfile.mkdtemp(prefix="foldlog-demo-"))
     with Crew(directory) as crew:
@@ -107,7 +107,7 @@ def _set_stage(
 
 
 def _database(crew: Crew, machine: Machine, screen: Screen) -> str | None:
-    """Where the mirror goes: the URL of a PostgreSQL, None for SQLite."""
+    """Where the mirror is stored: the URL of a PostgreSQL, None for SQLite."""
     if machine.postgres is None:
         screen.say("PostgreSQL's server is not installed here: the table is in SQLite.")
         return None
@@ -120,7 +120,7 @@ def _database(crew: Crew, machine: Machine, screen: Screen) -> str | None:
 
 
 def _stay_open(stage: DemoStage) -> None:
-    """Until Enter or Ctrl-C; payments go on, for who looks at the console."""
+    """Until Enter or Ctrl-C; payments continue, for the console."""
     stage.screen.say(
         f"Payments go on. Look at {stage.broker.console_url} and drag a cursor to the left."
         " Enter or Ctrl-C ends the demo."
@@ -139,7 +139,7 @@ def _wait_for_enter(stage: DemoStage) -> None:
         if sys.stdin is None or sys.stdin.closed:
             never.wait(1.0)
         elif select.select([sys.stdin], [], [], 1.0)[0]:
-            if sys.stdin.readline():  # at the end of the input there is nobody who could press a key
+            if sys.stdin.readline():  # at the end of the input, no key can be pressed
                 stage.screen.line_was_typed()
             return
 
@@ -158,14 +158,14 @@ INSTALL: Final = "pip install 'foldlog[spark,views,kafka]'"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What was found. `postgres` is the directory of PostgreSQL's server, None where there is none."""
+    """What was found. `postgres` is the directory of PostgreSQL's server, None if there is none."""
 
     kafka_client: str
     postgres: Path | None
 
 
 def missing_pieces() -> list[str]:
-    """One sentence for each thing without which the demo cannot run."""
+    """One sentence for each missing piece that the demo cannot run without."""
     missing: list[str] = []
     java = java_complaint()
     if java:
@@ -179,12 +179,12 @@ def missing_pieces() -> list[str]:
 
 
 def look_around() -> Machine:
-    """What there is, once nothing is missing."""
+    """What is installed, once nothing is missing."""
     return Machine(installed_client() or "", server_binaries() if find_spec("psycopg") is not None else None)
 
 
 def java_complaint() -> str:
-    """What is wrong with this machine's Java; an empty text if nothing is."""
+    """What is wrong with this machine's Java; empty if nothing is."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else "java"
     advice = f"install Java {JAVA_OLDEST} or newer (Debian: apt-get install default-jre-headless)"
@@ -194,7 +194,7 @@ def java_complaint() -> str:
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = java_version(told)
     if version is None or version >= JAVA_OLDEST:
-        return ""  # one that does not say what it is may do
+        return ""  # an unknown version may do
     return f"Spark needs a newer Java than {version}; {advice}"
 
 

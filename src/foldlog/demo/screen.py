@@ -1,7 +1,7 @@
-"""How the demo looks: the story scrolls, and on a terminal a table stands below it that redraws itself.
+"""The display of the demo: the story scrolls, and on a terminal there is a table below it that is redrawn.
 
-Elsewhere the story is the same and the table is one line now and then. Colours only on a terminal, and not where
-NO_COLOR is set.
+Elsewhere the story is the same and the table is one line now and then. Colours only on a terminal, and not if NO_COLOR
+is set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BOLD, _DIM, _GREEN, _RED, _CYAN = "1", "2", "32", "31", "36"
 
 
 class Screen:
-    """Written by several threads: each call is whole."""
+    """Used by several threads: the output of each call stays together."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -41,15 +41,15 @@ class Screen:
         self._tell(["", *self._wrapped(text, "", _BOLD)])
 
     def say(self, text: str) -> None:
-        """A sentence or two for people."""
+        """A sentence or two of the story."""
         self._tell(self._wrapped(text, "  ", ""))
 
     def command(self, text: str) -> None:
-        """What a person would have typed."""
+        """The command that a person would have typed."""
         self._tell([self._paint(f"  $ {text}", _CYAN)])
 
     def claim(self, claim: ChecklistItem) -> None:
-        """What was counted, and whether it is as it should be."""
+        """A claim, and whether it holds."""
         colour = _GREEN if claim.holds else _RED
         first, *others = self._wrapped(claim.text, "    ", "") or [""]
         numbers = self._wrapped(claim.numbers, "    ", _DIM)
@@ -70,12 +70,12 @@ class Screen:
     # --- the table ------------------------------------------------------------------------------------------------
 
     def serve_at(self, places: str) -> None:
-        """Where the log can be reached: stands above the table."""
+        """Where the log can be reached: shown above the table."""
         with self._lock:
             self._places = places
 
     def show(self, board: Board) -> None:
-        """The newest numbers."""
+        """Show the newest numbers."""
         with self._lock:
             self._board = board
             if self._is_live:
@@ -87,13 +87,13 @@ class Screen:
                 self._tell(self._wrapped(summary(board), "    ", ""))
 
     def line_was_typed(self) -> None:
-        """The terminal has shown somebody's Enter, below the table."""
+        """The terminal has echoed an Enter, below the table."""
         with self._lock:
             if self._drawn:
                 self._drawn += 1
 
     def hide(self) -> None:
-        """No table any more: what follows is only told."""
+        """Remove the table: from here on only text is printed."""
         with self._lock:
             self._clear()
             self._board = None
@@ -109,7 +109,7 @@ class Screen:
             self._stream.flush()
 
     def _clear(self) -> None:
-        """Up over what was drawn before, and nothing from there to the end of the screen."""
+        """Move up over the last drawing, and clear from there to the end of the screen."""
         if self._drawn:
             self._stream.write(f"\x1b[{self._drawn}F\x1b[J")
             self._drawn = 0
@@ -118,7 +118,7 @@ class Screen:
         if not self._is_live or self._board is None:
             return
         columns, rows = shutil.get_terminal_size()
-        # One line more than the terminal has would scroll, and what scrolled away cannot be drawn over.
+        # One line more than the terminal has would scroll, and a line that scrolled away cannot be redrawn.
         lines = table_lines(self._board, self._places, columns - 1)[: rows - 1]
         for number, line in enumerate(lines):
             self._stream.write(f"{self._paint(line, _DIM) if number < 2 else line}\n")
@@ -134,7 +134,7 @@ class Screen:
 
 
 def table_lines(board: Board, places: str, width: int) -> list[str]:
-    """The table with where the log is reached above it; no line longer than `width`."""
+    """The table below the log's places; no line longer than `width`."""
     width = min(width, WIDEST)
     minutes, seconds = divmod(int(board.elapsed_s), 60)
     head = f"── {minutes}:{seconds:02d} ── {places} "

@@ -1,8 +1,8 @@
-"""The servers of the demo: its broker, which is killed and started again on the same ports, and a PostgreSQL.
+"""The servers of the demo: its broker, which is killed and restarted on the same ports, and a PostgreSQL.
 
-The broker is `foldlog serve` on a directory. The PostgreSQL server is for the mirror: made in the demo's directory, on
-a free port, and gone with the demo. It refuses to run as root, so when the demo does, it runs as `postgres` or
-`nobody`. It does not sync: what it holds is derived from the log, and is thrown away with the directory.
+The broker is `foldlog serve` on a directory. The PostgreSQL server is for the mirror: created in the demo's directory,
+on a free port, and removed with the demo. It refuses to run as root, so if the demo does, it runs as `postgres` or
+`nobody`. It does not sync: its data is derived from the log, and is deleted with the directory.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from foldlog.demo.payments import PARTITIONS, TOPIC
 
 
 class DemoBroker:
-    """One directory, one address for Kafka clients and one for the console; the process may come and go."""
+    """One directory, one address for Kafka clients and one for the console; the process may be killed and restarted."""
 
     def __init__(self, crew: Crew, directory: Path) -> None:
         self.directory = directory
         self.bootstrap = f"127.0.0.1:{free_port()}"
         self.console = f"127.0.0.1:{free_port()}"
         self.up = Lock()
-        """Held by who needs the broker to stay, and by who kills it: without one, whoever writes takes its place."""
+        """Held while the broker has to stay, and while it is killed: without one, a writer would take its place."""
         self._crew = crew
         self._process: CrewMember | None = None
 
@@ -48,7 +48,7 @@ class DemoBroker:
         return f"http://{self.console}/"
 
     def start(self) -> str:
-        """Returns when clients can connect; what it said then."""
+        """Start the broker; returns its first line once clients can connect."""
         command = [*FOLDLOG, "serve", str(self.directory), "--listen", self.bootstrap]
         command += ["--create", f"{TOPIC}:{PARTITIONS}", "--console", self.console]
         self._process = self._crew.start("broker", command)
@@ -78,12 +78,12 @@ _SETTINGS: Final = {
 
 
 def start_postgres(crew: Crew, binaries: Path) -> str:
-    """Make a cluster and start its server; the URL of its database."""
+    """Create a cluster and start its server; returns the URL of its database."""
     user = _server_user()
     directory = crew.directory / "postgres"
     directory.mkdir()
     if user is not None:
-        # Others may pass through the demo's directory, not look into it.
+        # Other users may traverse the demo's directory, but not list it.
         crew.directory.chmod(0o711)
         shutil.chown(directory, user, pwd.getpwnam(user).pw_gid)
     data = directory / "data"
@@ -94,7 +94,7 @@ def start_postgres(crew: Crew, binaries: Path) -> str:
     command += ["-c", f"unix_socket_directories={directory}"]
     for name, value in _SETTINGS.items():
         command += ["-c", f"{name}={value}"]
-    # SIGTERM would wait for the last client to leave, and SIGKILL would leave shared memory behind.
+    # SIGTERM would wait for the last client to disconnect, and SIGKILL would leave shared memory behind.
     server = crew.start("postgres", command, user=user, cwd=directory, asking=signal.SIGQUIT)
     url = f"postgresql://shop@127.0.0.1:{port}/postgres"
     _wait_until_it_answers(server, url)
@@ -118,7 +118,7 @@ def _wait_until_it_answers(server: CrewMember, url: str) -> None:
 
 
 def _server_user() -> str | None:
-    """Who the server runs as; None for whoever runs the demo."""
+    """The user that the server runs as; None for the current one."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}

@@ -1,5 +1,5 @@
-"""Everything that is on the stage while the story is told: processes, readers, the screen, the checklist; and where the
-folds stand, asked of the views themselves and of what the pipeline publishes.
+"""Everything that the story uses: processes, readers, the screen, the checklist; and the positions of the folds, from
+the views themselves and from the published statuses.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ QUICK: Final = "fraud"
 SLOW: Final = "emails"
 STOCK: Final = "stock"
 SLOW_PART: Final = 10
-"""The slow group reads so much less in a second than is written."""
+"""The slow group reads this many times fewer records a second than are written."""
 STEP_TIMEOUT_S: Final = 600.0
-"""For one step of the story. None takes so long, but on a machine that is busy with something else."""
+"""For one step of the story. Only a very busy machine takes so long."""
 _REDRAW_S: Final = 0.25
 
 
 @dataclass
 class DemoStage:
-    """The thread that tells the story has it."""
+    """Owned by the thread that runs the story."""
 
     screen: Screen
     checklist: Checklist
@@ -46,22 +46,22 @@ class DemoStage:
     prices: Prices
     pipeline: DemoPipeline
     log: foldlog.Log
-    """To read; the story's own."""
+    """For reading; the story's own."""
     bulletins: Bulletins = field(init=False)
 
     def __post_init__(self) -> None:
         self.bulletins = Bulletins(self.log)
 
     def claim(self, text: str, holds: bool, numbers: str) -> None:
-        """Put it on the checklist, and tell it now."""
+        """Add it to the checklist, and show it now."""
         self.screen.claim(self.checklist.add(text, holds, numbers))
 
     def wait_for(self, is_so: Callable[[], bool], what: str, within_s: float = STEP_TIMEOUT_S) -> float:
-        """How long it took; DemoFailed, with the reason, if it cannot come any more."""
+        """How long it took; DemoFailed, with the reason, if it can no longer happen."""
         return wait_for(is_so, what, within_s, self.check)
 
     def check(self) -> None:
-        """DemoFailed if something has ended that should not have."""
+        """DemoFailed if a process has ended that should not have."""
         self.broker.check()
         self.pipeline.check()
         self.writer.check()
@@ -70,7 +70,7 @@ class DemoStage:
 
 
 class Ticker:
-    """Looks at the numbers and shows them, four times a second, until it is stopped."""
+    """Shows the numbers, four times a second, until it is stopped."""
 
     def __init__(self, observer: Observer, screen: Screen) -> None:
         self._observer = observer
@@ -93,11 +93,11 @@ class Ticker:
                 self._screen.say(f"The table cannot be drawn any more: {error}")
                 return
             except OSError:
-                return  # nobody looks: whoever tells the story finds that out by himself
+                return  # the output is closed; the story's thread finds out by itself
 
 
 def labels(postgres_url: str | None, slow_per_s: int) -> dict[str, str]:
-    """What each line of the table is."""
+    """A description for each line of the table."""
     return {
         MIRROR: "table in PostgreSQL" if postgres_url else "table in SQLite",
         SEARCH: "full-text index",
@@ -110,7 +110,7 @@ def labels(postgres_url: str | None, slow_per_s: int) -> dict[str, str]:
 
 
 def total(bookmark: Bookmark | None) -> int:
-    """How many offsets lie before the bookmark, in all partitions."""
+    """How many offsets are before the bookmark, in all partitions."""
     return 0 if bookmark is None else sum(at.offset for at in bookmark.positions.values())
 
 
@@ -125,14 +125,14 @@ def end_of_log(stage: DemoStage) -> int:
 
 
 def told_total(stage: DemoStage, fold: str) -> int:
-    """How many offsets a fold has read, as the running pipeline last published it; may be a second old."""
+    """How many offsets a fold has read, as last published by the pipeline; may be a second old."""
     status = stage.bulletins.latest().get(fold)
     is_of_this_runner = status is not None and status.runner.endswith(f":{stage.pipeline.pid}")
     return sum(status.bookmark.values()) if status is not None and is_of_this_runner else 0
 
 
 def wait_for_folds(stage: DemoStage) -> float:
-    """Until all folds have read what the log holds now: it is written all the time. How long it took, in seconds."""
+    """Wait until all folds have read what the log holds now; it keeps growing. Returns how long it took, in seconds."""
     end = end_of_log(stage)
     return stage.wait_for(
         lambda: all(told_total(stage, fold) >= end for fold in FOLDS), f"the folds read {end:,} records"
@@ -140,7 +140,7 @@ def wait_for_folds(stage: DemoStage) -> float:
 
 
 def are_at_the_end(stage: DemoStage) -> bool:
-    """Once nobody writes any more. The views themselves say so."""
+    """Whether all folds have read everything, by their statuses and their views. Once nothing is written any more."""
     end = end_of_log(stage)
     if any(told_total(stage, fold) != end for fold in FOLDS):
         return False
@@ -148,7 +148,7 @@ def are_at_the_end(stage: DemoStage) -> bool:
 
 
 def answer_of(stage: DemoStage, fold: str, asked: str, doing: str) -> tuple[str, float]:
-    """What a request to the running pipeline came to, in its own words, and how long that took in seconds."""
+    """The result of a request to the running pipeline, and how long it took in seconds."""
 
     def is_answered() -> bool:
         status = stage.bulletins.latest().get(fold)

@@ -1,7 +1,6 @@
-"""A stock Kafka client, whichever is installed: confluent-kafka (librdkafka), else kafka-python.
+"""A stock Kafka client: confluent-kafka (librdkafka) if installed, else kafka-python.
 
-Neither knows anything of foldlog. What they log while the broker is away is theirs to say and would disturb the
-screen, so it is dropped.
+Neither knows anything of foldlog. What they log while the broker is down would disturb the screen, so it is dropped.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from importlib.util import find_spec
 from typing import Any, Final, NamedTuple, Protocol
 
 _CLIENTS: Final = {"confluent_kafka": "confluent-kafka", "kafka": "kafka-python"}
-"""Modules, in the order of preference, and the packages that hold them."""
+"""Modules, in order of preference, and their packages."""
 
 _SESSION_TIMEOUT_MS: Final = 45_000
 _COMMIT_EVERY_MS: Final = 500
 
 
 class Got(NamedTuple):
-    """A record as the client handed it over."""
+    """A record as the client returned it."""
 
     partition: int
     offset: int
@@ -28,7 +27,7 @@ class Got(NamedTuple):
 
 
 class StockClient(Protocol):
-    """Reads one topic. One thread's."""
+    """Reads one topic. For one thread."""
 
     def poll(self, max_records: int, timeout_s: float) -> list[Got]:
         """The next records; none if there are none within `timeout_s`."""
@@ -38,25 +37,25 @@ class StockClient(Protocol):
 
 
 def installed_client() -> str | None:
-    """The package of the one that would be used; None if none is installed."""
+    """The package that would be used; None if none is installed."""
     return next((package for module, package in _CLIENTS.items() if find_spec(module) is not None), None)
 
 
 def client_name() -> str:
-    """Which it is, with its version."""
+    """Its name and version."""
     package = installed_client() or ""
     return f"{package} {version(package)}"
 
 
 def open_client(bootstrap: str, topic: str, partitions: int, group: str | None) -> StockClient:
-    """A member of `group`, from the group's place; or without a group, from the start of every partition."""
+    """A member of `group`, from the group's position; without a group, from the start of every partition."""
     if installed_client() == "confluent-kafka":
         return _Confluent(bootstrap, topic, partitions, group)
     return _KafkaPython(bootstrap, topic, partitions, group)
 
 
 class _Confluent:
-    """librdkafka, by its Python package."""
+    """librdkafka, through its Python package."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, group: str | None) -> None:
         from confluent_kafka import Consumer, TopicPartition
@@ -82,7 +81,7 @@ class _Confluent:
             self._consumer.subscribe([topic])
 
     def poll(self, max_records: int, timeout_s: float) -> list[Got]:
-        # A message with an error tells that the broker is away, which the client mends by itself.
+        # A message with an error means that the broker is down; the client reconnects by itself.
         return [
             Got(one.partition() or 0, one.offset() or 0, _bytes(one.key()), _bytes(one.value()))
             for one in self._consumer.consume(max_records, timeout_s)
@@ -94,7 +93,7 @@ class _Confluent:
 
 
 class _KafkaPython:
-    """The client that is Python all the way down."""
+    """The pure Python client."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, group: str | None) -> None:
         from kafka import KafkaConsumer, TopicPartition

@@ -1,4 +1,4 @@
-"""The acts of the demo, in their order. Each tells what it does, does it, and counts what became of it."""
+"""The acts of the demo, in order. Each announces what it does, does it, and counts the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from foldlog.demo.stage import QUICK, SLOW, DemoStage, answer_of, epoch, told_to
 
 
 def tell(stage: DemoStage) -> None:
-    """All of it; DemoFailed if something did not come."""
+    """All acts; DemoFailed if something did not happen."""
     for act in ACTS:
         act(stage)
 
@@ -58,7 +58,7 @@ def the_broker_is_killed(stage: DemoStage) -> None:
     with broker.up:
         stage.screen.command(f"kill -9 {broker.pid}")
         broker.kill()
-        # Nobody is there who could acknowledge more.
+        # With the broker dead, the count cannot rise any more.
         acknowledged = writer.acknowledged
         stage.screen.say(
             f"It had acknowledged {acknowledged:,} payments. It is started again on the same directory; nobody is told."

@@ -1,9 +1,9 @@
-"""Outlives the demo by a moment, to leave nothing behind: not even after `kill -9` of the demo itself.
+"""Outlives the demo by a moment, to leave nothing behind, even after `kill -9` of the demo itself.
 
 `python -m foldlog.demo.watchdog DIRECTORY` reads lines from standard input: `+PID SIGNAL` for a process that was
 started and the signal that asks it to end, `-PID` for one that has ended. When the input ends, because the demo closed
-it or is gone, it ends those that are left with all their descendants, the newest first, and removes the directory.
-Signals that end the demo are not for it.
+it or is gone, it ends the remaining processes with all their descendants, newest first, and removes the directory. It
+ignores the signals that end the demo.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from foldlog.demo.descendants import end_family
 
 
 def left_behind(lines: Iterable[str]) -> dict[int, int]:
-    """Who has not been reported as ended, and the signal for each.
+    """The processes that were not reported as ended, with the signal for each.
 
     >>> left_behind(["+7 15", "+9 3", "-7"])
     {9: 3}
@@ -35,7 +35,7 @@ def left_behind(lines: Iterable[str]) -> dict[int, int]:
 
 
 def watch(told: TextIO, directory: Path) -> None:
-    """Returns when the demo is gone and everything of it is."""
+    """Returns when the demo is gone and everything is cleaned up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     for pid, asking in reversed(left_behind(told).items()):

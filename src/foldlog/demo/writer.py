@@ -1,7 +1,7 @@
-"""Writes the payments to the broker, and remembers how many of them were acknowledged.
+"""Writes the payments to the broker, and counts how many of them were acknowledged.
 
-The records go by Kafka's protocol, as idempotent batches with acks=all: one that is on its way when the broker is
-killed is sent again to the next one, and is in the log once all the same.
+The records are sent by Kafka's protocol, as idempotent batches with acks=all: a batch that is in flight when the broker
+is killed is sent again to the next one, and is still in the log only once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TICK_S: Final = 0.1
 
 
 class Writer:
-    """Appends `rate` payments a second from a thread of its own, between `resume` and `pause`."""
+    """Appends `rate` payments a second from its own thread, between `resume` and `pause`."""
 
     def __init__(self, bootstrap: str, rate: int) -> None:
         self.rate = rate
@@ -42,12 +42,12 @@ class Writer:
 
     @property
     def acknowledged(self) -> int:
-        """All records with a number below this were acknowledged: the broker has said that they are on disk."""
+        """All records with a number below this were acknowledged: the broker has confirmed that they are on disk."""
         return self._acknowledged
 
     @property
     def made(self) -> Mapping[str, int]:
-        """How many records of each kind there are so far."""
+        """The number of records of each kind so far."""
         return Counter(self._stream.made)
 
     def resume(self) -> None:
@@ -55,14 +55,14 @@ class Writer:
         self._may_write.set()
 
     def pause(self, within_s: float = 60.0) -> None:
-        """Returns once nothing is on its way any more."""
+        """Returns once no record is in flight."""
         self._may_write.clear()
         if not self._is_idle.wait(within_s):
             raise DemoFailed(f"the broker did not acknowledge the last payments within {within_s:.0f} s")
         self.check()
 
     def check(self) -> None:
-        """DemoFailed if it has given up."""
+        """DemoFailed if the writer has given up."""
         if self._failure is not None:
             raise DemoFailed(f"payments cannot be written any more: {self._failure}")
 
@@ -90,7 +90,7 @@ class Writer:
 
 
 def batches(events: list[Event]) -> dict[int, bytearray]:
-    """The events as one batch for each partition: those of a key go to one partition, in their order."""
+    """The events as one batch per partition; the events of a key go to one partition, in order."""
     sorted_out: dict[int, list[Event]] = defaultdict(list)
     for event in events:
         sorted_out[partition_for_key(event.key, PARTITIONS)].append(event)

@@ -1,7 +1,7 @@
 """Spark reads, writes and folds the log. `import foldlog.spark as fl` is how pipelines begin.
 
-Importing this imports neither pyspark nor any engine; what is used is imported then. It says to Spark which Python to
-run, unless somebody has: see `interpreter`.
+Importing this imports neither pyspark nor any engine: they are imported on first use. It sets the Python that Spark
+runs, unless one is configured: see `interpreter`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'foldlog.spark' has no attribute {name!r}")
     found = getattr(import_module(home), name)
-    globals()[name] = found  # the next look finds it without coming here
+    globals()[name] = found  # found directly by the next access
     return found
 
 

@@ -1,10 +1,10 @@
-"""Spark's Python daemon, with what folds need imported before it forks a worker.
+"""Spark's Python daemon, which imports what folds need before it forks a worker.
 
-Spark's own daemon forks first and imports after, in every worker, and a worker dies with the task that fails in it:
-0.3 s of processor time each, and finding one bad record takes some twenty such tasks.
+Spark's own daemon forks first, so every worker imports again, and a worker dies with the task that fails in it: 0.3 s
+of processor time each, and finding one bad record takes some twenty such tasks.
 
-Spark imports late because a library may start threads, which a fork does not take along. Those imported here live with
-that: pyarrow's one thread is its allocator's and numpy's are a pool, and both start theirs anew in the child.
+Spark imports late because a library may start threads, which a fork does not copy. The libraries imported here cope
+with that: pyarrow's one thread is its allocator's, numpy's are a pool, and both are restarted in the child.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IMPORTED: Final = (
     "pyspark.worker",
     "foldlog.spark.folds.reading",
 )
-"""What takes long, and what every worker of a fold needs."""
+"""Modules that are slow to import, and that every worker of a fold needs."""
 
 
 def _is_spark_archive(place: str) -> bool:
@@ -31,13 +31,13 @@ def _is_spark_archive(place: str) -> bool:
 
 
 def _drop_archives() -> None:
-    """Spark puts archives of itself at the front of the path. What is imported from one is compiled each time, and for
-    each task Python reads their directories again (`importlib.invalidate_caches`), which takes longer than the task.
+    """Spark puts archives of itself at the front of the path. Modules from an archive are compiled on each import, and
+    Python reads the archives again for each task (`importlib.invalidate_caches`), which takes longer than the task.
     """
     given = list(sys.path)
     sys.path[:] = [place for place in given if not _is_spark_archive(place)]
     if find_spec("pyspark") is None or find_spec("py4j") is None:
-        sys.path[:] = given  # they stand nowhere else here
+        sys.path[:] = given  # pyspark is nowhere else on this path
     else:
         sys.path_importer_cache.clear()
 
@@ -48,7 +48,7 @@ def main() -> None:
         import_module(name)
     from pyspark.daemon import manager
 
-    # A worker collects garbage after each task: it would look at all that was imported here, and so copy its pages.
+    # A worker runs the garbage collector after each task: without this it would touch, and so copy, the shared pages.
     gc.freeze()
     manager()
 

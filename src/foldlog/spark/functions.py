@@ -1,9 +1,9 @@
-"""Decoders as functions of a DataFrame's columns, for queries of one's own: bytes in, a struct out, no jars.
+"""Decoders as functions of a DataFrame's columns, for any query: bytes in, a struct out, no jars.
 
     rows = spark.read.format("foldlog").option("subscribe", "payments").load()
     rows.select(fl.from_json("value", "merchant STRING, amount BIGINT").alias("p")).select("p.*")
 
-They take Arrow batches straight from Spark. What a format accepts is the same as in folds, see docs/decoders.md.
+They take Arrow batches directly from Spark. Each format accepts the same values as in folds, see docs/decoders.md.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ OnBad = Literal["fail", "null", "reason"]
 def from_json(column: Column | str, schema: T.StructType | str, *, on_bad: OnBad = "fail") -> Column:
     """A STRING or BINARY column of JSON objects as a struct of this schema (Spark's DDL, or a StructType).
 
-    A null stays null. What does not fit the schema fails the query; with on_bad="null" the struct is null instead,
-    and with on_bad="reason" its fields are null and one more, `_reason`, says why.
+    A null stays null. A value that does not fit the schema fails the query; with on_bad="null" the struct is null
+    instead, and with on_bad="reason" its fields are null and an additional field `_reason` says why.
     """
     return _decoded(JsonDecoder(to_arrow_schema(_struct_type(schema), timezone="UTC")), column, on_bad)
 
@@ -99,6 +99,6 @@ def _decoded(decoder: Decoder, column: Column | str, on_bad: OnBad) -> Column:
             is_null = pc.or_(is_null, pc.is_valid(reasons))
         return pa.StructArray.from_arrays(columns, fields=fields, mask=is_null)
 
-    # Spark sees from the hints what kind of function it is, which its own types do not allow for.
+    # Spark derives the kind of function from the type hints, which its own stubs do not allow for.
     function: Callable[[Column], Column] = arrow_udf(decode, from_arrow_schema(pa.schema(fields)))  # type: ignore[call-overload]
     return function(col(column) if isinstance(column, str) else column)

@@ -1,9 +1,9 @@
-"""Which Python Spark runs: the one that imported foldlog, unless somebody chose another.
+"""Which Python Spark runs: the one that imported foldlog, unless another one is configured.
 
-Spark looks for data sources, and runs its workers, with PYSPARK_PYTHON or else the `python3` on PATH. From a virtual
+Spark looks for data sources, and runs its workers, with PYSPARK_PYTHON or else the `python3` on PATH. In a virtual
 environment that is not activated, such as a notebook's kernel, that is another Python, without foldlog, and Spark then
-says that there is no data source "foldlog". Importing `foldlog.spark` therefore says which Python to use; it imports
-nothing of Spark for that. A choice is respected, and where it cannot work that is said: Spark's own error names neither
+reports that there is no data source "foldlog". So importing `foldlog.spark` sets the Python to use, without importing
+anything of Spark. A configured Python is respected, with a warning if it cannot work: Spark's own error names neither
 the Python nor the variable.
 """
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("foldlog")
 
 _ENVIRONMENT: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _ASKED: Final = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
-"""By which of them the driver's JVM finds the Python that it asks for data sources: the first that is set."""
+"""These select the Python in which the driver's JVM looks for data sources: the first that is set."""
 
 _LOOK: Final = """
 from importlib.util import find_spec
@@ -30,7 +30,7 @@ _LOOK_S: Final = 10.0
 
 
 def prefer_this_python() -> None:
-    """For the JVM that starts next, and for a session that is there already. What somebody chose stays as it is."""
+    """Set the Python for the JVM that starts next, and for an existing session. A configured Python stays as it is."""
     is_chosen = any(name in os.environ for name in _ENVIRONMENT)
     if not is_chosen and sys.executable:
         for name in _ENVIRONMENT:
@@ -38,7 +38,7 @@ def prefer_this_python() -> None:
     session = _active_session()
     if session is not None:
         context = session.sparkContext
-        # The JVM that runs has an environment of its own: it looked with its own Python, and did not find us.
+        # The running JVM has its own environment: it has looked with its own Python, and did not find the data source.
         if not is_chosen and context.getConf().get("spark.pyspark.python") is None:
             context.pythonExec = sys.executable
         session.dataSource.register(_source())
@@ -47,7 +47,7 @@ def prefer_this_python() -> None:
 
 
 def _active_session() -> Any:
-    """The session of this process's own JVM; None where there is none, as with Spark Connect."""
+    """The session of this process's own JVM; None if there is none, as with Spark Connect."""
     core: Any = sys.modules.get("pyspark.core.context")
     if core is None or core.SparkContext._active_spark_context is None:
         return None
@@ -57,11 +57,11 @@ def _active_session() -> Any:
 
 
 def _source() -> type[Any]:
-    """The data source as it is sent to whatever Python Spark runs: it needs only pyspark there until it is used."""
+    """The data source in a form for any Python that Spark runs: until it is used, it needs only pyspark there."""
     from pyspark.sql.datasource import DataSource
 
     class Source(DataSource):
-        """Becomes a FoldlogSource. A class inside a function is sent by its code, and not by where it is imported."""
+        """Becomes a FoldlogSource. A class inside a function is pickled by value, not by its module."""
 
         @classmethod
         def name(cls) -> str:
@@ -83,7 +83,7 @@ def _source() -> type[Any]:
 
 
 def _warn_of_choice() -> None:
-    """Before a JVM starts that will not find the data source. Looking takes some 20 ms, and no time where it is us."""
+    """Warn before a JVM starts that will not find the data source. The check takes some 20 ms; none for this Python."""
     name = next(name for name in _ASKED if name in os.environ)
     python = os.environ[name]
     found = which(python)

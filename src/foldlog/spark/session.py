@@ -1,4 +1,4 @@
-"""The Spark session that folds run in: the one there is, or one that suits a single machine."""
+"""The Spark session that folds run in: the active one, or a new one for a single machine."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def fold_session(
     log: Path | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> SparkSession:
-    """The active session, or a new one: on `master`, or what spark-submit and Spark's files say, else on this machine.
+    """The active session, or a new one: on `master`, or as spark-submit and Spark's files say, else on this machine.
 
-    `settings` are Spark's, by their names, and go before its files. Python workers use this interpreter unless
-    PYSPARK_PYTHON or spark.pyspark.python names another. Progress bars and the web page stay off unless Spark's own
-    settings turn them on: the runner shows its own progress. What Spark prints is appended to `log`, or forgotten;
-    under spark-submit it goes where that sends it. On a cluster, `tell` is told if no worker comes. FoldError if Spark
-    cannot start, or the cluster's workers cannot run folds.
+    `settings` are Spark's, by name, and override its files. Python workers use this interpreter unless PYSPARK_PYTHON
+    or spark.pyspark.python names another. Progress bars and the web page stay off unless Spark's own settings turn them
+    on: the runner shows its own progress. Spark's output is appended to `log`, or discarded; under spark-submit it goes
+    where that sends it. On a cluster, `tell` is called if no worker comes. FoldError if Spark cannot start, or the
+    cluster's workers cannot run folds.
     """
     given = {**(settings or {}), **({} if master is None else {_MASTER: master})}
     if is_remote_only() or is_remote() or "SPARK_REMOTE" in os.environ or given.get(_MASTER, "").startswith(_CONNECT):
@@ -84,7 +84,7 @@ def fold_session(
 
 
 def _choose_python(python: str | None) -> None:
-    """For the workers, which may be elsewhere; and for what the driver's JVM runs itself, which is here."""
+    """Set the Python of the workers, which may be on other machines, and of what the driver's JVM runs here."""
     if python:
         os.environ["PYSPARK_PYTHON"] = python
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -92,7 +92,7 @@ def _choose_python(python: str | None) -> None:
 
 
 def _quieten() -> None:
-    """PySpark prints each error of a plan with its Java stack, as JSON, before it raises it."""
+    """Stop PySpark from printing each error of a plan, with its Java stack, before it raises it."""
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -108,8 +108,8 @@ def _need_java() -> None:
 
 
 def _need_master(master: str) -> None:
-    """Somebody listens at one of the addresses of a standalone master. Spark itself tries for a minute, and then tells
-    of a context that was stopped.
+    """FoldError unless a standalone master answers at one of its addresses. Spark itself would try for a minute, and
+    then report a stopped context.
     """
     if not master.startswith(_STANDALONE):
         return
@@ -129,12 +129,12 @@ def _is_local(settings: SparkConf) -> bool:
 
 
 def _settings(given: Mapping[str, str]) -> SparkConf:
-    """What suits folds, below what spark-submit, Spark's files and the environment say."""
-    SparkContext._ensure_initialized()  # the JVM knows those
+    """Defaults that suit folds; spark-submit, Spark's files and the environment override them."""
+    SparkContext._ensure_initialized()  # the JVM reads those
     settings = SparkConf()
     settings.setAll(list(given.items()))
     if settings.get("spark.app.name") == "pyspark-shell":
-        settings.setAppName("foldlog")  # nobody gave it another name
+        settings.setAppName("foldlog")  # no name was given
     suits = {
         "spark.app.name": "foldlog",
         "spark.ui.enabled": "false",
@@ -144,9 +144,9 @@ def _settings(given: Mapping[str, str]) -> SparkConf:
     }
     if _is_local(settings):
         suits[_SHUFFLE] = str(CORES)
-        # Nobody else has to reach it, and the address that the host's name leads to may be one of a network that goes.
+        # Nothing else connects to it, and the address that the host's name resolves to may be on a network that goes.
         suits |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        # Elsewhere the machines may lack foldlog, and `await_workers` has to be able to say so.
+        # Not on a cluster: its machines may lack foldlog, and `await_workers` reports that.
         suits[_DAEMON] = DAEMON_MODULE
     for name, value in suits.items():
         settings.setIfMissing(name, value)
@@ -154,22 +154,22 @@ def _settings(given: Mapping[str, str]) -> SparkConf:
 
 
 KEPT_LINES: Final = 200
-"""Of what the JVM says, to tell why it did not start; the rest is forgotten."""
+"""Lines of the JVM's output that are kept, to explain a failed start."""
 
 _LAST_WORDS_S: Final = 5.0
-"""How long to wait for the end of the output of a JVM that has ended: a child of it may still hold the pipe."""
+"""How long to wait for the end of a dead JVM's output: a child process may still hold the pipe."""
 
 
 # --- the JVM --------------------------------------------------------------------------------------------------------
-# PySpark by itself gives the JVM our standard error, where it greets, warns, and prints Java stacks when work is
-# cancelled. And it leaves the JVM in our process group, so that Ctrl-C kills Python workers in the middle of a range.
+# PySpark gives the JVM this process's standard error, where it prints a greeting, warnings, and Java stacks of
+# cancelled work. And it leaves the JVM in this process group, so that Ctrl-C kills Python workers in mid-range.
 
 
 def start_gateway(conf: SparkConf, log: Path | None = None) -> None:
-    """Start the JVM that the next SparkContext uses. What it prints, now and later, goes to `log`, or is forgotten.
+    """Start the JVM that the next SparkContext uses. All its output goes to `log`, or is discarded.
 
-    It ends with this process, however that ends: it reads a pipe that nobody else writes. FoldError if it does not
-    start.
+    It exits with this process, however that ends: it reads a pipe that only this process holds open. FoldError if it
+    does not start.
     """
     output = _Output(log)
     options = {"stdout": output.writable, "stderr": output.writable, "start_new_session": True}
@@ -184,7 +184,7 @@ def start_gateway(conf: SparkConf, log: Path | None = None) -> None:
 
 
 class _Output:
-    """Where the JVM prints to: a file, or a pipe that a thread reads for as long as the JVM lives."""
+    """The JVM's output: a file, or a pipe that a thread reads as long as the JVM lives."""
 
     def __init__(self, log: Path | None) -> None:
         self._log = log
@@ -199,13 +199,13 @@ class _Output:
         self._reader.start()
 
     def let_go(self) -> None:
-        """Close our copy of what the JVM writes to: the reader ends when the JVM does."""
+        """Close this process's end for writing, so that the reader ends with the JVM."""
         if self._is_open:
             os.close(self.writable)
             self._is_open = False
 
     def reason(self) -> str:
-        """Why a JVM ended, as far as its last words say: the first complaint among them, or the last line."""
+        """Why a JVM ended, judging by its last output: the first line with an error, or the last line."""
         if self._reader is None:
             return f"{self._log} has what it said"
         self._reader.join(_LAST_WORDS_S)

@@ -1,4 +1,4 @@
-"""Errors as Spark's users see them: Spark prints the whole traceback of a Python worker before the sentence."""
+"""Shortens errors for Spark's users: Spark prints the whole traceback of a Python worker before the message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def without_traceback(call: Callable[Given, Result]) -> Callable[Given, Result]:
-    """An error of ours leaves the call with one frame and no cause behind it: its sentence says all. Others do not."""
+    """Raise foldlog's errors with a single frame and no cause: their message is complete. Others stay as they are."""
 
     @wraps(call)
     def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
@@ -26,7 +26,7 @@ def without_traceback(call: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 def iterated_without_traceback(call: Callable[Given, Iterator[Result]]) -> Callable[Given, Iterator[Result]]:
-    """As `without_traceback`, for what an iterator raises on its way."""
+    """Like `without_traceback`, for errors raised while iterating."""
 
     @wraps(call)
     def called(*args: Given.args, **kwargs: Given.kwargs) -> Iterator[Result]:

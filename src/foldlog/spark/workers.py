@@ -1,8 +1,7 @@
-"""Spark's Python workers, which may be on other machines: whether they can do what they are sent, in a sentence if not.
+"""Checks Spark's Python workers, which may be on other machines, and explains in one sentence why they cannot work.
 
-What a task is sent refers to this package, so a worker without it, or with another version of it, would fail somewhere
-in the middle of reading what it was sent. Therefore it is sent packed, with a little function that needs nothing but
-Python, and looks first.
+The objects sent to a task refer to this package, so a worker without it, or with another version of it, would fail
+while unpickling them. So they are sent as bytes, with a small function that needs only Python and checks first.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from foldlog.spark.folds.spark_errors import brief_spark_error
 Sent = TypeVar("Sent")
 
 FIRST_EXECUTOR_S: Final = 15.0
-"""How long to wait for a cluster's first executor before saying so: Spark's own log says it as often."""
+"""How long to wait for a cluster's first executor before reporting it: the interval of Spark's own log message."""
 
 
 def packed_for_workers(value: Sent) -> Callable[[], Sent]:
-    """A function that gives the value back, here or on a worker. There it raises ImportError, with a sentence of which
-    `spark_errors` knows the beginning, unless this version of foldlog is installed, and what the value needs beside it.
+    """A function that returns the value, here or on a worker. On a worker it raises ImportError, with a message that
+    `spark_errors` recognises, unless this version of foldlog and what the value needs are installed there.
     """
     packed: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
     version: str = import_module("foldlog").__version__
 
     def unpacked() -> Any:
-        # Spark sends this function as it is. It may use nothing of this module: that would have to be imported first.
+        # Spark pickles this function by value. It must not use this module: that would have to be imported first.
         import pickle
         import socket
         import sys
@@ -58,8 +57,8 @@ def packed_for_workers(value: Sent) -> Callable[[], Sent]:
 
 
 def await_workers(spark: SparkSession, tell: Callable[[str], None], tell_after_s: float = FIRST_EXECUTOR_S) -> None:
-    """Return once a worker of the cluster has done something for us. `tell` is told, once, if that takes long: a
-    cluster may be busy for hours, so nobody gives up. FoldError if a worker answers that it cannot work for us.
+    """Return once a worker of the cluster has run a task. Calls `tell` once if that takes long, and waits on: a cluster
+    may be busy for hours. FoldError if a worker reports that it cannot run folds.
     """
     context = spark.sparkContext
     greeting = packed_for_workers(None)
@@ -77,7 +76,7 @@ def await_workers(spark: SparkSession, tell: Callable[[str], None], tell_after_s
         except BaseException as error:  # noqa: BLE001 for the thread that waits
             done.set_exception(error)
 
-    # Not a pool's thread: Python waits for those before it ends, also when somebody has given up.
+    # Not a pool's thread: Python waits for those before it exits, even after Ctrl-C.
     Thread(target=run, name="foldlog-workers", daemon=True).start()
     if not wait([done], tell_after_s).done:
         tell(_no_executor(spark))

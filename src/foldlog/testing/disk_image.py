@@ -1,4 +1,4 @@
-"""What a disk holds at one moment: names and bytes, nothing else."""
+"""The contents of a disk at one moment: names and bytes, nothing else."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from foldlog.files.memory import DirectoryNode, FileNode, MemoryFiles
 
 @dataclass(frozen=True, slots=True)
 class DiskImage:
-    """What a disk holds after a cut: nested names, with bytes at the leaves."""
+    """The contents of a disk after a power cut: nested names, with bytes at the leaves."""
 
     tree: dict[str, Tree]
 
     def fingerprint(self) -> int:
-        """Equal for equal contents. Cheap where images share bytes, which remember their own hash."""
+        """Equal for equal contents. Cheap if images share bytes objects, which cache their hash."""
         return _fingerprint(self.tree)
 
     def files(self) -> MemoryFiles:

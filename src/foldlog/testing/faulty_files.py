@@ -2,10 +2,10 @@
 
 The fault model: any operation that changes something may fail once with an error of the operating system. A write may
 fail with nothing, a part or all of it written (no space, or an I/O error); it may also be short without failing, which
-`File.write` has to finish by itself, so it is tested below this layer, with real system calls. A truncate, rename,
+`File.write` has to complete by itself, so that is tested below this layer, with real system calls. A truncate, rename,
 unlink, create, allocation or directory sync fails before it has changed anything. A sync that fails may have written
-anything; here it has written nothing, and a later sync does not write it again where the files below model that
-(PowerLossFiles does). Reading does not fail here: that is rot, and another test.
+anything; here it has written nothing, and a later sync does not write it again if the files below model that
+(PowerLossFiles does). Reading does not fail here: bit rot is tested elsewhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from foldlog.testing.power_loss import PowerLossFiles
 
 
 class Kind(Enum):
-    """What an operation does, which decides how it can fail."""
+    """The kind of an operation, which decides how it can fail."""
 
     WRITE = "write"
     TRUNCATE = "truncate"
@@ -39,7 +39,7 @@ class Kind(Enum):
 
 
 NEEDS_SPACE = frozenset({Kind.WRITE, Kind.CREATE, Kind.MAKE_DIRECTORY, Kind.RENAME, Kind.ALLOCATE})
-"""What a full disk refuses. Not a truncate to a smaller size, not an unlink, and not a sync of allocated blocks."""
+"""The operations that a full disk refuses. Not truncating to a smaller size, unlinking, or syncing allocated blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Operation:
 
 
 class Fault:
-    """Decides which operations fail. Called with each; returns the error number to fail with, or 0.
+    """Decides which operations fail: called with each, `decide` returns the error number to fail with, or 0.
 
-    `part` is how much of a failing write happens first.
+    `part` is the share of a failing write that is written first.
     """
 
     def __init__(self, decide: Callable[[Operation], int], *, part: float = 0.0) -> None:
@@ -79,7 +79,7 @@ NO_FAULT = Fault(lambda _: 0)
 
 
 class FaultyFiles:
-    """Hands everything on to other files, but for what `fault` picks. Lists every operation it was asked for."""
+    """Passes everything on to other files, except what `fault` selects. Records every operation."""
 
     def __init__(self, files: Files, fault: Fault = NO_FAULT) -> None:
         self.fault = fault
@@ -138,7 +138,7 @@ class FaultyFiles:
         return self._files.lock_holder(path, held)
 
     def attempt(self, kind: Kind, path: str) -> None:
-        """Note the operation, and fail it if it is to fail."""
+        """Record the operation, and fail it if `fault` selects it."""
         error = self._decide(kind, path)
         if error:
             raise OSError(error, os.strerror(error), path)
@@ -152,14 +152,14 @@ class FaultyFiles:
         if part:
             file.write(position, [part])
         if error == errno.ENOSPC:
-            # As PosixFile does: a full disk has a type of its own.
+            # Like PosixFile, with an error type of its own for a full disk.
             raise StorageFull(f"no space to write {path}; nothing was kept, free space and send again")
         raise OSError(error, os.strerror(error), path)
 
     def attempt_sync(self, kind: Kind, path: str) -> None:
         error = self._decide(kind, path)
         if error and isinstance(self._files, PowerLossFiles):
-            self._files.fail_next_sync()  # the sync that follows raises the error, and loses what it was to write
+            self._files.fail_next_sync()  # the next sync raises the error, and loses what it should write
         elif error:
             raise OSError(error, os.strerror(error), path)
 
@@ -181,7 +181,7 @@ class FaultyFile:
         self.path = path
         self.size = file.size
         self.read = file.read
-        self.sync_descriptor = None  # only `sync` knows of its faults
+        self.sync_descriptor = None  # only `sync` simulates faults
         self.read_into = file.read_into
         self.close = file.close
 
@@ -198,7 +198,7 @@ class FaultyFile:
 
 
 class FaultyAllocated:
-    """An allocated file of FaultyFiles. A store does not fail here: its blocks have their room."""
+    """An allocated file of FaultyFiles. A store never fails: its blocks are allocated."""
 
     def __init__(self, owner: FaultyFiles, path: str, allocated: Allocated) -> None:
         self._owner = owner

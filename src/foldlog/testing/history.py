@@ -1,4 +1,4 @@
-"""What was sent to one partition and what was promised about it: the judge of what is found after a fault."""
+"""What was sent to one partition and what was promised about it; judges what is found after a fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from foldlog.testing.power_cuts import Violation
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A record as it was handed in."""
+    """A record as it was sent."""
 
     key: bytes | None
     value: bytes | None
@@ -28,10 +28,10 @@ class Found:
 
 
 class PartitionHistory:
-    """One writer's view of one partition. Told of each step before it begins and after it was acknowledged.
+    """One writer's view of one partition. Informed of each step before it begins and after it was acknowledged.
 
-    `judge` raises Violation unless what was found is what was promised: nothing acknowledged lost, nothing reordered,
-    nothing invented, the log start where it was said to be, and of every key the newest record.
+    `judge` raises Violation unless what was found is what was promised: nothing acknowledged is lost, nothing
+    reordered, nothing invented, the log start where it was announced, and the newest record of every key is there.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class PartitionHistory:
         self.version = 0
 
     def sending(self, records: Iterable[Sent]) -> int:
-        """Records about to be appended; returns the offset the first of them has to get."""
+        """Records are about to be appended; returns the offset that the first of them must get."""
         first = len(self.sent)
         self.sent += records
         self.version += 1
@@ -57,12 +57,12 @@ class PartitionHistory:
         self.version += 1
 
     def withdrawn(self, first_offset: int) -> None:
-        """The append failed and said that nothing of it was kept: its offsets are free again."""
+        """The append failed and reported that nothing of it was kept: its offsets are free again."""
         del self.sent[first_offset:]
         self.version += 1
 
     def forget_unwritten(self, log_end_offset: int) -> None:
-        """The log was reopened and ends here: what was sent beyond never arrived, and its offsets are free again."""
+        """The log was reopened and ends here: records sent beyond never arrived, and their offsets are free again."""
         if log_end_offset < self.acknowledged_end:
             raise Violation(f"acknowledged up to {self.acknowledged_end}, but the log ends at {log_end_offset}")
         del self.sent[log_end_offset:]
@@ -74,7 +74,7 @@ class PartitionHistory:
         self.version += 1
 
     def removed_below(self, log_start_offset: int) -> None:
-        """It returned, and said that the log now starts here."""
+        """The removal returned, and reported that the log now starts here."""
         if not self.start_at_least <= log_start_offset <= self.start_at_most:
             raise Violation(
                 f"the log start moved to {log_start_offset}, allowed were {self.start_at_least} to {self.start_at_most}"

@@ -1,6 +1,6 @@
 """A Kafka broker inside a test's own process: a real one, on a real socket, gone when the test is done.
 
-Importing this imports nothing of the broker: pytest loads the plugin in every run, also where no test wants one.
+Importing this imports nothing of the broker: pytest loads the plugin in every run, even if no test uses one.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class KafkaBroker(str):
     """The address of a broker that runs in a thread of this process, and the broker itself.
 
     It is a str, "127.0.0.1:port", so it goes wherever a client wants bootstrap servers. Any thread may call it. `stop`
-    and `start` are a broker that goes away and comes back on the same port with everything that was acknowledged; in
-    memory nothing outlives the object. After its `with` block it is gone for good. Another process gets the address: a
-    pickled broker is a plain str.
+    and `start` simulate a broker that goes away and comes back on the same port with everything that was acknowledged;
+    in memory nothing outlives the object. After its `with` block it cannot be started again. In another process it is
+    only the address: a pickled broker is a plain str.
 
     >>> from foldlog.testing import KafkaBroker
     >>> with KafkaBroker.launch({"num.partitions": 3}) as broker:
@@ -61,7 +61,7 @@ class KafkaBroker(str):
 
     @property
     def log(self) -> Log:
-        """The log behind the broker, to prepare what a client reads or look at what it wrote. Another after `start`."""
+        """The log behind the broker, to prepare what a client reads or check what it wrote. A new one after `start`."""
         if self._log is None:
             raise LogClosed(_OVER if self._is_over else "the broker is stopped; start() it first")
         return self._log
@@ -73,17 +73,17 @@ class KafkaBroker(str):
     def create_topic(
         self, name: str, partitions: int | None = None, config: Mapping[str, object] | None = None
     ) -> Topic:
-        """Make a topic, with `num.partitions` partitions if none are said, before a client asks for it."""
+        """Create a topic, by default with `num.partitions` partitions, before a client asks for it."""
         return self.log.create_topic(name, partitions or self._opening.settings.num_partitions, config)
 
     def stop(self) -> None:
-        """Go away: clients are disconnected, and find nobody until `start`. What was acknowledged is kept."""
+        """Stop: clients are disconnected, and cannot connect until `start`. What was acknowledged is kept."""
         if self._log is not None:
             log, self._log = self._log, None
             log.close()
 
     def start(self) -> None:
-        """Come back, on the same port and with the same log. LogClosed after the end of the `with` block."""
+        """Start again, on the same port and with the same log. LogClosed after the end of the `with` block."""
         if self._is_over:
             raise LogClosed(_OVER)
         if self._log is None:
@@ -94,7 +94,7 @@ class KafkaBroker(str):
         self.start()
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        """The broker is a thread of this process; what another can use of it is where it listens."""
+        """The broker is a thread of this process; another process can only use its address."""
         return str, (str(self),)
 
     def __enter__(self) -> Self:
@@ -108,7 +108,7 @@ class KafkaBroker(str):
 
 
 class _Opening:
-    """What a broker is opened with, the first time and again."""
+    """The arguments to open a broker with, the first time and again."""
 
     def __init__(self, path: str, properties: Mapping[str, object]) -> None:
         from foldlog.files.memory import MemoryFiles

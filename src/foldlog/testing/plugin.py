@@ -1,7 +1,7 @@
 """The pytest plugin: `kafka_broker`, `kafka_broker_factory` and `foldlog_log`. The page about testing shows their use.
 
-pytest finds it through an entry point and loads it in every run of everybody who has foldlog installed. So nothing is
-imported here but pytest: the broker is, when a test first wants one.
+pytest finds it through an entry point and loads it in every run wherever foldlog is installed. So only pytest is
+imported here; the broker is imported when a test first uses one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _one_of(name: str, given: str, allowed: tuple[str, ...]) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Say in a sentence what pytest's ScopeMismatch means where somebody's kafka_broker_settings meets ours."""
+    """Explain pytest's ScopeMismatch in a sentence if kafka_broker_settings has another scope than kafka_broker."""
     try:
         return (yield)
     except pytest.fail.Exception as error:
@@ -67,7 +67,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
 
 class KafkaBrokerFactory(Protocol):
-    """What the fixture `kafka_broker_factory` is."""
+    """The type of the fixture `kafka_broker_factory`."""
 
     def __call__(
         self, settings: Mapping[str, object] | None = None, *, path: str | os.PathLike[str] = MEMORY
@@ -78,7 +78,7 @@ class KafkaBrokerFactory(Protocol):
 
 @pytest.fixture(scope=_scope)
 def kafka_broker_settings(pytestconfig: pytest.Config) -> Mapping[str, object]:
-    """Settings of `kafka_broker`, by Kafka's names. A fixture of this name and of the broker's scope says others."""
+    """Settings of `kafka_broker`, by Kafka's names. To override: a fixture of this name and of the broker's scope."""
     settings: dict[str, object] = {}
     for line in pytestconfig.getini("kafka_broker_settings"):
         name, equals, value = line.partition("=")
@@ -107,7 +107,7 @@ def kafka_broker(
 
 @pytest.fixture
 def kafka_broker_factory() -> Iterator[KafkaBrokerFactory]:
-    """Starts brokers with settings of the test's own; they end with the test."""
+    """Starts brokers with the test's own settings; they end with the test."""
     with ExitStack() as started:
 
         def launch(

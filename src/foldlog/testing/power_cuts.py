@@ -1,9 +1,9 @@
-"""Cut the power after every operation of a workload, in every way worth trying, and look at what is left.
+"""Cut the power after every operation of a workload, in every way worth trying, and check what is left.
 
-At each cut: everything unsynced dropped; everything kept; for each unsynced change, it alone torn, it alone missing, it
-alone there; and seeded random mixes. Images that differ in nothing from one already looked at under the same
-promises are left out and not counted. All of it follows from the seed: a failure names the seed, the operation and the
-image, and `PowerCuts(..., only=(operation, image))` replays that one alone.
+At each cut: everything unsynced dropped; everything kept; for each unsynced change, only it torn, only it missing, only
+it kept; and seeded random mixes. An image equal to one already checked under the same promises is skipped and not
+counted. All of it follows from the seed: a failure names the seed, the operation and the image, and `PowerCuts(...,
+only=(operation, image))` replays only that one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from foldlog.files.base import Files
 from foldlog.testing.disk_image import DiskImage
 from foldlog.testing.power_loss import Fate, PowerLossFiles
 
-_SINGLED_OUT_MAX = 10  # unsynced changes that get images of their own at one cut; more are left to the mixes
+_SINGLED_OUT_MAX = 10  # unsynced changes with their own images at one cut; more are left to the mixes
 _MIX = (Fate.KEPT, Fate.KEPT, Fate.KEPT, Fate.DROPPED, Fate.DROPPED, Fate.EARLIER, Fate.TORN)
 
 
@@ -24,11 +24,11 @@ class Violation(AssertionError):
 
 
 class PowerCuts:
-    """Looks at every image of a running workload with `check`, which raises if a promise is broken.
+    """Checks every image of a running workload with `check`, which raises if a promise is broken.
 
-    `promises` identifies what was promised so far: an image seen under other promises is looked at again. Where
-    `recover` is given, every `recover_every`-th image is also recovered on a disk that is cut in turn, after every
-    operation of the recovery; what is left then is checked like any other image.
+    `promises` identifies the promises so far: an image seen under other promises is checked again. If `recover` is
+    given, every `recover_every`-th image is also recovered on a disk that is cut in turn, after every operation of the
+    recovery; what is left then is checked like any other image.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PowerCuts:
         return files
 
     def finish(self) -> int:
-        """The number of images looked at. Raises the first failure: the code under test may have swallowed it."""
+        """The number of images checked. Raises the first failure: the code under test may have swallowed it."""
         if self.failure is not None:
             raise self.failure
         return self.images
@@ -81,7 +81,7 @@ class PowerCuts:
                 self._check(image)
                 if self._recover is not None and self.images % self._recover_every == 0:
                     self.images += self._cut_recovery(image)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+            except Exception as error:  # noqa: BLE001 - any exception is a finding
                 self.failure = self._report(files, number, fates, error)
                 return
 

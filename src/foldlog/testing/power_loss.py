@@ -1,21 +1,21 @@
-"""Files that remember what a power cut could do to them.
+"""Files that know what a power cut could do to them.
 
-The fault model, of which `files/base.py` is the promise and this the worst that still keeps it:
+The fault model: `files/base.py` has the promises, and this is the worst behaviour that still keeps them:
 
-1. A file's bytes and size at its last `sync` are on disk. Of what changed since, each 512-byte sector is there in its
+1. A file's bytes and size at its last `sync` are on disk. Of later changes, each 512-byte sector is there in its
    newest form, in any earlier form it had since the sync, not at all, or torn: a mix of two of these forms.
-2. A sector is torn between what was and what was written. Bytes of it that nobody wrote keep their value (disks that
-   do otherwise exist and no append-only log survives them). In space the file gained since its last sync a torn
+2. A sector is torn between old and new bytes. Bytes of it that were not written keep their value (disks that do
+   otherwise exist and no append-only log survives them). In space the file gained since its last sync a torn
    sector may also hold anything: blocks may show what another file left there.
-3. The size is chosen apart from the bytes: any size the file had since its last sync, or a sector's end between two of
-   them. What is below the size and did not reach the disk is zeroes.
-4. Names created, removed or renamed since the directory's last `sync_directory` are kept or not, each by itself and in
-   any combination: journalling file systems keep their order, others do not promise it. A rename is atomic: one name
-   or the other, never both, never neither. A file whose name is lost is lost with it, synced or not.
+3. The size is chosen independently of the bytes: any size the file had since its last sync, or a sector's end between
+   two of them. Bytes below the size that did not reach the disk are zeroes.
+4. Names created, removed or renamed since the directory's last `sync_directory` are kept or not, each independently
+   and in any combination: journalling file systems keep their order, others do not promise it. A rename is atomic: one
+   name or the other, never both, never neither. A file whose name is lost is lost with it, synced or not.
 5. A store into an allocated file is an unsynced write from the moment it is made, and `Allocated.sync` a sync of it.
 6. A sync that fails leaves its changes visible and clean but not on disk, and a later sync does not write them again
-   (`fail_next_sync`). What reaches the disk is what is written after it.
-7. Nothing that was on disk and is not being written changes: rot is another test.
+   (`fail_next_sync`). Only what is written after it reaches the disk.
+7. Nothing that was on disk and is not being written changes: bit rot is tested elsewhere.
 
 Not modelled: reordering across a completed sync (a drive that lies), and time.
 """
@@ -40,7 +40,7 @@ SECTOR_BYTES = 512
 
 
 class Fate(Enum):
-    """What became of one unsynced change."""
+    """What happens to one unsynced change."""
 
     DROPPED = "dropped"
     KEPT = "kept"
@@ -67,7 +67,7 @@ class _NameChange:
     new: tuple[DirectoryNode, str] | None
 
     def directory(self) -> DirectoryNode:
-        """Whose sync makes it durable: for a move, where the name arrives."""
+        """The directory whose sync makes it durable: for a move, the target's."""
         side = self.new or self.old
         assert side is not None
         return side[0]
@@ -75,7 +75,7 @@ class _NameChange:
 
 @dataclass(frozen=True, slots=True)
 class Unsynced:
-    """One thing a cut decides about: a sector of a file, its size, or a change of names."""
+    """One unit that a cut decides about: a sector of a file, its size, or a change of names."""
 
     file: FileNode | None
     sector: int  # -1: the size
@@ -83,10 +83,10 @@ class Unsynced:
 
 
 class PowerLossFiles:
-    """A file system in memory that can say, at any moment, what a power cut now could leave on disk.
+    """A file system in memory that can produce, at any moment, what a power cut could leave on disk.
 
     For one thread. `on_operation` is called after each operation that changes anything, syncs included; the cut is
-    simulated there, while the code under test waits in the middle of what it is doing.
+    simulated there, while the code under test is in the middle of its work.
     """
 
     def __init__(self, image: DiskImage | None = None) -> None:
@@ -105,7 +105,7 @@ class PowerLossFiles:
         return self._live.forked
 
     def fail_next_sync(self) -> None:
-        """The next file sync raises EIO and forgets what it was to write (6 in the fault model)."""
+        """The next file sync raises EIO and does not write its changes (6 in the fault model)."""
         self._failing_syncs += 1
 
     # Files
@@ -175,7 +175,7 @@ class PowerLossFiles:
         return PowerLossAllocated(self, path, allocated)
 
     def lock(self, path: str) -> MemoryLock:
-        """The name of the lock file is a change like any other; what stands in it dies with its holder."""
+        """The name of the lock file is a change like any other; its contents are lost with its holder."""
         is_new = not self._live.exists(path)
         lock = self._live.lock(path)
         node = self._live.find(path)
@@ -194,7 +194,7 @@ class PowerLossFiles:
         self.on_operation()
 
     def _adopt(self, directory: DirectoryNode) -> None:
-        """Everything that is there now is on disk."""
+        """Mark everything that exists now as on disk."""
         self._synced_names[directory] = dict(directory.names)
         for node in directory.names.values():
             if isinstance(node, DirectoryNode):
@@ -215,7 +215,7 @@ class PowerLossFiles:
         return books.sizes[-1] if books.sizes else len(books.synced)
 
     def _forget_nameless(self) -> None:
-        """Files that no cut can bring back need no books."""
+        """Files that no cut can restore need no records."""
         named = {node for names in self._synced_names.values() for node in names.values()}
         named.update(node for directory in self._synced_names for node in directory.names.values())
         named.update(change.node for change in self._name_changes)
@@ -261,7 +261,7 @@ class PowerLossFiles:
     # Images
 
     def unsynced(self) -> list[Unsynced]:
-        """What a cut now would decide about, in a fixed order."""
+        """The units that a cut would decide about now, in a fixed order."""
         units: list[Unsynced] = []
         for node, books in self._books.items():
             units += [Unsynced(node, sector) for sector in books.sectors]
@@ -271,7 +271,7 @@ class PowerLossFiles:
         return units
 
     def image(self, fates: Sequence[Fate], rng: random.Random) -> DiskImage:
-        """The disk after a cut now, with a fate for each of `unsynced()`; `rng` decides how what is torn is torn."""
+        """The disk after a cut now, with a fate for each of `unsynced()`; `rng` decides how sectors are torn."""
         sectors: dict[FileNode, dict[int, bytes]] = {}
         sizes: dict[FileNode, int] = {}
         changes: list[_NameChange] = []
@@ -332,7 +332,7 @@ class PowerLossFiles:
 
 
 def _apply(changes: Sequence[_NameChange], names: dict[DirectoryNode, dict[str, Node]]) -> None:
-    """Carry out some of the changes, in order. One may lack another it was built on: it then carries the whole step."""
+    """Apply some of the changes, in order. If one depends on another that is missing, it includes that step."""
     for change in changes:
         if change.old is not None:
             directory, name = change.old
@@ -340,7 +340,7 @@ def _apply(changes: Sequence[_NameChange], names: dict[DirectoryNode, dict[str, 
                 if names[directory].get(name) is change.node:
                     del names[directory][name]
                 continue
-            # A move takes the file from whatever name it has: that is what makes it atomic.
+            # A move takes the file from whatever name it has: that makes it atomic.
             for held in [held for held, node in names[directory].items() if node is change.node]:
                 del names[directory][held]
         if change.new is not None:
@@ -384,8 +384,8 @@ def _choose_form(books: _FileBooks, sector: int, fate: Fate, rng: random.Random)
 
 
 def _tear(old: bytes, new: bytes, fresh_from: int, rng: random.Random) -> bytes:
-    """A mix of two forms of a sector. From `fresh_from` on the file is new, and there may be anything."""
-    # Cut between the first and the last byte that differ: elsewhere a tear would not show.
+    """A mix of two forms of a sector. From `fresh_from` on the file is new, and may contain anything."""
+    # Cut between the first and the last byte that differ: elsewhere a tear would have no effect.
     differing = [at for at in range(SECTOR_BYTES) if old[at] != new[at]]
     if not differing:
         return new
@@ -411,7 +411,7 @@ class PowerLossFile:
         self.path = file.path
         self.size = file.size
         self.read = file.read
-        self.sync_descriptor = None  # only `sync` keeps the books
+        self.sync_descriptor = None  # only `sync` keeps the records
         self.read_into = file.read_into
         self.close = file.close
 

@@ -1,10 +1,10 @@
-"""A clock that a test owns."""
+"""A clock that a test controls."""
 
 from __future__ import annotations
 
 
 class SimClock:
-    """Time stands still until it is moved. `now_ms` may be set to anything; monotonic time only grows.
+    """Time stands still until it is advanced. `now_ms` may be set to anything; monotonic time only grows.
 
     >>> clock = SimClock(now_ms=1000)
     >>> clock.advance(5)
@@ -26,10 +26,10 @@ class SimClock:
         return self._monotonic_ms
 
     def advance(self, by_ms: int) -> None:
-        """Both clocks move on."""
+        """Advance both clocks."""
         self._now_ms += by_ms
         self._monotonic_ms += max(by_ms, 0)
 
     def set_wall(self, now_ms: int) -> None:
-        """Somebody set the machine's clock, perhaps back; monotonic time does not notice."""
+        """Set the wall clock, perhaps back; monotonic time is not affected."""
         self._now_ms = now_ms

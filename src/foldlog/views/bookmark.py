@@ -1,4 +1,4 @@
-"""A view's bookmark: how far into which topic it has read, kept by the view beside what it holds."""
+"""A view's bookmark: how far into which topic the view has read, stored in the view with its contents."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Position(NamedTuple):
 
 
 class Logic(NamedTuple):
-    """By what a view was made: a fingerprint of the fold's plan, and of the versions of Spark and Python that gave it.
-    `mixes` counts the changes since the view was built: above 0, rows of older and newer logic stand side by side.
+    """What a view was made with: fingerprints of the fold's plan, and of the versions of Spark and Python behind it.
+    `mixes` counts the changes since the view was built: above 0, it has rows of older and of newer logic.
     """
 
     plan: int
@@ -29,13 +29,13 @@ class Logic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Everything below `positions` is in the view, from `origins` on. Two are equal if their JSON is.
+    """The view contains everything from `origins` up to `positions`. Two bookmarks are equal if their JSON is.
 
-    `topic_id` tells a topic from a later one of the same name. `epoch` rises whenever the bookmark is moved by hand
-    or the view is rebuilt, so that a runner which has read on meanwhile cannot apply what it read. `skipped` counts
-    offsets that the log no longer held and that somebody accepted to go without. `reached` is how far the view has once
-    read of partitions that were moved back since: what it holds is newer than `positions` until it gets there again.
-    `logic` is None in views from before it was kept.
+    `topic_id` distinguishes a topic from a later one of the same name. `epoch` rises whenever the bookmark is moved by
+    hand or the view is rebuilt, so that a runner which has read on meanwhile cannot apply its change. `skipped` counts
+    offsets that the log no longer held and that a user accepted to miss. `reached` is how far the view once had read in
+    partitions that were moved back since: until it gets there again, its contents are newer than `positions`. `logic`
+    is None in views from before it was stored.
 
     >>> Bookmark("orders", "ab12", {0: Position(7, 0)}, {0: 0}).to_json()
     '{"epoch":0,"origins":{"0":0},"positions":{"0":[7,0]},"skipped":0,"topic":"orders","topic_id":"ab12"}'
@@ -51,18 +51,18 @@ class Bookmark:
     logic: Logic | None = None
 
     def offset(self, partition: int) -> int | None:
-        """The next offset to read; None for a partition the view has not met."""
+        """The next offset to read; None for a partition that the view does not know yet."""
         position = self.positions.get(partition)
         return None if position is None else position.offset
 
     def advanced(self, positions: Mapping[int, Position], *, skipped: int = 0) -> Bookmark:
-        """The bookmark after a range. A partition met for the first time begins at its origin: see `met`."""
+        """The bookmark after a range. A new partition begins at its origin: see `met`."""
         moved = {**self.positions, **positions}
         ahead = {number: offset for number, offset in self.reached.items() if offset > moved[number].offset}
         return replace(self, positions=moved, skipped=self.skipped + skipped, reached=ahead)
 
     def met(self, origins: Mapping[int, int]) -> Bookmark:
-        """With partitions it did not have, each at its own start."""
+        """With new partitions added, each at its start."""
         new = {partition: start for partition, start in origins.items() if partition not in self.positions}
         return replace(
             self,
@@ -71,14 +71,14 @@ class Bookmark:
         )
 
     def moved(self, positions: Mapping[int, Position]) -> Bookmark:
-        """Moved by hand: what a runner has read since the last one is refused from here on."""
+        """Moved by hand: a change that a runner has read from the previous position is refused from here on."""
         moved = {**self.positions, **positions}
         furthest = {number: max(at.offset, self.reached.get(number, 0)) for number, at in self.positions.items()}
         ahead = {number: offset for number, offset in furthest.items() if offset > moved[number].offset}
         return replace(self, positions=moved, epoch=self.epoch + 1, reached=ahead)
 
     def to_json(self) -> str:
-        """Canonical: the same bookmark is always the same text, so that a view may compare the texts."""
+        """Canonical: equal bookmarks have equal texts, so that a view may compare the texts."""
         fields = {
             "topic": self.topic,
             "topic_id": self.topic_id,
@@ -95,7 +95,7 @@ class Bookmark:
 
     @classmethod
     def from_json(cls, text: str) -> Bookmark:
-        """The inverse; MalformedBytes if it is not one."""
+        """The inverse of `to_json`; MalformedBytes if the text is not a bookmark."""
         try:
             fields = json.loads(text)
             return cls(

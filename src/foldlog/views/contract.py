@@ -1,8 +1,8 @@
-"""What a view has to do. Whoever writes one derives from `View`; docs/views.md shows it in a page.
+"""The interface of views. A new kind of view derives from `View`; docs/views.md shows one on a page.
 
 The one rule: **a view stores its change and its new bookmark in one transaction**, and refuses with StaleBookmark,
 changing nothing, unless the bookmark it stores is the expected one. Exactly-once, rewind and rebuild follow from it,
-whatever fails and whoever else runs.
+whatever fails and however many runners there are.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ OFFSET: Final = "_offset"
 TIMESTAMP: Final = "_timestamp"
 DELETED: Final = "_deleted"
 META: Final = (TOPIC, PARTITION, OFFSET, TIMESTAMP, DELETED)
-"""Columns that every row of a fold carries beside its own."""
+"""Columns that every row of a fold has besides its own."""
 
 RECORD: Final = "_record"
-"""The column of the record's own key, as a digest, in views of folds that may write other keys than they are given."""
+"""The column with a digest of the record's key, in views of folds that may change the key column."""
 
 WHOSE_ROWS_UNKNOWN: Final = (
     "the fold may write other keys than its records have, and the view does not know which record each row is of, so it"
     " could not delete them"
 )
-"""Why such a fold cannot go on with a view that has no column RECORD."""
+"""Why such a fold cannot continue with a view that has no column RECORD."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the rows of a fold look like: the columns without META, and what addresses a row.
+    """The form of a fold's rows: the columns without META, and the keys.
 
     `record_key` is the column by which a record's rows are found again: a newer record of the same key replaces all of
     them, and a tombstone deletes them. It is the column that the topic fills from the record's key (None if it names
-    none), or RECORD, one of `columns`, where the fold may have changed that one. `key` is what makes a row unique:
-    `record_key`, or more columns where one record gives several rows, or others where `record_key` is RECORD.
+    none), or RECORD, one of `columns`, if the fold may have changed that one. `key` makes a row unique: `record_key`,
+    or more columns if one record gives several rows, or others if `record_key` is RECORD.
     """
 
     columns: pa.Schema
@@ -54,13 +54,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one range of the log means for a view.
+    """The change of a view by one range of the log.
 
-    `rows` has the shape's columns and META, in offset order within each partition (`_timestamp` is
-    timestamp[us, UTC], `_deleted` a bool that is never null). A row with `_deleted` is a tombstone: only its key and
-    META are filled. For a view with an `aggregation`, `rows` is already aggregated, one row per group, and has the
-    aggregation's columns and no META. `ranges` is what was read of each partition, start inclusive, stop exclusive:
-    also where it gave no rows.
+    `rows` has the shape's columns and META, in offset order within each partition (`_timestamp` is timestamp[us, UTC],
+    `_deleted` a bool that is never null). A row with `_deleted` is a tombstone: only its key and META are filled. For a
+    view with an `aggregation`, `rows` is already aggregated, one row per group, and has the aggregation's columns and
+    no META. `ranges` is what was read of each partition, start inclusive, stop exclusive, even if it gave no rows.
     """
 
     rows: pa.Table
@@ -69,10 +68,10 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A view's whole content and the bookmark that belongs to it, read in one transaction.
+    """A view's whole contents and its bookmark, read in one transaction.
 
-    `batches` has the columns of the shape (aggregations: group columns and measures as a reader sees them), in any
-    order of rows. Read it to its end, or close it.
+    `batches` has the columns of the shape (aggregations: group columns and measures as a reader sees them), with rows
+    in any order. Read it to its end, or close it.
     """
 
     bookmark: Bookmark
@@ -80,66 +79,66 @@ class Snapshot:
 
 
 class View(ABC):
-    """Derived state and its bookmark. Made without touching anything; one thread at a time uses one.
+    """Derived state and its bookmark. Making one touches nothing; it is used by one thread at a time.
 
-    Every method may raise foldlog's errors: ViewUnavailable where the engine cannot be reached or refuses, in one
-    sentence that names the place; MissingDependency where its package is not installed.
+    Every method may raise foldlog's errors: ViewUnavailable if the engine cannot be reached or refuses, in one sentence
+    that names the place; MissingDependency if its package is not installed.
     """
 
     kind: ClassVar[str]
-    """One word for people: table, search, counters, lake."""
+    """One word for messages: table, search, counters, lake."""
 
     is_keyed: ClassVar[bool] = False
     """Rows are addressed by key: a newer record replaces, a tombstone deletes, a record without key is refused."""
 
     adds: bool = False
-    """Reading a range again would add it again: such a view is rebuilt, never rewound."""
+    """Whether reading a range again would add it again: such a view is rebuilt, never rewound."""
 
     holds_nul: ClassVar[bool] = True
-    """Texts may have the character NUL. Where they may not, a record that would bring one is a dead letter, as is one
-    that brings what no view holds: see `foldlog.views.storable`."""
+    """Whether texts may contain the character NUL. If not, a record with one is a dead letter, as is a record with a
+    value that no view holds: see `foldlog.views.storable`."""
 
     is_transactional: bool = True
-    """False where the engine has no transaction: then `apply` has to be idempotent by offset."""
+    """False if the engine has no transactions: then `apply` has to be idempotent by offset."""
 
     aggregation: Aggregation | None = None
-    """What to aggregate by before rows come here; only for views that merge partial results."""
+    """The aggregation to apply before rows come here; only for views that merge partial results."""
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where it is, for people, without passwords; two views of the same place are the same view."""
+        """Where the view is, for messages, without passwords; two views with the same place are the same view."""
 
     @abstractmethod
     def bookmark(self) -> Bookmark | None:
-        """What is stored; None if the view does not exist yet. Does not create anything."""
+        """The stored bookmark; None if the view does not exist yet. Creates nothing."""
 
     @abstractmethod
     def prepare(self, shape: Shape, start: Bookmark, *, loading: bool = False) -> Bookmark:
-        """Make the view with the bookmark `start` unless it exists; the bookmark it has. Safe to call from many.
+        """Create the view with the bookmark `start` unless it exists; returns its bookmark. Safe to call concurrently.
 
         An existing view with fewer columns gets the new ones, null in older rows; what cannot be reconciled (another
-        type, another key, a missing column that is part of the key) raises SchemaChanged and changes nothing.
-        A column that the view has and the shape no longer has stays, and is null in newer rows.
+        type, another key, a missing column that is part of the key) raises SchemaChanged and changes nothing. A column
+        that the view has and the shape no longer has stays, and is null in newer rows.
 
-        `loading` is for a new, empty shadow that nobody reads before `finish_loading`: the engine's bulk load may be
-        used, and indexes made at the end. The view must still end up the same as without it.
+        `loading` is for a new, empty shadow that is not read before `finish_loading`: the engine's bulk load may be
+        used, and indexes built at the end. The view must still end up the same as without it.
         """
 
     def filled(self, shape: Shape) -> tuple[str, ...]:
-        """The columns that no row may have null in: a record that would bring one is a dead letter. Touches nothing."""
+        """The columns that must not be null: a record with a null in one is a dead letter. Touches nothing."""
         return ()
 
     def holds_unicode(self) -> bool:
-        """Whether texts may have every other character. Where not, `unheld_characters` tells which they may not."""
+        """Whether texts may contain every character but NUL. If not, see `unheld_characters`."""
         return True
 
     def unheld_characters(self, characters: frozenset[str]) -> frozenset[str]:
-        """Those of the characters, none of them ASCII, that no text of the view may have."""
+        """Those of the given characters, none of them ASCII, that texts of the view cannot contain."""
         return frozenset()
 
     def unheld_keys(self, keys: pa.Table) -> pa.ChunkedArray | None:
-        """Which of these rows, of the columns that make a row unique, are too long to be one; None if none is."""
+        """Flags the rows of key columns that are too long for a key; None if none is."""
         return None
 
     @abstractmethod
@@ -154,7 +153,7 @@ class View(ABC):
         """Store `new` and leave the content alone; StaleBookmark if the stored one is not `expected`."""
 
     def finish_loading(self) -> None:  # noqa: B027 most engines put nothing off
-        """After `prepare(loading=True)` and the last `apply`: make what was put off, before anybody reads it."""
+        """After `prepare(loading=True)` and the last `apply`: do the deferred work, before the view is read."""
 
     @abstractmethod
     def shadow(self, label: str) -> View:
@@ -165,28 +164,29 @@ class View(ABC):
 
     @abstractmethod
     def swap(self, shadow: View) -> None:
-        """Put the shadow in this view's place with its bookmark, in one step that readers see before or after.
+        """Replace this view by the shadow, with its bookmark, in one step: readers see the state before or after it.
 
-        What was there is kept beside it, in place of an older one, until `drop_old`. ViewInUse, and nothing changed,
-        if something depends on the old one that would be left behind.
+        The old contents are kept beside it until `drop_old`, and replace those of an earlier swap. ViewInUse, with
+        nothing changed, if something depends on the old view and would be left behind.
         """
 
     @abstractmethod
     def drop_old(self) -> bool:
-        """Remove what the last swap kept; whether there was one."""
+        """Remove what the last swap kept. Whether there was something."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Remove the view and its bookmark; nothing happens if there is none."""
+        """Remove the view and its bookmark, if they exist."""
 
     @abstractmethod
     def scan(self) -> Snapshot:
-        """The whole content and its bookmark, consistently, in batches: a view may be larger than memory."""
+        """The whole contents and its bookmark, consistently, in batches: a view may be larger than memory."""
 
     def description(self) -> dict[str, object] | None:
-        """How another process opens it for a look, as JSON without secrets: see `foldlog.views.peek`. Touches nothing.
+        """How another process opens the view for a peek, as JSON without secrets: see `foldlog.views.peek`. Touches
+        nothing.
 
-        None where nobody can: a view of your own has its own ways to be looked at.
+        None if that is not supported, as in custom views.
         """
         return None
 
@@ -201,4 +201,4 @@ class View(ABC):
         return found
 
     def close(self) -> None:  # noqa: B027 not every engine holds something open
-        """Let go of connections; the view can be used again afterwards."""
+        """Close connections; the view can be used again afterwards."""

@@ -1,18 +1,18 @@
-"""Whether two views hold the same rows: a digest that does not depend on their order, and a comparison that says more.
+"""Whether two views hold the same rows: a digest that does not depend on their order, and a comparison with examples.
 
-Every row is encoded to bytes and hashed to 128 bits, and the hashes are added up modulo 2**128: the sum is the same
-for any order of the rows and any cut into batches, and another one if a row is missing, changed or there twice.
+Every row is encoded to bytes and hashed to 128 bits, and the hashes are added up modulo 2**128: the sum is the same for
+any order of the rows and any split into batches, and differs if a row is missing, changed or duplicated.
 
-Engines store the same value in different types, so a row is encoded by what it says and not by how it is kept:
+Engines store the same value in different types, so the encoding depends on the value and not on its type:
 
-- columns are taken by name, in any order, and a null is the same as a column that is not there: a view that grew a
+- columns are taken by name, in any order, and a null equals a missing column: a view that gained a
   column equals one that always had it and never filled it;
-- all integers are one type, all floats another, and so are text, bytes, lists, structs and maps of whatever width;
+- all integers are one type, all floats another, and so are text, bytes, lists, structs and maps of any width;
 - decimals and times are taken by value (times in microseconds, and without a zone as in UTC);
-- NaN is NaN whatever its bits, and -0.0 is 0.0, since not every engine keeps its sign;
+- all NaNs are equal, and -0.0 is 0.0, since not every engine keeps its sign;
 - the entries of a map have no order.
 
-This is for finding mistakes, not for keeping out somebody who constructs rows whose hashes add up to the same.
+This finds mistakes; it does not protect against deliberately constructed rows whose hashes add up to the same.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ROWS_AT_ONCE: Final = 64 << 10
 """Rows that are encoded together: enough to keep Arrow busy, and few enough to stay in the caches."""
 
 BUCKETS: Final = 4096
-"""Parts that a comparison is cut into by hash: only rows of parts that differ are remembered one by one."""
+"""Hash buckets of a comparison: hashes are only remembered for rows of buckets that differ."""
 
 Scan = Callable[[], "Iterator[pa.RecordBatch]"]
-"""Gives the same rows, in any order, every time it is called."""
+"""Returns the same rows, in any order, on every call."""
 
 
 class Digest(NamedTuple):
-    """How many rows, and what they add up to."""
+    """The number of rows, and the sum of their hashes."""
 
     rows: int
     hexdigest: str
@@ -48,7 +48,7 @@ class Digest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How many rows only one side has, counting repeated ones, and a few of them."""
+    """How many rows only one side has, counting duplicates, and a few examples."""
 
     only_left: int
     only_right: int
@@ -61,7 +61,7 @@ class Comparison:
 
 
 def digest(batches: Iterator[pa.RecordBatch]) -> Digest:
-    """Of all rows of all batches. Holds one batch at a time.
+    """The digest of all rows of all batches. Holds one batch at a time.
 
     >>> import pyarrow as pa
     >>> whole = pa.record_batch({"id": [1, 2], "name": ["ant", None]})
@@ -77,10 +77,10 @@ def digest(batches: Iterator[pa.RecordBatch]) -> Digest:
 
 
 def compare(left: Scan, right: Scan, limit: int = 5) -> Comparison:
-    """Which rows only one side has. Reads each side up to three times.
+    """The rows that only one side has. Reads each side up to three times.
 
-    Memory holds one hash for each row of the parts that differ: little where little differs, and all hashes where
-    everything does; never the rows.
+    Memory holds one hash for each row of the buckets that differ: few if few rows differ, and all hashes if all do;
+    never the rows.
     """
     differs = [a != b for a, b in zip(_bucket_sums(left()), _bucket_sums(right()), strict=True)]
     if not any(differs):
@@ -130,23 +130,23 @@ def _hashed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[list[int], pa.R
 
 
 def row_hashes(batch: pa.RecordBatch) -> list[int]:
-    """One for each row, in their order: equal for rows that say the same."""
+    """A hash for each row, in order: equal for rows with equal values."""
     fresh = blake2b(digest_size=HASH_BYTES).copy
     hashes = []
     for row in _encoded_fields(batch.schema, batch.columns, batch.num_rows).to_pylist():
-        # A copy is half again as quick as a new one with its parameters.
+        # Copying a hasher is half again as fast as making one with parameters.
         hasher = fresh()
         hasher.update(row)
         hashes.append(int.from_bytes(hasher.digest(), "little"))
     return hashes
 
 
-# An encoding says where it ends: a byte for the type, then a fixed number of bytes, or a length and that many. So no
-# two different rows run into the same bytes. A null is encoded as null, and left out where encodings are joined.
+# Each encoding is self-delimiting: a byte for the type, then a fixed number of bytes, or a length and that many. So no
+# two different rows have the same bytes. A null is encoded as null, and left out where encodings are joined.
 
 
 def _encoded_fields(schema: Any, columns: list[Any], rows: int) -> Any:
-    """One binary value for each row: of every field that is not null its name's tag and its encoding."""
+    """One binary value for each row: for every field that is not null the tag of its name and its encoding."""
     import pyarrow as pa
 
     names = [field.name for field in schema]
@@ -155,7 +155,7 @@ def _encoded_fields(schema: Any, columns: list[Any], rows: int) -> Any:
     parts = []
     for name, column in sorted(zip(names, columns, strict=True), key=lambda pair: pair[0]):
         tag = blake2b(name.encode(), digest_size=8).digest()
-        # The tag goes in front here and not at the final join, since it has to be left out with its value.
+        # The tag is prefixed here and not in the final join, since it has to be left out with a null value.
         parts.extend(_encoded(column, tag))
     if not parts:
         return pa.array([b""] * rows, pa.large_binary())
@@ -163,7 +163,7 @@ def _encoded_fields(schema: Any, columns: list[Any], rows: int) -> Any:
 
 
 def _joined(parts: list[Any], *, nulls_as_empty: bool = False) -> Any:
-    """The parts of each row, one after the other; null if one of them is, unless that is to count as empty."""
+    """The parts of each row, concatenated; null if one of them is, unless nulls count as empty."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -174,7 +174,7 @@ def _joined(parts: list[Any], *, nulls_as_empty: bool = False) -> Any:
 
 
 def _encoded(column: Any, tag: bytes = b"") -> list[Any]:
-    """Binary arrays which, joined row by row, are the tag and the value's encoding; each is null where the value is."""
+    """Binary arrays which, joined row by row, are the tag and the value's encoding; null where the value is."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -197,7 +197,7 @@ def _encoded(column: Any, tag: bytes = b"") -> list[Any]:
 
 
 def _encoded_plain(column: Any, kind: Any, tag: bytes) -> list[Any]:
-    """A column of single values."""
+    """The encoding of a column of scalars."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import types
@@ -205,7 +205,7 @@ def _encoded_plain(column: Any, kind: Any, tag: bytes) -> list[Any]:
     if types.is_null(kind):
         return [column.cast(pa.large_binary())]
     if types.is_uint64(kind):
-        # What does not fit into a signed integer would wrap around to a negative one.
+        # A value that does not fit into a signed integer would wrap around to a negative one.
         large = pc.greater(column, pa.scalar((1 << 63) - 1, pa.uint64()))
         marks = pc.if_else(large, pa.scalar(tag + b"u", pa.large_binary()), pa.scalar(tag + b"i", pa.large_binary()))
         return [marks, _raw(column.view(pa.int64()))]
@@ -222,7 +222,7 @@ def _encoded_plain(column: Any, kind: Any, tag: bytes) -> list[Any]:
 
 
 def _fixed_forms() -> list[tuple[Callable[[Any], bool], bytes, Callable[[Any], Any]]]:
-    """Of values of a fixed width: which type, the byte that stands for it, and the form in which it is encoded."""
+    """For values of a fixed width: the test of the type, its mark, and the conversion before encoding."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -239,7 +239,7 @@ def _fixed_forms() -> list[tuple[Callable[[Any], bool], bytes, Callable[[Any], A
 
 
 def _raw(column: Any) -> Any:
-    """The bytes of each value of a fixed width, as Arrow keeps them."""
+    """The bytes of each value of a fixed width, as in Arrow's memory."""
     import pyarrow as pa
 
     return column.view(pa.binary(column.type.bit_width // 8)).cast(pa.large_binary())
@@ -250,14 +250,14 @@ def _fixed(column: Any, mark: bytes) -> list[Any]:
 
 
 def _sized(content: Any, mark: bytes) -> list[Any]:
-    """With the length in front."""
+    """With a length prefix."""
     import pyarrow.compute as pc
 
     return [_mark(mark, content), _raw(pc.binary_length(content)), content]
 
 
 def _mark(mark: bytes, column: Any) -> Any:
-    """The mark for each value, and null where there is none."""
+    """The mark for each value, and null for a null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -277,7 +277,7 @@ def _canonical_floats(column: Any) -> Any:
 
 
 def _canonical_decimals(column: Any) -> Any:
-    """With 38 digits before the point and 38 after it: whatever a DECIMAL of 38 digits can be."""
+    """With 38 digits before the point and 38 after it: enough for any DECIMAL of 38 digits."""
     import pyarrow as pa
 
     try:
@@ -299,17 +299,17 @@ def _is_list(kind: Any) -> bool:
 
 
 def _structs(column: Any) -> Any:
-    """The content of each: like a row's, and null where there is no struct."""
+    """The encoded fields of each struct, like a row's; null for a null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # flatten, unlike field, puts nulls where the struct itself is null, and knows that a slice is one.
+    # flatten, unlike field, puts nulls where the struct itself is null, and respects slices.
     content = _encoded_fields(list(column.type), column.flatten(), len(column))
     return pc.if_else(pc.is_valid(column), content, pa.scalar(None, pa.large_binary()))
 
 
 def _items(values: Any) -> Any:
-    """Each value with a byte in front that says whether there is one."""
+    """Each value with a prefix byte that tells whether it is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -319,7 +319,7 @@ def _items(values: Any) -> Any:
 
 
 def _lists(column: Any) -> Any:
-    """The content of each: its items in order; null where there is no list."""
+    """The encoded items of each list, in order; null for a null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -333,13 +333,13 @@ def _lists(column: Any) -> Any:
 
 
 def _maps(column: Any) -> Any:
-    """The content of each: its entries in the order of their bytes; null where there is no map."""
+    """The encoded entries of each map, sorted by their bytes; null for a null."""
     import pyarrow as pa
 
     contents: list[bytes | None] = []
     valid = column.is_valid().to_pylist()
     first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
-    # The children of a slice are those of the whole: only what the offsets cover belongs to it.
+    # A slice has the children of the whole array: only the part covered by its offsets belongs to it.
     entries = _joined([_items(column.keys[first:last]), _items(column.items[first:last])]).to_pylist()
     starts = column.offsets.to_pylist()
     for number, is_valid in enumerate(valid):

@@ -1,4 +1,4 @@
-"""A directory with one subdirectory for each time a view was built, and links that say which is which.
+"""A directory with a subdirectory for each time a view was built, and symbolic links that name their roles.
 
     views/search/
       lock            held while links change (exclusive) and while a generation is written to (shared)
@@ -7,9 +7,9 @@
       shadow-rebuild  -> g-000003   being built
       g-000001/ ...
 
-A link is replaced by renaming another one over it: a reader finds the old generation or the new one, and never none.
-Links change in such an order that a crash leaves at worst a generation that no link names; the next change removes it.
-A reader that has the files of a removed generation open goes on reading them.
+A link is replaced by renaming another one over it: a reader finds the old generation or the new one, never none.
+Links change in an order such that a crash leaves at worst a generation without a link, which the next change removes.
+A reader that has the files of a removed generation open can still read them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OLD: Final = "old"
 SHADOW_PREFIX: Final = "shadow-"
 
 LOCK_POLL_MS: Final = 5
-"""flock has no time limit of its own, so it is tried again and again."""
+"""flock has no timeout, so it is polled."""
 
 _LOCK: Final = "lock"
 _GENERATION: Final = re.compile(r"g-([0-9]{6,})")
@@ -58,24 +58,24 @@ class Generations:
         self._wait_ms = wait_ms
 
     def find(self, link: str) -> str | None:
-        """The path of the generation a link names; None if there is none."""
+        """The path of the generation that a link names; None if there is none."""
         name = self._read(link)
         return None if name is None else os.path.join(self.root, name)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """No link changes inside; ViewUnavailable if the directory is not there."""
+        """Inside, no link changes. ViewUnavailable if the directory does not exist."""
         with self._locked(fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Like `reading`, and nobody else is inside either of them."""
+        """Like `reading`, and excludes all others from both."""
         with self._locked(fcntl.LOCK_EX):
             yield
 
     def create(self, link: str, fill: Callable[[str], None]) -> bool:
-        """Make a generation, let `fill` write into its directory, then link it; False if the link is there already."""
+        """Make a generation, let `fill` write into its directory, then link it; False if the link exists already."""
         self._make_root()
         with self._locked(fcntl.LOCK_EX):
             if self._read(link) is not None:
@@ -85,21 +85,20 @@ class Generations:
             path = os.path.join(self.root, name)
             os.mkdir(path)
             fill(path)
-            # What it holds is durable before a link names it. Of the files themselves `fill` has seen to that.
+            # The directory is durable before a link names it; `fill` has synced the files themselves.
             sync_directory(path)
             self._link(link, name)
             return True
 
     def promote(self, link: str) -> None:
-        """Make what `link` names current, and what was current old."""
+        """Make the generation that `link` names the current one, and the current one old."""
         with self._locked(fcntl.LOCK_EX):
             name, current = self._read(link), self._read(CURRENT)
             if name is None:
                 raise ViewUnavailable(self._place, f"there is no {link} to put in its place")
-            # Old first: a crash after it leaves two links to one generation, after `current` two to the other, and each
-            # time every generation that somebody may want has a link. In any other order a sweep could take the one
-            # that was just replaced, or the one that is about to be. Done again, the steps that were done change
-            # nothing.
+            # Old first: a crash after it leaves two links to one generation, a crash after `current` two to the other,
+            # and in both cases every generation that is still needed has a link. In any other order a sweep could
+            # remove the one just replaced, or the one about to be. Repeating the steps is harmless.
             if name != current:
                 if current is not None:
                     self._link(OLD, current)
@@ -108,11 +107,11 @@ class Generations:
             self._sweep()
 
     def drop_old(self) -> bool:
-        """Remove what the last `promote` replaced; whether there was something."""
+        """Remove what the last `promote` replaced. Whether there was something."""
         return os.path.isdir(self.root) and self._drop(OLD)
 
     def drop(self, link: str) -> None:
-        """Remove a link and its generation; with `current`, `old` goes too. The last one takes the directory along."""
+        """Remove a link and its generation; with `current` also `old`. The last one removes the directory."""
         if not os.path.isdir(self.root):
             return
         if link == CURRENT:
@@ -122,12 +121,12 @@ class Generations:
     def _drop(self, link: str) -> bool:
         with self._locked(fcntl.LOCK_EX):
             was_there = self._read(link) is not None
-            # A crash between two links of `promote` leaves both naming one generation: then only the link goes.
+            # A crash between two links of `promote` leaves both naming one generation: then only the link is removed.
             is_own = was_there and self._read(link) != self._read(CURRENT)
             self._unlink(link)
             self._sweep()
             if not self._numbers():
-                # Under the lock: who waits for it finds another file, or none, and looks again.
+                # Under the lock: a process that waits for it finds another file, or none, and tries again.
                 shutil.rmtree(self.root)
             return is_own
 
@@ -160,8 +159,8 @@ class Generations:
             except FileNotFoundError:
                 raise ViewUnavailable(self._place, "it does not exist (any more)") from None
             try:
-                # A lock is on the file, not on its name: a `drop` removes both, and who waited has locked what nobody
-                # else will ever open. Then it looks for the new one.
+                # The lock is on the file, not on its name: if a `drop` has removed both, a waiting process has locked a
+                # file that no other will ever open. Then it opens the new one.
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
                 if _is_same_file(descriptor, path):
                     return descriptor
@@ -182,7 +181,7 @@ class Generations:
             return None
 
     def _link(self, link: str, name: str) -> None:
-        """Durable on return, and there at every moment."""
+        """Durable on return; the link exists at every moment."""
         path = os.path.join(self.root, link)
         temporary = f"{path}.new"
         if os.path.lexists(temporary):
@@ -211,7 +210,7 @@ class Generations:
 
 
 def _is_same_file(descriptor: int, path: str) -> bool:
-    """Whether the locked file is still the one of that name, and not one that a `drop` removed meanwhile."""
+    """Whether the locked file still has that name, and was not removed by a `drop` meanwhile."""
     try:
         there = os.stat(path)
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""Where a view's files are: a path that is relative in a pipeline's file is relative to that file, wherever the command
-is called from; elsewhere, as in a program of one's own, it is relative to the current directory."""
+"""Where a view's files are: a relative path in a pipeline's file is relative to that file, not to where the command is
+called; elsewhere, as in a user's own program, it is relative to the current directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def relative_to(directory: str) -> Iterator[None]:
 
 
 def local_path(path: str | PathLike[str]) -> str:
-    """The absolute path that a path of a view means.
+    """The absolute path for a path of a view.
 
     >>> with relative_to("/srv/pipeline"):
     ...     local_path("views/shop.db"), local_path("/tmp/shop.db")

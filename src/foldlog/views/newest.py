@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class Newest(NamedTuple):
-    """What a range comes to: every key that occurs loses its rows, and these take their place."""
+    """The effect of a range: the rows of all these keys are deleted, and these rows are inserted."""
 
     keys: list[Any]
     rows: pa.Table
 
 
 def newest(rows: pa.Table, record_key: str, key: tuple[str, ...]) -> Newest:
-    """`rows` of a delta, later ones newer: of each record key only the last record, without tombstones and META.
+    """`rows` of a delta, later ones newer: for each record key only the last record, without tombstones and META.
 
-    A record may give several rows; of those of one record with the same `key` the last one counts.
+    A record may give several rows; if several rows of one record have the same `key`, the last one counts.
     """
     import pyarrow as pa
 

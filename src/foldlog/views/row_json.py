@@ -1,11 +1,11 @@
 """Rows as JSON text and back, exactly: for engines that store a document and not columns.
 
 A row is a JSON array in the order of the columns, `["tx-1","Chai Point",4200,null]`; a row that was written before a
-column was added is shorter, and reads as null there. Integers, booleans and text are JSON's own. What JSON would
-round, or has no word for, is text: floats (NaN and infinities too), decimals; binary is base64. Times, dates and
+column was added is shorter, and reads as null there. Integers, booleans and text are JSON's own. Values that JSON would
+round or cannot express are text: floats (including NaN and infinities), decimals; binary is base64. Times, dates and
 durations are integers of their own unit since 1970. Lists are arrays, structs objects, maps arrays of pairs.
 
-Whole columns are turned into text at once: four times as quick as `json.dumps` for each row.
+Whole columns are turned into text at once: four times as fast as `json.dumps` for each row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _encode: Final = json.JSONEncoder(
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """InvalidArgument, in one sentence, if a column's type cannot be kept."""
+    """InvalidArgument, in one sentence, if a column's type cannot be stored."""
     for field in schema:
         try:
             _plain_type(field.type)
@@ -63,7 +63,7 @@ def encode_rows(batch: pa.RecordBatch) -> list[str]:
 
 
 def decode_rows(texts: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
-    """The inverse, for the columns of `schema`, which may have grown since the rows were written."""
+    """The inverse of `encode_rows`, for the columns of `schema`, which may have grown since the rows were written."""
     import pyarrow as pa
 
     rows = json.loads("[" + ",".join(texts) + "]")
@@ -76,7 +76,7 @@ def decode_rows(texts: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _encode_column(column: Any) -> Any:
-    """A large_string for each value, "null" where there is none."""
+    """A large_string for each value, "null" for a null."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -104,7 +104,7 @@ def _quoted(texts: Any) -> Any:
 
 
 def _decode_column(values: Sequence[Any], kind: Any) -> Any:
-    """Nested types are put together from their parts: a cast of a whole one trips over what lies under its nulls."""
+    """Nested types are assembled from their parts: a cast of the whole would fail on the values under its nulls."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -144,7 +144,7 @@ def _offsets(values: Sequence[Any]) -> list[int]:
 
 
 def _plain_type(kind: Any) -> Any:
-    """The type a value is cast to before it is written, and read as before it is cast back."""
+    """The type to which a value is cast before it is written, and from which it is cast back after reading."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -165,7 +165,7 @@ def _plain_type(kind: Any) -> Any:
 
 
 def _inner_type(kind: Any) -> Any:
-    """Of a part of a nested type. Arrow loses count of values without a type when it casts what they are inside of."""
+    """The plain type of a part of a nested type. Arrow miscounts values of type null when it casts around them."""
     from pyarrow import types
 
     if types.is_null(kind):

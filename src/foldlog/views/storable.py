@@ -1,9 +1,9 @@
-"""Values that views cannot hold, found in whole Arrow columns: which rows have one, also inside of arrays, structs and
+"""Finds values that views cannot hold, in whole Arrow columns: which rows have one, even inside arrays, structs and
 maps.
 
-No view holds text that is not UTF-8, or a date or time outside the years 1 to 9999: SQL, JSON and Python have no word
-for them, and Spark itself promises no more. PostgreSQL holds no character NUL either. And how types with parts are
-kept, part by part.
+No view holds text that is not UTF-8, or a date or time outside the years 1 to 9999: SQL, JSON and Python cannot express
+them, and Spark itself promises no more. PostgreSQL does not hold the character NUL either. Also here: the mapping of
+nested types, part by part.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ LAST_US: Final = (LAST_DAY + 1) * DAY_US - 1
 _UNITS_PER_DAY: Final = {unit: 86_400 * 1000**power for power, unit in enumerate(("s", "ms", "us", "ns"))}
 
 _CLASS_MAX: Final = 1000
-"""Characters of one regular expression."""
+"""The maximum number of characters in one regular expression."""
 
 Leaf = Callable[[Any], Any]
-"""Which values of an array without parts are meant, or None for none of them; null may be for null."""
+"""Flags the values of a flat array, or returns None if there are none; a flag may be null for a null."""
 
 
 def rows_where(column: pa.ChunkedArray, leaf: Leaf) -> pa.ChunkedArray | None:
-    """Which rows of a column have a value, however deep inside, that is meant; None if none has."""
+    """Flags the rows of a column with a value, at any depth, that `leaf` flags; None if there are none."""
     import pyarrow as pa
 
     parts = [_flags(chunk, leaf) for chunk in column.chunks]
@@ -55,28 +55,28 @@ def rows_where(column: pa.ChunkedArray, leaf: Leaf) -> pa.ChunkedArray | None:
 
 
 def is_nul(array: Any) -> Any:
-    """Texts with the character NUL."""
+    """Flags texts with the character NUL."""
     import pyarrow.compute as pc
 
     return pc.match_substring(array, "\0") if is_text(array.type) else None
 
 
 def is_not_utf8(array: Any) -> Any:
-    """Texts that are none: Spark casts any bytes to a string."""
+    """Flags texts that are not UTF-8: Spark casts any bytes to a string."""
     import pyarrow as pa
 
     if not is_text(array.type):
         return None
     data = array.cast(pa.large_binary())
     try:
-        data.cast(pa.large_string())  # which looks at every byte, quickly
+        data.cast(pa.large_string())  # checks every byte, fast
     except pa.ArrowInvalid:
         return pa.array([one is not None and not _is_utf8(one) for one in data.to_pylist()], pa.bool_())
     return None
 
 
 def is_out_of_years(array: Any) -> Any:
-    """Dates and times outside the years 1 to 9999."""
+    """Flags dates and times outside the years 1 to 9999."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import types
@@ -87,7 +87,7 @@ def is_out_of_years(array: Any) -> Any:
     elif types.is_timestamp(array.type):
         plain = pa.int64()
         units = _UNITS_PER_DAY[array.type.unit]
-        # Of nanoseconds an int64 holds fewer years than these.
+        # In nanoseconds, an int64 covers fewer years than these.
         first = max(-(2**63), FIRST_DAY * units)
         last = min(2**63 - 1, (LAST_DAY + 1) * units - 1)
     else:
@@ -97,7 +97,7 @@ def is_out_of_years(array: Any) -> Any:
 
 
 def beyond_ascii(column: pa.ChunkedArray) -> frozenset[str]:
-    """All characters of a column's texts that ASCII has not."""
+    """All characters of a column's texts beyond ASCII."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -106,7 +106,7 @@ def beyond_ascii(column: pa.ChunkedArray) -> frozenset[str]:
     def collect(array: Any) -> None:
         if is_text(array.type):
             beyond = array.filter(pc.invert(pc.string_is_ascii(array))).cast(pa.large_binary())
-            # What is not UTF-8 has been found before.
+            # Text that is not UTF-8 is reported separately.
             found.update(*(one.decode(errors="ignore") for one in beyond.to_pylist() if one is not None))
 
     rows_where(column, collect)
@@ -114,7 +114,7 @@ def beyond_ascii(column: pa.ChunkedArray) -> frozenset[str]:
 
 
 def has_one_of(characters: frozenset[str]) -> Leaf:
-    """Texts with one of these; there is at least one."""
+    """A test that flags texts with one of these characters; `characters` is not empty."""
     import pyarrow.compute as pc
 
     numbers = [f"\\x{{{ord(one):x}}}" for one in sorted(characters)]
@@ -129,7 +129,7 @@ def has_one_of(characters: frozenset[str]) -> Leaf:
 
 
 def columns_where(rows: pa.Table, leaf: Leaf) -> Iterator[tuple[str, pa.ChunkedArray]]:
-    """The columns that have such a value somewhere, and which rows do."""
+    """The columns with such a value somewhere, each with a flag per row."""
     for name in rows.column_names:
         flags = rows_where(rows[name], leaf)
         if flags is not None:
@@ -137,7 +137,7 @@ def columns_where(rows: pa.Table, leaf: Leaf) -> Iterator[tuple[str, pa.ChunkedA
 
 
 def is_text(kind: Any) -> bool:
-    """Whether it is a type of text."""
+    """Whether it is a text type."""
     from pyarrow import types
 
     return bool(types.is_string(kind) or types.is_large_string(kind))
@@ -152,7 +152,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _flags(array: Any, leaf: Leaf) -> Any:
-    """For each value of an array; None if none is meant. What a null hides is not there."""
+    """A flag for each value of an array; None if none is set. Values under a null do not count."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import types
@@ -161,7 +161,7 @@ def _flags(array: Any, leaf: Leaf) -> Any:
     if types.is_struct(kind):
         return _any_of([_flags(part, leaf) for part in array.flatten()])
     if types.is_map(kind):
-        # As two lists: Arrow's functions for lists do not take maps.
+        # As two lists: Arrow's list functions do not accept maps.
         lists = [pa.ListArray.from_arrays(array.offsets, part) for part in (array.keys, array.items)]
         flags = _any_of([_flags(one, leaf) for one in lists])
         return None if flags is None else pc.and_(flags, pc.is_valid(array))
@@ -187,9 +187,9 @@ def _any_of(flags: list[Any]) -> Any:
 
 
 def nested_type(kind: Any, part: Callable[[Any], Any], list_of: Callable[[Any], Any]) -> Any | None:
-    """The list, map or struct `kind`, with each of its parts as `part` has it; None for what is none of them.
+    """The list, map or struct `kind`, with each of its parts mapped by `part`; None for other types.
 
-    InvalidArgument for a struct with two fields of one name: no text of it could be read back.
+    InvalidArgument for a struct with two fields of one name: its JSON could not be read back.
     """
     import pyarrow as pa
     from pyarrow import types

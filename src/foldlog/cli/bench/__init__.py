@@ -1,1 +1,1 @@
-"""`foldlog bench`: what this machine can do."""
+"""`foldlog bench`: measures this machine."""

@@ -1,4 +1,4 @@
-"""`foldlog bench`: what a log does on this machine, beside what its disk does alone."""
+"""`foldlog bench`: the speed of a log on this machine, compared with its disk alone."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def _load(arguments: Arguments) -> Load:
     return Load(arguments.records, size_bytes, seconds_ms / 1000)
 
 
-# Where
+# The log to measure
 
 
 @contextmanager
 def _place(arguments: Arguments) -> Iterator[tuple[Log, str | None]]:
-    """A log to measure, and the directory of the disk that it is on, if that is this machine's."""
+    """A log to measure, and the directory of its disk, if that is on this machine."""
     if arguments.bootstrap:
         with open_place(arguments, write=True) as log:
             yield log, None
@@ -141,7 +141,7 @@ def _scratch_topic(log: Log, name: str) -> Iterator[None]:
 
 @contextmanager
 def _leaving_on_terminate() -> Iterator[None]:
-    """SIGTERM unwinds as Ctrl-C does, so that what was made for the measurement is removed."""
+    """SIGTERM unwinds like Ctrl-C, so that what was created for the measurement is removed."""
 
     def leave(number: int, _frame: object) -> None:
         sys.exit(SIGNAL_EXIT + number)
@@ -163,7 +163,7 @@ def _refuse_if_full(directory: str, load: Load) -> None:
         )
 
 
-# What
+# The measurements
 
 
 def _measure(topic: BenchTopic, disk: Disk | None, load: Load) -> None:
@@ -181,7 +181,7 @@ def _measure(topic: BenchTopic, disk: Disk | None, load: Load) -> None:
 
 
 def _doing(what: str) -> None:
-    """On a terminal, what takes its time just now, in a line that is drawn over."""
+    """On a terminal, show the current measurement, in a line that is overwritten."""
     if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         print(f"\r\x1b[K{what}{' …' if what else ''}", end="", file=sys.stderr, flush=True)
 

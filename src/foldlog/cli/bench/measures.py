@@ -1,7 +1,7 @@
-"""What `foldlog bench` measures: the disk alone, and a log on it, each for a bounded time.
+"""The measurements of `foldlog bench`: the disk alone, and a log on it, each for a bounded time.
 
-Everything is done for real: appends are acknowledged, syncs are waited for. Absolute figures depend on the machine and
-on what else it does just then; so what is compared is measured in turns.
+Everything is real: appends are acknowledged, syncs are waited for. Absolute figures depend on the machine and its
+current load; so measurements that are compared alternate.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from foldlog.client.log import Log
 
 NUMBER_BYTES: Final = 8
-"""Every value begins with its number, so that a reader knows which it has."""
+"""Every value begins with its number, so that a reader can identify it."""
 
 _SLICES: Final = 5
-"""Turns that two measurements take."""
+"""How often two measurements alternate."""
 
 _SEED: Final = 7
 
 
 @dataclass(slots=True)
 class Tally:
-    """Some work done: how much, in how long, and how long each took, where that was looked at."""
+    """Some work: its amount, its duration, and the duration of each operation, if measured."""
 
     count: int = 0
     size_bytes: int = 0
@@ -61,19 +61,19 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """At most so many records of that size, and no longer than that for each measurement."""
+    """At most this many records of that size, and at most this long for each measurement."""
 
     records: int
     size_bytes: int
     seconds: float
 
     def value(self) -> bytearray:
-        """A value that nothing compresses; its first bytes are for its number."""
+        """A value that does not compress; its first bytes are for its number."""
         return bytearray(random.Random(_SEED).randbytes(max(NUMBER_BYTES, self.size_bytes)))
 
 
 def in_turns(load: Load, *measures: Callable[[int, float], None]) -> None:
-    """Each for a slice of the time and of the count, again and again: what disturbs one disturbs the other."""
+    """Each for a slice of the time and of the count, in rotation: a disturbance then affects all of them."""
     for _ in range(_SLICES):
         for measure in measures:
             measure(max(1, load.records // _SLICES), load.seconds / _SLICES)
@@ -89,7 +89,7 @@ class Disk:
         self.syncs, self.writes = Tally(), Tally()
 
     def sync_records(self, most: int, seconds: float) -> None:
-        """Write one record's bytes and sync them, over and over: what a durable append cannot be faster than."""
+        """Write one record's bytes and sync them, repeatedly: the lower bound for a durable append."""
         began_s = time.perf_counter()
         for _ in range(min(most, BENCH_SAMPLES_MAX)):
             before_s = time.perf_counter()
@@ -102,7 +102,7 @@ class Disk:
         self.syncs.seconds += time.perf_counter() - began_s
 
     def write_blocks(self, most: int, seconds: float) -> None:
-        """Write large blocks one after the other, with one sync at the end."""
+        """Write large blocks in sequence, with one sync at the end."""
         began_s = time.perf_counter()
         while self.writes.size_bytes < BENCH_DISK_BYTES:
             self.writes.size_bytes += os.write(self._descriptor, self._block)
@@ -121,7 +121,7 @@ def _sync(descriptor: int) -> None:
 
 
 class BenchTopic:
-    """A scratch topic of a log, of one partition. Used by one thread, but for `follow`."""
+    """A scratch topic with one partition. Used by one thread, except for `follow`."""
 
     def __init__(self, log: Log, name: str, load: Load) -> None:
         self._log = log
@@ -131,7 +131,7 @@ class BenchTopic:
         self.appends, self.sends, self.reads, self.ways = Tally(), Tally(), Tally(), Tally()
 
     def append_one_by_one(self, most: int, seconds: float) -> None:
-        """Each is acknowledged before the next is sent."""
+        """Each record is acknowledged before the next is sent."""
         value = self._load.value()
         began_s = time.perf_counter()
         for _ in range(min(most, BENCH_SAMPLES_MAX)):
@@ -144,7 +144,7 @@ class BenchTopic:
         self.appends.seconds += time.perf_counter() - began_s
 
     def send_in_batches(self, most: int, seconds: float) -> None:
-        """As a producer does, until all of them are acknowledged."""
+        """Like a producer, until all records are acknowledged."""
         value = bytes(self._load.value())
         began_s, sent = time.perf_counter(), 0
         with self._log.producer() as producer:
@@ -158,7 +158,7 @@ class BenchTopic:
         self.sends.size_bytes += sent * len(value)
 
     def read_back(self) -> None:
-        """Everything that was written, one record after the other."""
+        """Read everything that was written, one record after the other."""
         began_s = time.perf_counter()
         for record in self._log.read(self._name, 0):
             self.reads.count += 1
@@ -168,7 +168,7 @@ class BenchTopic:
         self.reads.seconds += time.perf_counter() - began_s
 
     def send_and_wait(self, arrived: queue.SimpleQueue[int], most: int, seconds: float) -> None:
-        """From before an append until another thread has read the record."""
+        """Measures from before an append until another thread has read the record."""
         value = self._load.value()
         began_s = time.perf_counter()
         for _ in range(min(most, BENCH_SAMPLES_MAX)):
@@ -196,7 +196,7 @@ class BenchTopic:
 
     @contextmanager
     def follow(self) -> Iterator[queue.SimpleQueue[int]]:
-        """A reader in a thread of its own; the numbers of the records it gets."""
+        """A reader in its own thread; yields a queue of the numbers of its records."""
         arrived: queue.SimpleQueue[int] = queue.SimpleQueue()
         leaving = threading.Event()
         records = self._log.read(self._name, 0, start="end", follow=True, timeout_ms=BENCH_WAIT_S * 1000)
@@ -208,7 +208,7 @@ class BenchTopic:
                     if leaving.is_set():
                         return
             except FoldlogError:
-                return  # who waits for the next record says so
+                return  # the thread that waits for the next record reports it
 
         reader = threading.Thread(target=read, name="foldlog-bench-reader", daemon=True)
         reader.start()
@@ -217,7 +217,7 @@ class BenchTopic:
         finally:
             leaving.set()
             try:
-                self._log.append(self._name, bytes(NUMBER_BYTES), partition=0)  # so that it looks up
+                self._log.append(self._name, bytes(NUMBER_BYTES), partition=0)  # to wake the reader
                 reader.join(BENCH_WAIT_S)
             except FoldlogError:
                 pass  # there is an error already; the thread ends with the process

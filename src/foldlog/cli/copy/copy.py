@@ -1,4 +1,4 @@
-"""`foldlog copy`: topics from one log into another, with what groups and folds need to go on there."""
+"""`foldlog copy`: topics from one log into another, with what groups and folds need to continue there."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def run(arguments: Arguments) -> int:
 
 
 def told_outcome(report: CopyReport) -> int:
-    """The exit code of a copy, with the sentence that explains one that is not 0."""
+    """The exit code of a copy; prints a sentence that explains one that is not 0."""
     if report.damages:
         remark(damage_text(report.damages))
         return FAILED
@@ -129,7 +129,7 @@ def _told_folds(folds: Sequence[FoldMove]) -> int:
 
 
 def _declared(arguments: Arguments) -> list[Fold]:
-    """The folds of the pipeline that was named: a file that cannot be read is told before anything is written."""
+    """The folds of the named pipeline. Called first: a file that cannot be read fails before anything is written."""
     if not arguments.folds:
         return []
     from foldlog.spark.folds.declaration import load_folds
@@ -138,7 +138,7 @@ def _declared(arguments: Arguments) -> list[Fold]:
 
 
 def _plan(arguments: Arguments, copying: Copying, declared: Sequence[Fold]) -> int:
-    """Tell what would be done."""
+    """Show what would be done."""
     plans = copying.plan()
     groups = {} if arguments.no_groups else copying.group_places()
     folds = _planned_folds(arguments, copying, plans, declared)
@@ -150,7 +150,7 @@ def _plan(arguments: Arguments, copying: Copying, declared: Sequence[Fold]) -> i
 
 
 def copied(arguments: Arguments, copying: Copying, folds: Sequence[Fold] = ()) -> CopyReport:
-    """Copy, check and move whoever reads; what was done."""
+    """Copy, check, and move groups and folds; returns what was done."""
     plans = copying.plan()
     report = CopyReport(copying.prepare())
     for prepared in report.prepared:
@@ -162,7 +162,7 @@ def copied(arguments: Arguments, copying: Copying, folds: Sequence[Fold] = ()) -
     if not arguments.no_check:
         _check(copying, report, is_whole=arguments.check_all)
     report.undecided, report.damages = copying.undecided(), copying.damages
-    # A copy that differs, or lacks something, is nothing to go on with.
+    # Groups and folds must not continue on a copy that differs or is incomplete.
     if report.is_same and not report.damages:
         _move_readers(arguments, copying, report, folds)
     return report
@@ -205,7 +205,7 @@ def _move_readers(arguments: Arguments, copying: Copying, report: CopyReport, fo
 def _planned_folds(
     arguments: Arguments, copying: Copying, plans: Sequence[Plan], folds: Sequence[Fold]
 ) -> Sequence[FoldMove]:
-    if not folds or copying.damages:  # nothing is moved to a copy that would lack something
+    if not folds or copying.damages:  # nothing is moved to an incomplete copy
         return ()
     from foldlog.cli.copy.folds import plan_folds
 
@@ -236,7 +236,7 @@ def pairs_of(arguments: Arguments, source: Log) -> list[Pair]:
 
 @contextmanager
 def opened(arguments: Arguments) -> Iterator[tuple[Log, Log]]:
-    """Both logs; one, twice, where a topic is copied within a directory."""
+    """Both logs; the same one twice if a topic is copied within a directory."""
     source, target = arguments.source, arguments.target
     is_one = not is_broker(source) and not is_broker(target) and os.path.realpath(source) == os.path.realpath(target)
     if is_one:
@@ -245,7 +245,7 @@ def opened(arguments: Arguments) -> Iterator[tuple[Log, Log]]:
         return
     with open_log(source, _from_properties(arguments), write=False) as from_log:
         for pair in pairs_of(arguments, from_log):
-            from_log.topic(pair.topic)  # before a directory is made for what there is not
+            from_log.topic(pair.topic)  # before a directory is created for a missing topic
         with _open_target(arguments) as to_log:
             yield from_log, to_log
 
@@ -254,7 +254,7 @@ def opened(arguments: Arguments) -> Iterator[tuple[Log, Log]]:
 def _open_target(arguments: Arguments) -> Iterator[Log]:
     target = arguments.target
     if arguments.dry_run and not is_broker(target) and not os.path.exists(os.path.join(target, CATALOG_NAME)):
-        with foldlog.open(":memory:") as nothing_there:  # the directory is not made for a look
+        with foldlog.open(":memory:") as nothing_there:  # a dry run does not create the directory
             yield nothing_there
         return
     properties = client_properties(arguments.to_properties, arguments.to_config)
@@ -270,13 +270,13 @@ def _from_properties(arguments: Arguments) -> dict[str, str]:
 def open_log(
     place: str, properties: Mapping[str, str], *, write: bool, make: bool = False, init: bool = False
 ) -> Iterator[Log]:
-    """`properties` are those that a broker's clients have; a directory has no use for them."""
+    """`properties` are for the clients of a broker; a directory does not use them."""
     if is_broker(place):
         with open_named(None, place, properties, write=write) as log:
             yield log
     else:
-        # What is copied stands in the copy for good: of a directory that Kafka wrote, only what was committed, unless
-        # somebody wants the rest.
+        # A copy is permanent: from a directory that Kafka wrote, only committed records are copied, unless the user
+        # asks for all.
         level = {ISOLATION_LEVEL: properties.get(ISOLATION_LEVEL, "read_committed")}
         is_foreign = is_kafkas(place)
         properties = level if is_foreign and not write else {}
@@ -291,7 +291,7 @@ def is_broker(place: str) -> bool:
     >>> is_broker("kafka://one:9092"), is_broker("127.0.0.1:9092,[::1]:9093"), is_broker("data/")
     (True, True, False)
     """
-    # Who forgets a slash means no directory, whose name would be shown with the password in it.
+    # A URL with a slash missing is not a directory: its name would be shown with the password in it.
     return place.startswith(SCHEME.rstrip("/")) or (
         _ADDRESSES.fullmatch(place) is not None and not os.path.exists(place)
     )
@@ -304,7 +304,7 @@ FOLLOWING: Final = "following; SIGTERM or Ctrl-C ends it, and the same command g
 
 
 def follow(arguments: Arguments) -> int:
-    """Copy what there is, tell of it, and go on until a signal comes, or what was copied turns out to be wrong."""
+    """Copy what there is, report it, and continue until a signal comes, or the copy turns out to be wrong."""
     if arguments.dry_run or arguments.folds or arguments.no_groups:
         raise InvalidArgument(
             "--follow copies records and groups as they come; leave out --dry-run, --folds, --no-groups"
@@ -323,14 +323,14 @@ def follow(arguments: Arguments) -> int:
             except FoldlogError as error:
                 if code_of(error) != UNREACHABLE:
                     raise
-                if not told:  # once an outage, however often it is tried
+                if not told:  # once per outage
                     told = str(error)
                     remark(f"foldlog: {told}; trying again")
         return code if code != DONE or not standby.left else IN_THE_WAY
 
 
 class _Standby:
-    """The copy, between one look and the next."""
+    """The state of a followed copy, between two rounds."""
 
     def __init__(self, arguments: Arguments, source: Log, target: Log) -> None:
         self._arguments = arguments
@@ -339,12 +339,12 @@ class _Standby:
         self._ends: dict[Pair, tuple[str, dict[int, tuple[int, int]]]] = {}  # with the id of the topic
         self._maps: dict[Route, OffsetMap] = {}
         self.report = CopyReport(())
-        self.left: set[Pair] = set()  # their copy is not one of the source any more
+        self.left: set[Pair] = set()  # their copies no longer match the source
 
     def round(self) -> int:
-        """Bring everything that is new; the exit code if this were all."""
+        """Copy everything that is new; returns the exit code as of now."""
         pairs = [pair for pair in pairs_of(self._arguments, self._source) if pair not in self.left]
-        # As of before: what is written meanwhile is new the next time.
+        # Read before copying: what is written meanwhile counts as new in the next round.
         ends = {pair: (self._source.topic(pair.topic).topic_id, self._source.offsets(pair.topic)) for pair in pairs}
         changed = [pair for pair in pairs if self._ends.get(pair) != ends[pair]]
         if changed:
@@ -354,15 +354,15 @@ class _Standby:
             self._ends.update({pair: ends[pair] for pair in changed})
         if self._maps:
             followed = [pair for pair in pairs if pair not in self.left]
-            topics = {pair.topic for pair in followed}  # what groups had in one that is gone may be all there is
+            topics = {pair.topic for pair in followed}  # a group may have offsets only in a topic that is gone
             with Copying(self._source, self._target, followed, passes_damage=True) as copying:
                 maps = {route: one for route, one in self._maps.items() if route.topic in topics}
                 copying.move_groups(maps, mirrors=True)
         return DONE
 
     def _bring(self, changed: list[Pair]) -> int:
-        """Copy what is new of these topics. One that was deleted and made again has other records at the same offsets:
-        the others are followed without it. At the start there is somebody who looks, and it is an error."""
+        """Copy what is new of these topics. A topic that was deleted and recreated has other records at the same
+        offsets: it is left, and the others are followed. In the first round, with the user present, it is an error."""
         try:
             return self._copy(changed)
         except CopyConflict:

@@ -1,4 +1,4 @@
-"""Bookmarks of folds, told in the offsets of a copy: so that a pipeline goes on on the other side where it stopped."""
+"""Translates bookmarks of folds into the offsets of a copy, so that a pipeline continues there where it stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAY_MOVE: Final = (
 )
 
 _BELOW_ANY: Final = -2
-"""-1 says that there is none, in a view that keeps its bookmark as numbers (views/lake/delta_bookmark.py)."""
+"""-1 means "none" in a view that stores its bookmark as numbers (views/lake/delta_bookmark.py)."""
 
 
 _READS_COPY: Final = "it reads the copy already"
@@ -35,7 +35,7 @@ _NOT_BEGUN: Final = "it has not begun: it begins with the copy"
 
 @dataclass(frozen=True, slots=True)
 class FoldMove:
-    """What became of one fold's bookmark: "moved", or why it was left as it is; before a copy "would be moved"."""
+    """The outcome for one fold's bookmark: "moved", or why it was left as it is; before a copy "would be moved"."""
 
     fold: str
     view: str
@@ -45,16 +45,16 @@ class FoldMove:
 
     @property
     def is_left(self) -> bool:
-        """Whether the view stays with the source, though the pipeline is to go on in the copy."""
+        """Whether the view stays with the source, though the pipeline is to continue in the copy."""
         return self.outcome not in (MOVED, WOULD_MOVE, _MAY_MOVE, _READS_COPY, _NOT_BEGUN)
 
 
 Ways: TypeAlias = Mapping[int, tuple[Route, OffsetMap]]
-"""Of each partition of a fold's topic where it goes, and which offset becomes which."""
+"""For each partition of a fold's topic its route, and the mapping of its offsets."""
 
 
 class _Places:
-    """Where the offsets of one fold are in the copy. Each is looked for once, since records may have to be counted."""
+    """Translates the offsets of one fold. Each is cached, since records may have to be counted."""
 
     def __init__(self, copying: Copying, ways: Ways) -> None:
         self.ways = ways
@@ -75,13 +75,13 @@ def move_folds(
 ) -> list[FoldMove]:
     """Give the views of a pipeline that fold copied topics the bookmarks of the copies.
 
-    A view that is not moved stays with the source, and goes on there.
+    A view that is not moved stays with the source, and continues there.
     """
     return _each_fold(folds, maps, lambda fold, ways: _moved(fold, copying, ways, source))
 
 
 def plan_folds(folds: Sequence[Fold], copying: Copying, plans: Sequence[Plan], source: OriginSpec) -> list[FoldMove]:
-    """What `move_folds` would do, as far as it can be known before anything is copied. Changes nothing."""
+    """What `move_folds` would do, as far as it is known before anything is copied. Changes nothing."""
     keeps = copying.target.keeps_offsets
 
     def planned(plan: Plan) -> OffsetMap:
@@ -129,7 +129,7 @@ def _moved(fold: Fold, copying: Copying, ways: Ways, source: OriginSpec) -> Fold
 
 
 def _begun(fold: Fold, copying: Copying, places: _Places, source: OriginSpec) -> Bookmark | FoldMove:
-    """The bookmark that can be moved; else what there is to say of the fold."""
+    """The bookmark if it can be moved; else the outcome for the fold."""
     bookmark = fold.view.bookmark()
     if bookmark is None:
         return FoldMove(fold.name, fold.view.place, _NOT_BEGUN, {}, {})
@@ -163,7 +163,7 @@ def _reason_to_stay(fold: Fold, bookmark: Bookmark, copying: Copying, ways: Ways
 
 
 def _inexact(bookmark: Bookmark, places: _Places) -> str | None:
-    """A view that went on at a guess would hold records twice, or lack some: better none than a wrong one."""
+    """Why the bookmark cannot be translated exactly. An estimate would repeat records, or lose some."""
     lost = "the source has lost records since they were copied, and"
     read = [(number, at.offset) for number, at in bookmark.positions.items()] + list(bookmark.reached.items())
     for number, offset in sorted(read):
@@ -179,7 +179,7 @@ def _inexact(bookmark: Bookmark, places: _Places) -> str | None:
 
 
 def _topic_id(log: Log, topic: str) -> str | None:
-    """None where it is yet to be made."""
+    """None if the topic does not exist yet."""
     try:
         return log.topic(topic).topic_id
     except UnknownTopic:
@@ -187,7 +187,7 @@ def _topic_id(log: Log, topic: str) -> str | None:
 
 
 def _runner(fold: Fold, source: OriginSpec) -> str | None:
-    """Who runs it now: what is read under the old bookmark would be refused after the move, and the runner fail."""
+    """Why a running fold cannot be moved: its runner's next change would be refused, and the runner would fail."""
     from foldlog.spark.folds.commands import status
 
     (state,) = status([fold], source)
@@ -197,14 +197,14 @@ def _runner(fold: Fold, source: OriginSpec) -> str | None:
 
 
 def translated(bookmark: Bookmark, to_topic: str, topic_id: str, places: _Places) -> Bookmark:
-    """A bookmark in the offsets of the copy. Its epoch rises, as with everything that moves a bookmark by hand."""
+    """The bookmark in the offsets of the copy. Its epoch rises, as whenever a bookmark is moved by hand."""
 
     def place(number: int, offset: int) -> int:
         return places.find(number, offset).earliest
 
     def origin(number: int, offset: int) -> int:
-        """Before the beginning of the copy, which may be 0, where the view holds what was gone before it could be
-        copied: so that nobody takes a replay of the copy for everything that the view has read."""
+        """The origin of the copied bookmark: before the copy's start if the view holds records the source had already
+        lost, so that a replay of the copy is not taken for everything that the view has read."""
         first = places.ways[number][1].points[0]
         if offset >= first.source:
             return place(number, offset)

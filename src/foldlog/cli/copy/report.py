@@ -1,4 +1,4 @@
-"""What a copy has done, or would do, for people and for programs."""
+"""The report of a copy, done or planned, for people and for programs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _OUTCOMES: Final = {
 
 @dataclass(slots=True)
 class CopyReport:
-    """What a copy has done so far."""
+    """The result of a copy so far."""
 
     prepared: Sequence[Prepared]
     copied: dict[Route, Copied] = field(default_factory=dict)
@@ -83,12 +83,12 @@ class CopyReport:
 
     @property
     def is_same(self) -> bool:
-        """Unless a difference was found; also where nobody looked."""
+        """True unless a difference was found; also if nothing was checked."""
         return all(verdict.is_same for verdict in self.verdicts.values())
 
 
 def damage_text(damages: Mapping[str, CorruptLog], *, would: bool = False) -> str:
-    """What could not be read, and what became of the rest, in one sentence."""
+    """The damaged partitions, and what happened to the others, in one sentence."""
     named = "; ".join(
         f"{name} is damaged ({error.path}, byte {error.position}: {error.reason})" for name, error in damages.items()
     )
@@ -133,7 +133,7 @@ def report_plan(
     folds: Sequence[FoldMove],
     undecided: Mapping[Route, tuple[int, int]],
 ) -> None:
-    """What would be done."""
+    """Show what would be done."""
     rows = [
         {
             "topic": plan.span.route.topic,
@@ -169,7 +169,7 @@ def report_plan(
 
 
 def show_report(arguments: Arguments, report: CopyReport) -> None:
-    """What was done."""
+    """Show what was done."""
     rows = [
         _partition_row(route, one, report.verdicts.get(route)) | _undecided_cells(report.undecided, route)
         for route, one in report.copied.items()

@@ -1,7 +1,7 @@
 """`foldlog check`: verify a log, or files of one; rebuild what is derived; set aside what is damaged.
 
-Threads share the work, not processes: reading, checksums and expanding compressed batches all run without the
-interpreter's lock, so there is nothing to start and nothing to send.
+It uses threads, not processes: reading, checksums and decompression all run without the GIL, so nothing has to be
+started or sent.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _verify(targets: Targets, report: CheckReport, jobs: int) -> Iterator[str]:
-    """Look at every partition, as a reader beside the writer; several segments at a time, told in order."""
+    """Check every partition, as a reader beside the writer; several segments at a time, reported in order."""
     plain = PosixFiles()
     checkpoint: Checkpoint | None = None
     if targets.catalog is not None:
@@ -104,7 +104,7 @@ def _verify(targets: Targets, report: CheckReport, jobs: int) -> Iterator[str]:
             yield from report.damage(error)
     bar = ProgressBar(sys.stderr, "checking", sum(_size_bytes(plain, target) for target in targets.chosen))
     files = WatchedFiles(bar.advance)
-    # Two pools: those who wait for their segments must not keep a thread from them.
+    # Two pools: partitions that wait for their segments must not occupy the segments' threads.
     with ThreadPoolExecutor(jobs) as partitions, ThreadPoolExecutor(jobs) as segments:
         try:
             looks = [partitions.submit(_look, files, one, checkpoint, segments.map) for one in targets.chosen]
@@ -140,7 +140,7 @@ def _look(files: Files, target: CheckTarget, checkpoint: Checkpoint | None, each
 
 
 def _size_bytes(files: Files, target: CheckTarget) -> int:
-    """How much there is to read, as far as anybody can tell."""
+    """How much there is to read, as far as it is known."""
     try:
         sizes = read_layout(files.entries(target.directory)).logs
     except OSError:
@@ -161,7 +161,7 @@ Change = Callable[[Files, CheckTarget, Checkpoint], Finding]
 
 
 def _change(files: Files, targets: Targets, report: CheckReport, change: Change) -> Iterator[str]:
-    """Go through every partition as the directory's writer."""
+    """Change every partition as the directory's writer."""
     if targets.is_kafkas:
         raise InvalidArgument(
             f"{targets.path} is Apache Kafka's and can only be looked at: Kafka makes its indexes and snapshots anew"
@@ -206,7 +206,7 @@ def _rebuild(files: Files, target: CheckTarget, checkpoint: Checkpoint) -> Findi
 
 @contextmanager
 def _as_writer(files: Files, path: str) -> Iterator[tuple[Checkpoint, Iterable[str]]]:
-    """The checkpoint, to be written, and what there is to say of it; nobody else has the log open for writing."""
+    """The checkpoint, opened for writing, and remarks about it. Holds the directory's lock."""
     opened = open_for_writing(files, path)
     try:
         place = f"{path}/{CHECKPOINT_NAME}"
@@ -214,7 +214,7 @@ def _as_writer(files: Files, path: str) -> Iterator[tuple[Checkpoint, Iterable[s
         try:
             checkpoint = Checkpoint.open(files, place, write=True)
         except CorruptLog as error:
-            # Without it every partition is verified whole at the next open: slower, and nothing is lost.
+            # Without it every partition is verified completely at the next open: slower, but nothing is lost.
             beside = _free_name(files, place)
             remarks.append(f"{place}: {error.reason}; moved to {beside}")
             files.rename(place, beside)
@@ -229,22 +229,22 @@ def _as_writer(files: Files, path: str) -> Iterator[tuple[Checkpoint, Iterable[s
 
 
 def _free_name(files: Files, place: str) -> str:
-    """Where a file is moved to as a whole. What was moved there before stays as it is."""
+    """A free name to move a file to. Files that were moved before stay as they are."""
     name, number = f"{place}{CUT_SUFFIX}", 2
     while files.exists(name):
         name, number = f"{place}-{number}{CUT_SUFFIX}", number + 1
     return name
 
 
-# --- files that tell how much of them was read ----------------------------------------------------------------------
+# --- files that report how much was read ----------------------------------------------------------------------------
 
 
 class Stopped(FoldlogError):
-    """Somebody does not want to wait for the rest."""
+    """The check was interrupted."""
 
 
 class WatchedFiles(PosixFiles):
-    """`on_read` is told of the bytes of every read, on the thread that reads. Any thread may `stop` all of them."""
+    """Calls `on_read` with the bytes of every read, on the thread that reads. Any thread may `stop` all reads."""
 
     def __init__(self, on_read: Callable[[int], None]) -> None:
         super().__init__()
@@ -265,7 +265,7 @@ class WatchedFiles(PosixFiles):
 
 
 class _WatchedFile:
-    """One file of it."""
+    """An open file of WatchedFiles."""
 
     def __init__(self, file: File, was_read: Callable[[int], None]) -> None:
         self._file = file

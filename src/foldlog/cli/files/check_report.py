@@ -1,4 +1,4 @@
-"""What `foldlog check` has found, in lines for people or as one JSON document."""
+"""The findings of `foldlog check`, in lines for people or as one JSON document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from foldlog.log.foreign import ADVICE
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One partition: what was found, or why nothing could be; and what was done about it."""
+    """One partition: what was found, or why it could not be read; and what was done about it."""
 
     name: str
     found: Inspection | None = None
@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(slots=True)
 class CheckReport:
-    """The whole look: findings in order, and what is to be said of the log itself."""
+    """All findings in order, and notes about the log itself."""
 
     path: str
     is_wide: bool = False
@@ -45,7 +45,7 @@ class CheckReport:
         yield f"note: {text}"
 
     def damage(self, error: CorruptLog) -> Iterator[str]:
-        """Of a file that belongs to no partition."""
+        """Damage of a file that belongs to no partition."""
         self.is_whole = False
         self.damages.append({"path": error.path, "position": error.position, "reason": error.reason})
         yield f"{error.path}: DAMAGED: byte {error.position}: {error.reason}"
@@ -152,7 +152,7 @@ def _fields(finding: Finding) -> dict[str, object]:
 
 
 def _damage_fields(damage: Damage) -> dict[str, object]:
-    """`lost` is null where nobody knows what is; `refused` is there where something is not read that is not lost."""
+    """`lost` is null if the loss is unknown; `refused` is present if records are not read but not lost either."""
     lost = [damage.first_offset, damage.next_offset] if damage.lost_offsets else []
     refused = {"refused": [damage.first_offset, damage.next_offset]} if damage.is_refused else {}
     return {

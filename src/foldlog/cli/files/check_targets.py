@@ -1,4 +1,4 @@
-"""What `foldlog check` is pointed at: a log, one partition of it, or files that stand alone, such as Kafka's own."""
+"""The targets of `foldlog check`: a log, one partition of it, or single files, such as Kafka's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SEGMENT: Final = re.compile(r"(?P<base>\d{20})\.log")
 
 @dataclass(frozen=True, slots=True)
 class CheckTarget:
-    """One partition of the log in `log_path`, or a directory alone; of that one perhaps one segment, `only`."""
+    """One partition of the log in `log_path`, or a single directory, in which `only` may select one segment."""
 
     name: str
     directory: str
@@ -33,7 +33,7 @@ class CheckTarget:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What is to be looked at. `catalog` is None where it is no log of ours; `is_all`: everything there is."""
+    """What to check. `catalog` is None if it is not a foldlog log; `is_all`: everything there is."""
 
     path: str
     catalog: Catalog | None
@@ -43,7 +43,7 @@ class Targets:
 
 
 def find_targets(files: Files, path: str, topic: str | None) -> Targets:
-    """LogNotFound, UnknownTopic or InvalidArgument where there is nothing to look at."""
+    """LogNotFound, UnknownTopic or InvalidArgument if there is nothing to check."""
     if os.path.isfile(path):
         return _segment(path, topic)
     if not files.exists(f"{path}/{CATALOG_NAME}") and os.path.isdir(path):
@@ -80,7 +80,7 @@ def _log_starts(files: Files, kafka: KafkaDirectory) -> dict[tuple[str, int], in
     try:
         return read_log_starts(files, kafka)
     except MalformedBytes:
-        return {}  # Kafka makes it anew; what is there is verified all the same
+        return {}  # Kafka recreates it; the rest is verified all the same
 
 
 def partitions_in(entries: Iterable[DirectoryEntry]) -> list[tuple[str, int]]:
@@ -104,12 +104,12 @@ def _segment(path: str, topic: str | None) -> Targets:
 
 
 def _partition(files: Files, path: str, topic: str | None) -> Targets:
-    """By its slot, if a log around it knows it; else alone."""
+    """As a partition of the surrounding log, if its catalog has it; else alone."""
     if topic is not None:
         raise InvalidArgument(f"{path} is one partition; name the directory of its log, or leave --topic out")
     around, name = os.path.split(os.path.abspath(path))
     if os.path.basename(path) == name:
-        around = os.path.dirname(path) or "."  # as it was named
+        around = os.path.dirname(path) or "."  # the path as the user wrote it
     if files.exists(f"{around}/{CATALOG_NAME}"):
         catalog = open_for_reading(files, around)
         for known in catalog.topics.values():

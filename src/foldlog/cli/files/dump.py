@@ -134,7 +134,7 @@ def _refuse_choice(path: str, what: str, arguments: Arguments) -> None:
 
 
 def _chosen(files: Files, path: str, arguments: Arguments) -> list[str]:
-    """The partitions' directories of a log, ours or Kafka's, in the order of their numbers."""
+    """The partition directories of a log, foldlog's or Kafka's, in numerical order."""
     found = partitions_in(files.entries(path))
     if not found:
         raise LogNotFound(f"there is neither a segment nor a partition in {path}; name a directory of a log")
@@ -150,7 +150,7 @@ def _chosen(files: Files, path: str, arguments: Arguments) -> list[str]:
 
 
 def _of_partition(path: str, names: list[str], start: int, stop: int, *, everything: bool) -> Iterator[str]:
-    """Its files in the order of offsets, without those that cannot hold what is wanted."""
+    """A partition's files in offset order, without those outside the wanted range."""
     bases = sorted(
         {int(match["base"]) for name in names if (match := _STEM.fullmatch(name)) and match["kind"] == ".log"}
     )
@@ -170,7 +170,7 @@ def _of_partition(path: str, names: list[str], start: int, stop: int, *, everyth
         )
 
 
-# What is in one
+# The contents of one file
 
 
 def is_shown(path: str) -> bool:
@@ -186,7 +186,7 @@ def is_shown(path: str) -> bool:
 
 
 def items_of(files: Files, path: str, wanted: Wanted) -> Items:
-    """What a file holds, by its name."""
+    """The contents of a file, by its name."""
     name = os.path.basename(path)
     match = _STEM.fullmatch(name)
     if _METADATA_SNAPSHOT.fullmatch(name):
@@ -203,7 +203,7 @@ def items_of(files: Files, path: str, wanted: Wanted) -> Items:
 
 
 def _partition_file_items(files: Files, path: str, base_offset: int, kind: str, wanted: Wanted) -> Items:
-    """Of a file whose name begins with an offset."""
+    """The contents of a file whose name begins with an offset."""
     if kind == INDEX_SUFFIX:
         return hints.index_items(read_file(files, path), base_offset, wanted)
     if kind == TIME_INDEX_SUFFIX:

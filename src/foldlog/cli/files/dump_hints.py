@@ -23,7 +23,7 @@ _SLOT_SECTORS: Final = 2
 
 
 def index_items(data: bytes, base_offset: int, wanted: Wanted) -> Items:
-    """Each entry, whether it ascends or not; zeroes at the end are room that was made ahead."""
+    """Every entry, ascending or not; zeroes at the end are preallocated space."""
     width, last = OffsetIndex.ENTRY.size, (-1, -1)
     used = _without_room(data, width)
     for at, (relative, position) in enumerate(OffsetIndex.ENTRY.iter_unpack(used)):
@@ -53,7 +53,7 @@ def time_index_items(data: bytes, base_offset: int, wanted: Wanted) -> Items:
 
 def _without_room(data: bytes, width: int) -> bytes:
     whole = data[: len(data) // width * width]
-    used_bytes = len(whole.rstrip(b"\0"))  # Kafka makes 10 MB of room: too much to look at entry by entry
+    used_bytes = len(whole.rstrip(b"\0"))  # Kafka preallocates 10 MB: too much to look at entry by entry
     return whole[: -(-used_bytes // width) * width]
 
 
@@ -95,7 +95,7 @@ def metadata_items(data: bytes) -> Items:
 
 
 def checkpoint_items(files: Files, path: str) -> Items:
-    """Every slot that is not empty, with the partition whose it is, if a catalog beside it says so."""
+    """Every slot that is not empty, with its partition, if a catalog beside it names it."""
     try:
         checkpoint = Checkpoint.open(files, path, write=False)
     except CorruptLog as error:

@@ -1,4 +1,4 @@
-"""What a dump consists of: one item is one line for people, or one JSON object for programs."""
+"""The items of a dump: one item is one line for people, or one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import lru_cache
 from typing import Final
 
 TEXT_MAX: Final = 120
-"""Characters of a key or value that a line for people shows."""
+"""Characters of a key or value in a line for people."""
 
 _YEAR_10000_MS: Final = 253_402_300_800_000
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`kind` and `fields` are the JSON object; `text` is the line, indented by its depth. `is_damage`: it is wrong."""
+    """`kind` and `fields` are the JSON object; `text` is the line, indented by its depth. `is_damage`: it is damage."""
 
     kind: str
     text: str
@@ -29,7 +29,7 @@ Items = Iterator[Item]
 
 
 def damage(position: int, end: int, reason: str, *, is_mendable: bool = False) -> Item:
-    """Bytes [position, end) of a file that are not what they should be."""
+    """Damaged bytes [position, end) of a file."""
     loss = "; only its header is: no record is lost by it" if is_mendable else ""
     return Item(
         "damage",
@@ -40,7 +40,7 @@ def damage(position: int, end: int, reason: str, *, is_mendable: bool = False) -
 
 
 def named_values(kind: str, data: bytes, sign: str, *, comment: str | None = None) -> Items:
-    """A text of lines, each a name and a value with `sign` between them; with comments there may be empty lines too."""
+    """Lines of text, each a name and a value separated by `sign`; with comments also empty lines."""
     fields: dict[str, object] = {}
     for line in data.decode("utf-8", "replace").splitlines():
         if comment is not None and (not line.strip() or line.strip().startswith(comment)):
@@ -67,7 +67,7 @@ def time_text(timestamp_ms: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _second_text(timestamp_s: int) -> str:
-    """Remembered, as records of one second stand together."""
+    """Cached, as records of one second are close together."""
     return datetime.fromtimestamp(timestamp_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
@@ -85,7 +85,7 @@ def bytes_text(data: bytes | None, *, most: int | None = TEXT_MAX) -> str:
 
 
 def bytes_fields(data: bytes | None) -> dict[str, object] | None:
-    """As text where it is UTF-8, else in base64; always with its size."""
+    """As text if it is UTF-8, else in base64; always with its size."""
     if data is None:
         return None
     text = _as_text(data)
@@ -103,7 +103,7 @@ def _as_text(data: bytes) -> str | None:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Without the beginning of a character whose end was cut off."""
+    """Without an incomplete character at the end."""
     return data.decode("utf-8", "ignore").encode() if _as_text(data) is None and _is_cut(data) else data
 
 

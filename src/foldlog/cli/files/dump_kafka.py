@@ -1,5 +1,5 @@
-"""Files that only Kafka writes: aborted transactions, offsets of partitions, the directory's properties, the quorum's
-state; and the records of `__consumer_offsets`, which are ours as well, in words."""
+"""Files that only Kafka writes: aborted transactions, offset checkpoints, the directory's properties, the quorum's
+state; and the records of `__consumer_offsets`, which foldlog writes as well, in words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFFSET_CHECKPOINTS: Final = {
     "replication-offset-checkpoint": "has its high watermark at offset",
     "cleaner-offset-checkpoint": "is compacted up to offset",
 }
-"""One of each kind in a directory of Kafka's, and what its offsets say of a partition."""
+"""Kafka's offset checkpoint files, and what their offsets mean for a partition."""
 
 KAFKA_NAMES: Final = (KAFKA_PROPERTIES, QUORUM_NAME, *OFFSET_CHECKPOINTS)
 
@@ -37,14 +37,14 @@ CONTROL_KINDS: Final = {
 
 
 def items_of_kafkas(name: str, data: bytes) -> Items:
-    """What a file of KAFKA_NAMES holds."""
+    """The contents of a file in KAFKA_NAMES."""
     if name == KAFKA_PROPERTIES:
         return named_values("properties", data, "=", comment="#")
     return _quorum(data) if name == QUORUM_NAME else _offsets(name, data)
 
 
 def transaction_items(data: bytes) -> Items:
-    """What is in a .txnindex."""
+    """The contents of a .txnindex."""
     entries, problem = read_transaction_index(data)
     for entry in entries:
         text = (
@@ -78,7 +78,7 @@ def _offsets(name: str, data: bytes) -> Items:
 
 
 def group_item(offset: int, key: bytes | None, value: bytes | None) -> Item | None:
-    """A record of `__consumer_offsets` in words; None if it is not of a kind that is known."""
+    """A record of `__consumer_offsets` in words; None if it is of an unknown kind."""
     try:
         decoded = decode_key(key or b"")
         fields: dict[str, object] = {"offset": offset, "group": decoded.group}

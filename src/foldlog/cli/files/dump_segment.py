@@ -1,4 +1,4 @@
-"""The batches and records of a segment, one after the other; over damage, reading goes on where the next batch is."""
+"""The batches and records of a segment, in order; after damage, reading continues at the next batch."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from foldlog.records.loops import BatchHeader, Record, decode, walk
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which offsets, [start, stop), and how much of them."""
+    """The wanted offsets, [start, stop), and the level of detail."""
 
     start: int = 0
     stop: int = UNKNOWN_END
     records: bool = False
     is_wide: bool = False
-    are_groups: bool = False  # it is `__consumer_offsets`, so what a record says is told
+    are_groups: bool = False  # `__consumer_offsets`: records are shown decoded
 
 
 @dataclass(slots=True)
 class SegmentDump:
-    """One file of batches. `items` once; the counts are right when it has ended."""
+    """One file of batches. Call `items` once; the counts are complete when it has ended."""
 
     log: File
     base_offset: int
@@ -77,7 +77,7 @@ class SegmentDump:
         return Item("summary", text, dict(fields))
 
     def _piece_at(self, position: int, end: int, expected: int, reason: str) -> Piece:
-        """The damaged stretch that begins at `position`: up to the next batch that is surely one of this log."""
+        """The damaged stretch that begins at `position`: up to the next batch that certainly belongs to this log."""
         if self._lost is None:
             bounds = SalvageBounds(position, end, expected, UNKNOWN_END, UNKNOWN_END, ())
             self._lost = [piece for piece in Salvage(self.log, bounds).pieces if piece.reason]
@@ -95,9 +95,9 @@ class SegmentDump:
         try:
             yield from _control(whole, header) if header.is_control else self._records(whole)
         except DecompressedTooLarge:
-            raise  # nothing is wrong with it but its size, and the sentence says what to set
+            raise  # only its size is wrong, and the message says what to set
         except FoldlogError as error:
-            # Its CRC is right, so this is how it was written.
+            # Its CRC is right, so it was written like this.
             self.damaged_bytes += header.size
             yield damage(at, at + header.size, getattr(error, "reason", str(error)))
 
@@ -166,7 +166,7 @@ def record_item(record: Record, most: int | None) -> Item:
 
 
 def _control(batch: memoryview, header: BatchHeader) -> Iterator[Item]:
-    """Markers that no reader gets to see: the end of a transaction, and what Kafka's quorum writes for itself."""
+    """Markers that readers do not see: the end of a transaction, and what Kafka's quorum writes for itself."""
     for marker in markers_of(batch, header):
         name = CONTROL_KINDS.get(marker.kind, f"control type {marker.kind}")
         fields: dict[str, object] = {"offset": marker.offset, "timestamp": marker.timestamp_ms, "type": name}

@@ -1,1 +1,1 @@
-"""`foldlog fold`: pipelines, and what they tell while they run."""
+"""`foldlog fold`: pipelines, and their progress while they run."""

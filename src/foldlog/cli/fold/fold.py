@@ -1,4 +1,4 @@
-"""`foldlog fold`: run the folds of a pipeline, look at them, and replay them."""
+"""`foldlog fold`: run the folds of a pipeline, show their state, and replay them."""
 
 from __future__ import annotations
 
@@ -300,11 +300,11 @@ pause_fold: Final = command(one_fold(), *log_options(), file_option(), key_optio
 resume_fold: Final = command(one_fold(), *log_options(), file_option(), key_option())(ask_runner)
 
 
-# --- what they share ------------------------------------------------------------------------------------------------
+# --- shared parts ---------------------------------------------------------------------------------------------------
 
 
 class _UnderWay:
-    """What a verb that runs Spark has at hand: `options` are those that such commands share."""
+    """The context of a verb that runs Spark; `options` are the arguments that such commands share."""
 
     def __init__(self, arguments: Arguments, progress: FoldProgress, signals: StopOnSignals) -> None:
         self._arguments = arguments
@@ -326,7 +326,7 @@ class _UnderWay:
         }
 
     def _start(self) -> object:
-        """The session. Called once everything else is found to be right: it takes seconds."""
+        """The session. Called after everything else was checked: it takes seconds."""
         from foldlog.spark.session import fold_session
 
         log = self._arguments.spark_log
@@ -422,7 +422,7 @@ def _range_bytes(arguments: Arguments) -> int | None:
     return int(arguments.range_bytes) if arguments.range_bytes is not None else None
 
 
-# --- how a status looks ---------------------------------------------------------------------------------------------
+# --- the display of a status ----------------------------------------------------------------------------------------
 
 
 _HEADS: Final = ("FOLD", "STATE", "LAG", "BOOKMARK", "END", "DEAD", "SKIPPED", "VIEW")
@@ -431,7 +431,7 @@ _SHOWN_PARTITIONS: Final = 6
 
 
 def status_lines(states: Sequence[FoldState], *, is_wide: bool = False) -> list[str]:
-    """A table for people, and below it what is wrong. A wide one has more columns, and every partition."""
+    """A table for people, with errors below it. The wide form has more columns, and every partition."""
     rows = [_HEADS + (_WIDE_HEADS if is_wide else ()), *(_cells(state, is_wide) for state in states)]
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -440,7 +440,7 @@ def status_lines(states: Sequence[FoldState], *, is_wide: bool = False) -> list[
 
 
 def status_json(states: Sequence[FoldState]) -> str:
-    """Everything there is to know, for programs."""
+    """Everything that is known, for programs."""
     return json.dumps([asdict(state) for state in states], indent=2)
 
 

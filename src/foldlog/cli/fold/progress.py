@@ -1,4 +1,4 @@
-"""How running folds look: on a terminal a table that redraws itself, elsewhere a line per range."""
+"""The display of running folds: on a terminal a table that is redrawn, elsewhere a line per range."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ _REDRAWS_PER_S: Final = 10
 _HEADS: Final = ("FOLD", "STATE", "ROWS/S", "LAG", "RECORDS", "DEAD", "LAST RANGE")
 _NUMBERS: Final = frozenset((2, 3, 4, 5))
 _NARROWEST: Final = (0, 9, 9, 9, 11, 4, 0)
-"""Columns keep this width, so that the table does not jump while numbers grow."""
+"""Minimum widths, so that the table does not jump while numbers grow."""
 
 
 class FoldProgress(Protocol):
-    """Told of what happens while folds run. `hear` may be called by a signal handler; the rest by one thread."""
+    """Displays events while folds run. A signal handler may call `hear`; everything else is called by one thread."""
 
     def show(self, feed: Feed) -> None:
         """A range was stored, a feed changed its state, or it failed."""
         ...
 
     def doing(self, what: str) -> None:
-        """What takes a while just now; nothing if it is empty."""
+        """Show what currently takes a while; nothing if it is empty."""
         ...
 
     def note(self, text: str) -> None:
-        """Something a person should know, which is no fold's own failure."""
+        """Show something that a person should know and that is not a fold's failure."""
         ...
 
     def hear(self, text: str) -> None:
-        """A signal came, and this is what it means."""
+        """Show what a signal that came means."""
         ...
 
 
 @contextmanager
 def progress_for(stream: TextIO, names: Iterable[str] = ()) -> Iterator[FoldProgress]:
-    """The one that suits where it is written to. Warnings of the package become notes."""
+    """The display that suits the stream. Warnings of the package become notes."""
     progress: LiveBoard | Lines = LiveBoard(stream, names) if redraws(stream) else Lines(stream)
     handler = _Notes(progress)
     logger = logging.getLogger("foldlog")
@@ -59,7 +59,7 @@ def progress_for(stream: TextIO, names: Iterable[str] = ()) -> Iterator[FoldProg
 
 
 class _Notes(logging.Handler):
-    """A warning that is printed by itself would stand in the middle of a table that is redrawn."""
+    """Passes warnings on as notes: printed directly, they would end up in the middle of a redrawn table."""
 
     def __init__(self, progress: FoldProgress) -> None:
         super().__init__(logging.WARNING)
@@ -85,13 +85,13 @@ class Lines:
                 f" lag {feed.lag}{_dead_text(feed)}"
             )
         elif feed.state != "caught up" or feed.name not in self._at_end:
-            # That it has caught up is told once: from then on the lag of each range says it.
+            # That it has caught up is printed once: from then on the lag of each range shows it.
             self._print(f"{feed.name}: {feed.state}")
         if not feed.lag:
             self._at_end.add(feed.name)
 
     def doing(self, what: str) -> None:
-        """A file has no use for it."""
+        """Not shown in a file."""
 
     def note(self, text: str) -> None:
         self._print(text)
@@ -100,16 +100,16 @@ class Lines:
         _write_now(self._stream, text)
 
     def finish(self) -> None:
-        """Everything is printed."""
+        """Nothing to do: everything is printed already."""
 
     def _print(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
 
 
 class LiveBoard:
-    """A table that redraws itself below everything that is noted, from a thread of rich's.
+    """A table that is redrawn below all notes, by a thread of rich's.
 
-    So a signal handler only leaves word: it may have interrupted a write to the very same stream.
+    A signal handler only stores its text: it may have interrupted a write to the same stream.
     """
 
     def __init__(self, stream: TextIO, names: Iterable[str] = ()) -> None:
@@ -153,15 +153,15 @@ class LiveBoard:
                 refresh_per_second=_REDRAWS_PER_S,
                 redirect_stdout=False,
                 redirect_stderr=False,
-                vertical_overflow="crop",  # one line more than the terminal has would scroll away, out of reach
+                vertical_overflow="crop",  # one line more than the terminal has would scroll out of reach
             )
             self._live.start()
-            self._live.console.show_cursor(True)  # whoever is killed now leaves a terminal that has one
+            self._live.console.show_cursor(True)  # so that a killed process leaves a terminal with a cursor
         return self._live
 
 
 def board(feeds: Mapping[str, Feed | None], *notes: str) -> RenderableType:
-    """The table, what is wrong below it, and what else there is to say."""
+    """The table, the errors below it, and other notes."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -192,12 +192,12 @@ def _cells(name: str, feed: Feed | None) -> tuple[str, ...]:
 
 
 def error_text(feed: Feed) -> str:
-    """What is wrong with a feed, and whether that is the end of it."""
+    """A feed's error, and whether it is retried."""
     return f"{feed.state}: {feed.error}" + ("; it is tried again" if feed.state == "waiting" else "")
 
 
 def last_ranges_text(feed: Feed) -> str:
-    """What was read last, per partition."""
+    """The ranges read last, per partition."""
     return ranges_text((one.partition, one.start, one.stop) for one in feed.last_ranges) or "-"
 
 
@@ -206,5 +206,5 @@ def _dead_text(feed: Feed) -> str:
 
 
 def _write_now(stream: TextIO, text: str) -> None:
-    """Past the stream's buffer, which may be in use by what the signal interrupted."""
+    """Bypasses the stream's buffer, which the interrupted code may be using."""
     os.write(stream.fileno(), f"{text}\n".encode())

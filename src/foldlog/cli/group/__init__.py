@@ -1,1 +1,1 @@
-"""`foldlog group`: how far groups have read, and moving them."""
+"""`foldlog group`: the positions of groups, and moving them."""

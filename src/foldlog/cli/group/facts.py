@@ -1,4 +1,4 @@
-"""What can be seen of a group: its state, its members, and its cursors with their lag."""
+"""What is known of a group: its state, its members, and its cursors with their lag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupCursor:
-    """One partition of a group: where it stands, and who reads it. None where there is nobody, or it is not known."""
+    """One partition of a group: its position, and the member that reads it. None if there is none, or it is unknown."""
 
     standing: PartitionLag
     metadata: str
@@ -31,7 +31,7 @@ class GroupCursor:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """A group at one moment. `runs` are the live runners of the fold whose place it shows; None if it is no fold's."""
+    """A group at one moment. `runs` are the live runners of the group's fold; None if it is not a fold's group."""
 
     description: GroupDescription
     cursors: tuple[GroupCursor, ...]
@@ -59,12 +59,12 @@ class GroupFacts:
 
     @property
     def lag(self) -> int | None:
-        """Over all partitions whose lag is known."""
+        """The sum over all partitions whose lag is known."""
         return total_lag(cursor.standing for cursor in self.cursors)
 
     @property
     def uncommitted_count(self) -> int:
-        """Partitions whose lag counts from the log's start, for want of a commit."""
+        """Partitions whose lag counts from the log's start because nothing is committed."""
         return sum(cursor.standing.is_uncommitted for cursor in self.cursors)
 
     def row(self) -> dict[str, object]:
@@ -80,7 +80,7 @@ class GroupFacts:
 
 
 def chosen_groups(log: Log, patterns: Iterable[str], *, include_internal: bool = False) -> list[str]:
-    """Groups whose names match a pattern, or all. A pattern without * ? [ is a name, and has to be there."""
+    """Groups whose names match a pattern, or all. A pattern without * ? [ is a name, and has to exist."""
     known, given = log.groups(), list(patterns)
     if not given and not include_internal:
         return [name for name in known if name not in OWN_GROUPS]
@@ -91,7 +91,7 @@ def chosen_groups(log: Log, patterns: Iterable[str], *, include_internal: bool =
 
 
 def facts_of(log: Log, group: str, runs: FoldRunsOf) -> GroupFacts:
-    """UnknownGroup if it is gone meanwhile."""
+    """UnknownGroup if it has been deleted meanwhile."""
     description = log.describe_group(group)
     committed = log.committed(group)
     readers = {partition: member for member in description.members for partition in member.assignment}
@@ -100,7 +100,7 @@ def facts_of(log: Log, group: str, runs: FoldRunsOf) -> GroupFacts:
         try:
             bounds.update({(topic, one.partition): (one.start, one.end) for one in partitions_of(log, topic)})
         except UnknownTopic:
-            continue  # it was deleted, and the group still has its offsets: their ends are not known
+            continue  # deleted, while the group still has offsets in it: its ends are unknown
     found = partition_lags({place: one.offset for place, one in committed.items()}, readers, bounds)
     notes = {(place.topic, place.partition): one.metadata for place, one in committed.items()}
     members = {(place.topic, place.partition): member for place, member in readers.items()}
@@ -112,14 +112,14 @@ def facts_of(log: Log, group: str, runs: FoldRunsOf) -> GroupFacts:
 
 
 class FoldRunsOf:
-    """Who runs folds now, in a log. Read when a group is first asked about that is a fold's."""
+    """The current runners of folds in a log. Read on the first request for a fold's group."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._found: FoldRuns | None = None
 
     def of(self, group: str) -> tuple[Status, ...] | None:
-        """The live runners of the fold whose place the group shows; None if it is no fold's."""
+        """The live runners of the group's fold; None if it is not a fold's group."""
         if not is_of_a_fold(group):
             return None
         if self._found is None:
@@ -170,7 +170,7 @@ def member_rows(group: GroupFacts) -> list[dict[str, object]]:
 
 
 def member_name(member: MemberDescription) -> str:
-    """What a person calls it: the name its owner gave it, or its client's."""
+    """The name for people: the one its owner gave it, or its client's."""
     return member.instance_id or member.client_id or member.member_id
 
 

@@ -1,4 +1,4 @@
-"""`foldlog group`: how far groups have read, who their members are, and moving them."""
+"""`foldlog group`: the positions of groups, their members, and moving them."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _describe(arguments: Arguments, group: GroupFacts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition: from what the group has committed, None if nothing, to where it is to go on."""
+    """One partition: from the committed offset, None if there is none, to the new one."""
 
     partition: TopicPartition
     before: int | None
@@ -218,7 +218,7 @@ class Move:
 
     @property
     def again(self) -> int:
-        """Offsets that were read before and will be once more. What the log no longer holds cannot be."""
+        """Offsets that were read before and will be read again; only as far as the log still holds them."""
         return max(0, min(self.before or 0, self.end) - self.to)
 
     @property
@@ -279,7 +279,7 @@ def seek_group(arguments: Arguments) -> int:
 
 
 def planned_moves(log: Log, group: str, spec: PlaceSpec, topics: list[NamedPartitions] | None) -> list[Move]:
-    """Where each partition would go. Without `topics`, those that the group has committed in."""
+    """Where each partition would go. By default those that the group has committed offsets in."""
     committed = log.committed(group)
     chosen = sorted(committed) if topics is None else partitions_named(log, topics)
     if not chosen:
@@ -305,7 +305,7 @@ def planned_moves(log: Log, group: str, spec: PlaceSpec, topics: list[NamedParti
 
 
 def members_of(log: Log, group: str) -> tuple[MemberDescription, ...]:
-    """Who is in the group; nobody if it does not exist yet."""
+    """The members of the group; none if it does not exist yet."""
     try:
         return log.describe_group(group).members
     except UnknownGroup:
@@ -313,7 +313,7 @@ def members_of(log: Log, group: str) -> tuple[MemberDescription, ...]:
 
 
 def _has_members(group: str, members: tuple[MemberDescription, ...]) -> str:
-    """Who is in the way, with names: whoever runs this knows then what to stop."""
+    """The members by name, so that the user knows what to stop."""
     named = [f"{member.instance_id or member.member_id} ({host_text(member)})" for member in members[:SHOWN_MEMBERS]]
     more = len(members) - len(named)
     return f"group {group!r} has {counted(len(members), 'member')}: {', '.join(named)}" + (

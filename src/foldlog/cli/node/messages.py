@@ -30,16 +30,16 @@ Fields = dict[str, Any]
 
 OFFSET_MAX: Final = (1 << 63) - 1
 LINE_BYTES_MAX: Final = 8 << 20
-"""Eight times the default max.message.bytes: a longer line cannot become a record, whatever it escapes."""
+"""Eight times the default max.message.bytes: a longer line cannot become a record, even if everything is escaped."""
 
 KEY_TOPIC_PREFIX: Final = "key."
-"""Topics that hold the keys of Maelstrom's kafka workload: one topic of one partition a key."""
+"""Prefix of topics that hold the keys of Maelstrom's kafka workload: one topic with one partition per key."""
 
 _ESCAPED: Final = re.compile(rb"[^a-zA-Z0-9-]")
 
 
 class NodeErrorCode(IntEnum):
-    """Maelstrom's codes. All but CRASH are definite: what was asked for did not happen and will not."""
+    """Maelstrom's codes. All but CRASH are definite: the request did not happen and will not."""
 
     NOT_SUPPORTED = 10
     TEMPORARILY_UNAVAILABLE = 11
@@ -74,7 +74,7 @@ _CODES: Final[tuple[tuple[type[FoldlogError], NodeErrorCode], ...]] = (
 
 
 def code_of(error: FoldlogError) -> NodeErrorCode:
-    """The code that says the same; CRASH where it is not known whether something happened."""
+    """The corresponding code; CRASH if it is unknown whether the request happened."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), NodeErrorCode.CRASH)
 
 
@@ -82,7 +82,7 @@ def code_of(error: FoldlogError) -> NodeErrorCode:
 
 
 def parse_line(line: bytes) -> Fields:
-    """The message of one line. RequestError if it is not one."""
+    """The message of one line. RequestError if it is malformed."""
     if len(line) > LINE_BYTES_MAX:
         raise malformed(f"the line is longer than {LINE_BYTES_MAX} bytes")
     try:
@@ -105,7 +105,7 @@ def body_of(message: Fields) -> Fields:
 
 
 def is_answer(body: Fields) -> bool:
-    """Whether somebody answers us: answers are never answered, or two nodes would go on forever."""
+    """Whether the message is an answer: answers are never answered, or two nodes would continue forever."""
     kind = body["type"]
     return "in_reply_to" in body and (kind == "error" or kind.endswith("_ok"))
 
@@ -128,7 +128,7 @@ def _refuse_constant(name: str) -> None:
 
 def _finite(text: str) -> float:
     number = float(text)
-    if math.isinf(number):  # it would come back as Infinity, which no JSON parser has to read
+    if math.isinf(number):  # it would come back as Infinity, which is not JSON
         raise ValueError(f"{text[:32]} is too large for a number")
     return number
 
@@ -148,19 +148,19 @@ def number_field(body: Fields, name: str) -> int:
 
 
 def value_field(body: Fields, name: str) -> Any:
-    """Any JSON value, null too, but it has to be there."""
+    """Any JSON value, even null, but it has to be present."""
     if name not in body:
         raise malformed(f'{body["type"]} needs "{name}"')
     return body[name]
 
 
 def key_field(body: Fields) -> str:
-    """A key of the kafka workload: a string, or an integer, which is the string of its digits."""
+    """A key of the kafka workload: a string, or an integer, which becomes the string of its digits."""
     return _key(body.get("key"), body)
 
 
 def node_ids_field(body: Fields) -> list[str]:
-    """All nodes there are; the one of `node_id` where nobody says."""
+    """All nodes; by default only the one of `node_id`."""
     value = body.get("node_ids", [body["node_id"]])
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise malformed(f'{body["type"]} has "node_ids" that are no list of strings')
@@ -196,14 +196,14 @@ def _key(value: object, body: Fields) -> str:
 
 
 def _number(value: object, problem: str) -> int:
-    if type(value) is not int:  # true is 1 to Python, and no number to JSON
+    if type(value) is not int:  # true is an int in Python, and no number in JSON
         raise malformed(problem)
     if not -OFFSET_MAX <= value <= OFFSET_MAX:
         raise malformed(f"{problem} of 64 bits")
     return value
 
 
-# What is stored
+# Stored records
 
 
 def to_record(message: Any) -> bytes:
@@ -225,10 +225,10 @@ def from_record(value: bytes | None, offset: int) -> Any:
 
 
 def topic_of_key(key: str) -> str:
-    """A topic name for any string, another one for every other.
+    """A topic name for any string, different for different strings.
 
-    What a topic name cannot hold is written as `_` and two hex digits a byte; what would then be too long goes by
-    its SHA-256, after a second dot, which no escaped name has.
+    Bytes that a topic name cannot contain are written as `_` and two hex digits; a name that would then be too long is
+    replaced by its SHA-256, after a second dot, which no escaped name has.
 
     >>> topic_of_key("k1"), topic_of_key("a b"), topic_of_key("")
     ('key.k1', 'key.a_20b', 'key.')

@@ -24,7 +24,7 @@ from foldlog.limits import NODE_JOIN_MS
 from foldlog.records.batch import MAX_INT32
 
 _READ_BYTES: Final = 1 << 16
-_SIGNAL_EXIT: Final = 128  # what shells add to the number of the signal that ended a process
+_SIGNAL_EXIT: Final = 128  # shells add the number of the signal that ended a process
 
 DESCRIPTION: Final = """\
 Serves a partitioned log as JSON lines, one message a line in Maelstrom's envelope, from standard input to standard
@@ -65,7 +65,7 @@ def run(arguments: Arguments) -> int:
 def serve(node: LogNode, source: BinaryIO, sink: BinaryIO) -> None:
     """Answer every line until the input ends.
 
-    Lines that are there together are answered together: their appends share a sync. Nobody waits for more to come.
+    Lines that arrive together are answered together, so that their appends share a sync. It does not wait for more.
     """
     sent = 0
     for lines in _groups_of_lines(source):
@@ -81,7 +81,7 @@ def serve(node: LogNode, source: BinaryIO, sink: BinaryIO) -> None:
 
 
 def _groups_of_lines(source: BinaryIO) -> Iterator[list[bytes]]:
-    """Whole lines, as many as came together. Of a line that is too long the rest is skipped: it is refused anyway."""
+    """Complete lines, as many as arrived together. The rest of a line that is too long is skipped: it is refused."""
     rest = b""
     too_long = False
     while data := os.read(source.fileno(), _READ_BYTES):
@@ -104,7 +104,7 @@ def _groups_of_lines(source: BinaryIO) -> Iterator[list[bytes]]:
 
 @contextmanager
 def _opened(path: str | None, *, init: bool) -> Iterator[foldlog.Log]:
-    """The log of the directory given, through whoever writes it; or one of its own for the time being."""
+    """The log in the given directory, through its writer if there is one; or a temporary one."""
     if path is None:
         with tempfile.TemporaryDirectory(prefix="foldlog-node-") as temporary, foldlog.open(temporary) as log:
             yield log
@@ -119,14 +119,14 @@ def _joined(path: str, *, init: bool) -> foldlog.Log:
         try:
             return foldlog.open(path, listen=True, init=init)
         except DirectoryLocked as error:
-            # Another node that is just starting has the lock before it listens.
+            # Another node that is just starting holds the lock before it listens.
             if error.address is not None or time.monotonic() > deadline_s:
                 raise
 
 
 @contextmanager
 def _ending_on_terminate() -> Iterator[None]:
-    """SIGTERM, which is how a node is usually stopped, ends it like the end of its input."""
+    """SIGTERM, which usually stops a node, ends it like the end of its input."""
 
     def leave(number: int, frame: object) -> NoReturn:
         raise SystemExit(_SIGNAL_EXIT + number)

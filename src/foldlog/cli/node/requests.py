@@ -1,9 +1,9 @@
-"""What the JSON-lines node answers: a function from a message to an answer, over a log. Reads no input itself.
+"""The answers of the JSON-lines node: a function from a message to an answer, over a log. Reads no input itself.
 
 Served: `init`; `partition_append`, `partition_read`, `partition_info`; `commit_offset`, `fetch_offset`; and the kafka
 workload of Maelstrom: `send`, `poll`, `commit_offsets`, `list_committed_offsets`.
 
-Several nodes are one log if they have one directory: the first to open it writes it, and the others go through it.
+Several nodes with the same directory share one log: the first to open it writes it, and the others go through it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ logger = logging.getLogger("foldlog.node")
 
 SEGMENT_RECORDS: Final = "foldlog.segment.records"
 WORKLOAD_GROUP: Final = "maelstrom"
-"""The group that the kafka workload's committed offsets belong to: it has none of its own."""
+"""The group of the kafka workload's committed offsets: the workload itself has none."""
 
 POLL_RECORDS_MAX: Final = 1000
-"""Records a key that one poll answers with; who wants more polls again."""
+"""The maximum number of records per key in the answer to one poll."""
 
 NEW_PARTITIONS_MAX: Final = 64
-"""Partitions that one append makes at most: each is a directory with files, and a number may be a typing mistake."""
+"""The maximum number of partitions that one append creates: each is a directory, and a number may be a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """What the command line chose. `segment_records` 0: segments do not roll by count. `shared`: the log is in a
-    directory that other nodes may have, too."""
+    """Options of the command line. `segment_records` 0: segments do not roll by count. `shared`: other nodes may use
+    the log's directory, too."""
 
     segment_records: int = 0
     short_names: bool = False
@@ -65,7 +65,7 @@ class Answer:
     settle: Callable[[], None]
 
     def body(self) -> Fields:
-        """The answer, after what it promises has become true."""
+        """The answer, once it holds what it promises."""
         try:
             self.settle()
         except FoldlogError as error:
@@ -78,17 +78,16 @@ def _refusal(request: Fields, error: FoldlogError) -> Fields:
 
 
 def _nothing() -> None:
-    """What most answers wait for."""
+    """The `settle` of answers that need not wait."""
 
 
 Handled = tuple[Fields, Callable[[], None]]
 
 
 class LogNode:
-    """One node. One thread. Topics come into being with their first append or commit; a higher partition number grows
-    them.
+    """One node. One thread. Topics are created by their first append or commit; a higher partition number grows them.
 
-    Non-promise: what was begun and not settled may or may not be in the log.
+    Not promised: whether an append that was begun and not settled is in the log.
     """
 
     def __init__(self, log: DirectoryBroker, options: NodeOptions) -> None:
@@ -111,13 +110,13 @@ class LogNode:
         }
 
     def handle(self, line: bytes) -> Fields | None:
-        """The body of the answer to one line, durable where it says so; None if it needs none."""
+        """The body of the answer to one line, durable if it says so; None if it needs none."""
         answer = self.begin(line)
         return None if answer is None else answer.body()
 
     def begin(self, line: bytes) -> Answer | None:
-        """Do what a line asks, not waiting until it is durable: see Answer. Whatever the line holds, it is answered,
-        unless it is an answer itself or for another node."""
+        """Start what a line asks for, without waiting until it is durable: see Answer. Every line is answered, unless
+        it is an answer itself or for another node."""
         message: Fields = {}
         request: Fields = {}
         try:
@@ -125,7 +124,7 @@ class LogNode:
             if self._is_for_another(message):
                 return None
             if isinstance(message.get("body"), dict):
-                request = message["body"]  # known before it is checked: an error names the msg_id where there is one
+                request = message["body"]  # set before it is checked, so that an error can name its msg_id
             request = messages.body_of(message)
             if messages.is_answer(request):
                 return None
@@ -136,14 +135,14 @@ class LogNode:
         except FoldlogError as error:
             body, settle = _refusal(request, error), _nothing
         except Exception as error:
-            # A node that stops answering is worse than one that says it failed; the trace is for its log.
+            # A node that stops answering is worse than one that reports a failure; the trace is for its log.
             logger.exception("a request failed")
             body, settle = messages.error_body(request.get("msg_id"), NodeErrorCode.CRASH, repr(error)), _nothing
         source = self._node_id if self._node_id is not None else message.get("dest")
         return Answer(source, message.get("src"), request, body, settle)
 
     def _is_for_another(self, message: Fields) -> bool:
-        """Whether it came here by mistake: it is not this node's to answer, and no other's name is put under it."""
+        """Whether the message is for another node: it is not answered, as the answer would carry this node's name."""
         destination = message.get("dest")
         if self._node_id is None or destination is None or destination == self._node_id:
             return False
@@ -163,7 +162,7 @@ class LogNode:
         node_id = messages.text_field(request, "node_id")
         others = len(messages.node_ids_field(request)) - 1
         if self._node_id not in (None, node_id):
-            # Who is told so by the old name goes on with a node that answers by the new one.
+            # Otherwise clients that know the old name would talk to a node that answers under the new one.
             raise RequestError(
                 NodeErrorCode.PRECONDITION_FAILED,
                 f"this is node {self._node_id!r} already; start another process for {node_id!r:.64}",
@@ -171,7 +170,7 @@ class LogNode:
         self._node_id = node_id
         self._refusal = None
         if others > 0 and not self._options.shared:
-            # Each would number its records by itself: the same offset twice for one key.
+            # Each would assign its own offsets: the same offset twice for one key.
             self._refusal = RequestError(
                 NodeErrorCode.NOT_SUPPORTED,
                 f"{self._node_id} is one of {others + 1} nodes, and each would keep a log of its own: start all of"
@@ -249,7 +248,7 @@ class LogNode:
         return {"msgs": found}, _nothing
 
     def _commit_offsets(self, request: Fields) -> Handled:
-        # Inclusive here, the next offset in the log: 5 is done, so 6 is wanted next.
+        # Inclusive here, the next offset in the log: 5 is done, so 6 comes next.
         wanted = {
             (messages.topic_of_key(key), 0): OffsetAndMetadata(offset + 1)
             for key, offset in messages.offsets_field(request).items()
@@ -266,7 +265,7 @@ class LogNode:
     # The log
 
     def _commit(self, group: str, offsets: dict[tuple[str, int], OffsetAndMetadata]) -> None:
-        """Who commits need not have written first: the texts of these messages begin with a commit."""
+        """Commit, creating missing topics and partitions: a client may commit before anything was written."""
         check_group_name(group)
         check_offsets(offsets)
         for topic, number in offsets:
@@ -274,14 +273,14 @@ class LogNode:
         self._log.commit_offsets(group, offsets)
 
     def _partition_to_append(self, topic: str, number: int) -> WritablePartition:
-        """The partition, made if it is not there."""
+        """The partition, created if it does not exist."""
         self._have_partition(topic, number)
         if topic not in self._configured:
             self._configure(topic)
         return self._log.writable_partition(topic, number)
 
     def _have_partition(self, topic: str, number: int) -> None:
-        """Make the topic or the partition if it is not there; another node may do so at the same moment."""
+        """Create the topic or the partition if it does not exist; another node may do so at the same moment."""
         try:
             count = self._log.topic(topic).partition_count
         except UnknownTopic:
@@ -299,14 +298,14 @@ class LogNode:
                     raise
 
     def _configure(self, topic: str) -> None:
-        """A topic that an earlier run made rolls as this run was told to."""
+        """Apply this run's option to a topic of an earlier run."""
         wanted = self._options.segment_records
         if wanted and self._log.topic(topic).config.log.segment_records != wanted:
             self._log.alter_topic(topic, {SEGMENT_RECORDS: wanted})
         self._configured.add(topic)
 
     def _settled_partition(self, topic: str, number: int) -> AnyPartition:
-        """The partition, with everything that was begun in it durable, and so readable."""
+        """The partition, after everything begun in it has become durable, and so readable."""
         partition = self._log.partition(topic, number)
         if isinstance(partition, Partition):
             partition.wait_acknowledged(partition.log_end_offset)
@@ -343,7 +342,7 @@ def _limit_growth(topic: str, number: int, count: int) -> None:
 
 
 def _records(partition: AnyPartition, offset: int, max_records: int) -> list[tuple[int, Any]]:
-    """(offset, message) of the first records at or after `offset`, of one slice at most."""
+    """(offset, message) of the first records at or after `offset`, from one slice at most."""
     while True:
         piece = partition.read(offset)
         records, _ = decode(

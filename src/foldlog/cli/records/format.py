@@ -18,7 +18,7 @@ from foldlog.limits import CELL_BYTES_MAX
 from foldlog.records.loops import Record
 
 Printer = Callable[[Iterable[Record]], bytes]
-"""Turns records into what is printed of them. One for each run: rows for people remember how wide their columns are."""
+"""Turns records into output. One per run: rows for people remember the widths of their columns."""
 
 LETTERS: Final = "%t %p %o %T %k %s %v %K %S %R %h %%"
 
@@ -31,7 +31,7 @@ _NULL: Final = "null"
 
 
 def format_printer(text: str, *, null: bytes = b"", on_terminal: bool = False) -> Printer:
-    """A printer by kcat's letters; InvalidArgument names the first thing in the format that means nothing.
+    """A printer for kcat's letters; InvalidArgument names the first invalid part of the format.
 
     >>> format_printer("%t/%p@%o %k %v\\\\n")([Record("orders", 0, 7, 5, 0, b"u1", b"paid")])
     b'orders/0@7 u1 paid\\n'
@@ -47,7 +47,7 @@ def format_printer(text: str, *, null: bytes = b"", on_terminal: bool = False) -
 
 
 def _compiled(text: str, null: bytes, on_terminal: bool) -> tuple[bytes, list[Callable[[Record], Any]]]:
-    """A template for the % of bytes, and what fills it."""
+    """A template for bytes' % operator, and the functions that fill it."""
     known = _fields(null, on_terminal)
     template, fields, at = bytearray(), list[Callable[[Record], Any]](), 0
     while at < len(text):
@@ -125,7 +125,7 @@ def _shown(field: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
 
 
 def for_terminal(data: bytes, unprintable: re.Pattern[str] = _UNPRINTABLE) -> str:
-    """Bytes as text that is safe to print: line breaks and tabs stay, everything else that acts is shown as \\\\xNN.
+    """Bytes as text that is safe to print: line breaks and tabs stay, other control characters are shown as \\\\xNN.
 
     >>> for_terminal(b"Zo\\xc3\\xab \\x1b[2J \\xff")
     'Zoë \\\\x1b[2J \\\\xff'
@@ -135,8 +135,8 @@ def for_terminal(data: bytes, unprintable: re.Pattern[str] = _UNPRINTABLE) -> st
 
 
 def in_a_row(data: bytes | None) -> str:
-    """Bytes for a cell of a table, on one line. What nobody reads to its end is cut, and says so: a byte that is not
-    printable takes four characters, and a regular expression's time.
+    """Bytes for a table cell, on one line. Long values are cut, with a note: an unprintable byte takes four characters,
+    and time in a regular expression.
     """
     if data is None:
         return _NULL
@@ -153,7 +153,7 @@ def headers_in_a_row(headers: Iterable[tuple[str, bytes | None]]) -> str:
 
 
 def local_time(timestamp_ms: int) -> str:
-    """A record's time, as people read it, in local time; a dash where it has none or none that a calendar has."""
+    """A record's time for people, in local time; a dash if it has none, milliseconds if it is outside the calendar."""
     if timestamp_ms < 0:
         return "-"
     try:
@@ -162,13 +162,13 @@ def local_time(timestamp_ms: int) -> str:
         return f"{timestamp_ms} ms"
 
 
-@lru_cache(maxsize=16)  # records come in the order of their times, more or less, and the calendar is slow
+@lru_cache(maxsize=16)  # records are roughly in time order, and the calendar is slow
 def _local_second(second: int) -> str:
     return datetime.fromtimestamp(second).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 class RecordColumn(NamedTuple):
-    """A column of rows for people. It grows with what it has shown, up to `width_max`; 0 for one that is not padded."""
+    """A column of rows for people. It grows with its contents, up to `width_max`; 0 for one that is not padded."""
 
     head: str
     cell: Callable[[Record], str]

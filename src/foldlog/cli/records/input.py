@@ -1,7 +1,7 @@
 """Records from lines: what `topic produce` reads, and how it is sent.
 
-Lines are read one at a time and sent as they come; how much waits to be written is bounded by the producer. What was
-acknowledged is counted exactly, so that after an error it can be said how far it came.
+Lines are read one at a time and sent as they come; the producer bounds how much waits to be written. Acknowledged
+records are counted exactly, so that after an error the message can say how far it came.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ STANDARD_INPUT: Final = "-"
 
 _SETTLED_EVERY: Final = 256
 _UNSETTLED_MAX: Final = 100_000
-"""Records on their way. The producer's own bound counts bytes, and empty records have hardly any."""
+"""Maximum number of records in flight. The producer's own bound counts bytes, and empty records have hardly any."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 LineParser = Callable[[bytes], "ParsedRecord | None"]
-"""A line without its end to a record; None for a line that is none. UnreadableLine says what is wrong."""
+"""From a line without its end to a record; None for a line without one. UnreadableLine says what is wrong."""
 
 
 class Line(NamedTuple):
-    """One line of input, without its end, and where it stands."""
+    """One line of input, without its end, and its place."""
 
     source: str
     number: int
@@ -45,9 +45,9 @@ class Line(NamedTuple):
 
 
 def input_lines(paths: Sequence[str], interrupts: Interrupts) -> Iterator[Line]:
-    """The lines of the files, one after the other; of standard input if there are none, or for "-".
+    """The lines of the files, in order; of standard input if there are none, or for "-".
 
-    It can be interrupted while it waits for a line; what is done with one is done as a whole.
+    It can be interrupted while it waits for a line; each line is then processed as a whole.
     """
     for path in paths or (STANDARD_INPUT,):
         source = "standard input" if path == STANDARD_INPUT else path
@@ -102,7 +102,7 @@ def text_parser(
 
 
 def json_parser(*, headers: Headers, partition: int | None, by_key: bool) -> LineParser:
-    """JSON lines, as `topic consume --format json` prints them. Empty lines are passed over."""
+    """JSON lines, as `topic consume --format json` prints them. Empty lines are skipped."""
 
     def parsed(line: bytes) -> ParsedRecord | None:
         if not line.strip():
@@ -124,7 +124,7 @@ class Sending:
     """Sends records and counts those that are acknowledged. Belongs to one thread."""
 
     def __init__(self, producer: Producer, topic: str, kept_ms: int | None = None) -> None:
-        """`kept_ms`: the topic's retention.ms, where nobody but this command could tell of records that are older."""
+        """`kept_ms`: the topic's retention.ms, if only this command can warn of records that are older."""
         self._producer = producer
         self._topic = topic
         self._on_the_way: deque[SendFuture] = deque()
@@ -134,11 +134,11 @@ class Sending:
 
     @property
     def written(self) -> str:
-        """How far it came, for a sentence."""
+        """How far it came, for a message."""
         return f"{counted(self.acknowledged, 'record')} written to {self._topic}"
 
     def send_lines(self, lines: Iterator[Line], parse: LineParser) -> None:
-        """Send them all. UnreadableLine names the first that cannot be, once those before it are written."""
+        """Send them all. UnreadableLine names the first that cannot be sent, once those before it are written."""
         for line in lines:
             try:
                 record = parse(line.data)
@@ -148,7 +148,7 @@ class Sending:
                 self.finish()
                 raise UnreadableLine(f"line {line.number} of {line.source} {error}; {self.written} before it") from None
             except (CallerError, UnknownPartition) as error:
-                # What this log would never take: a partition that the topic does not have, a record too large.
+                # What this log never accepts: a partition that the topic does not have, a record that is too large.
                 self.finish()
                 advice = (
                     ", or give -p key to place records by their keys" if isinstance(error, UnknownPartition) else ""
@@ -170,17 +170,17 @@ class Sending:
     def _tell_if_outlived(self, timestamp_ms: int, kept_ms: int) -> None:
         if SystemClock().now_ms() - timestamp_ms > kept_ms:
             remark(f"foldlog: {outlived_text(self._topic, kept_ms)}")
-            self._kept_ms = None  # once is enough
+            self._kept_ms = None  # only once
 
     def finish(self) -> None:
-        """Returns once all that was sent is durable; raises what went wrong."""
+        """Returns once everything that was sent is durable; raises what went wrong."""
         try:
             self._producer.flush()
         finally:
             self._settle(at_most=0)
 
     def _settle(self, at_most: int) -> None:
-        """Count what is done; wait until no more than so many are not."""
+        """Count acknowledged records; wait until at most `at_most` are in flight."""
         on_the_way = self._on_the_way
         while on_the_way and (len(on_the_way) > at_most or on_the_way[0].done()):
             on_the_way.popleft().result()

@@ -2,16 +2,16 @@
 
     {"topic":"orders","partition":0,"offset":7,"timestamp":1700000000000,"key":"u1","value":{"n":1},"headers":[["a","b"]]}
 
-Bytes come back as they were, to the last space:
+Bytes are restored exactly, to the last space:
 
 - JSON is embedded as it is written, character by character: objects and arrays in keys and values, numbers and
   booleans in values;
-- other text is a string, and so is JSON that would not come back the same: with line breaks inside or spaces around it,
+- other text is a string, and so is JSON that would not be restored: with line breaks inside or spaces around it,
   a JSON string (its quotes are part of the text), `null`, and an object that looks like the next item;
 - bytes that are not UTF-8 are {"base64": "..."};
-- null is null: a key that is not there, a tombstone, a header without a value.
+- null is null: a missing key, a tombstone, a header without a value.
 
-Not promised: that bytes come back the same when a program in between writes the JSON anew.
+Not promised: that bytes are restored if a program in between writes the JSON again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CLOSING: Final = frozenset("}]0123456789e")
 
 
 class UnreadableLine(FoldlogError):
-    """A line of input is not a record. At first it says only why; whoever knows the line adds which one it is."""
+    """A line of input is not a record. Its message is only the reason at first; the caller adds which line it is."""
 
 
 def _refuse_constant(name: str) -> Any:
@@ -61,7 +61,7 @@ def record_lines(records: Iterable[Record]) -> bytes:
 
 
 def record_lines_for_terminal(records: Iterable[Record]) -> bytes:
-    """Lines of JSON without characters that a terminal acts on; JSON that is embedded may be written otherwise."""
+    """Lines of JSON without characters that a terminal acts on; embedded JSON may be spelled differently."""
     lines = record_lines(records).decode().replace("\r", " ")
     return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", lines).encode()
 
@@ -76,7 +76,7 @@ def record_line(record: Record) -> str:
 
 
 def json_text(data: bytes | None, embedded: frozenset[str] = _DOCUMENTS) -> str:
-    """Bytes as JSON; `embedded` are the characters that JSON may begin with to stand there as it is.
+    """Bytes as JSON; `embedded` are the first characters of JSON that may be embedded.
 
     >>> json_text(b"u1"), json_text(b"[1]"), json_text(None), json_text(bytes([255]))
     ('"u1"', '[1]', 'null', '{"base64":"/w=="}')
@@ -93,7 +93,7 @@ def json_text(data: bytes | None, embedded: frozenset[str] = _DOCUMENTS) -> str:
 
 
 def _comes_back(text: str) -> bool:
-    """Whether text is JSON that can stand in a line and is then read as the same text."""
+    """Whether the text is JSON that can be in a line and is then read as the same text."""
     if "\n" in text:
         return False
     try:
@@ -117,7 +117,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class ParsedRecord(NamedTuple):
-    """What a line says. None where it leaves partition or timestamp to whoever writes it."""
+    """The contents of a line. partition and timestamp are None if the line leaves them open."""
 
     key: bytes | None
     value: bytes | None
@@ -127,7 +127,7 @@ class ParsedRecord(NamedTuple):
 
 
 def parse_line(line: bytes) -> ParsedRecord:
-    """The record of a line; UnreadableLine says what is wrong with it. `topic` and `offset` are read over.
+    """The record of a line; UnreadableLine says what is wrong with it. `topic` and `offset` are ignored.
 
     >>> parse_line(b'{"key":"u1","value":{"n": 1}}')
     ParsedRecord(key=b'u1', value=b'{"n": 1}', headers=(), partition=None, timestamp_ms=None)
@@ -158,9 +158,9 @@ _PRINTED: Final = re.compile(
 
 
 def _as_printed(text: str) -> ParsedRecord | None:
-    """The record of a line that is written as `record_line` does, field after field; None for every other.
+    """The record of a line in the exact form of `record_line`; None for every other line.
 
-    The same answer as that of the long way below, in a third of the time: most lines come from there.
+    Gives the result of the general parser below in a third of the time: most lines have this form.
     """
     found = _PRINTED.match(text)
     if found is None:
@@ -184,7 +184,7 @@ def _as_printed(text: str) -> ParsedRecord | None:
                 return None
             headers = _headers_of(pairs, text[at:end])
     except (ValueError, RecursionError):
-        return None  # the long way says what is wrong, and where
+        return None  # the general parser reports what is wrong, and where
     return ParsedRecord(
         _bytes_of("key", key, key_text), _bytes_of("value", value, value_text), headers, int(found[1]), int(found[2])
     )
@@ -198,7 +198,7 @@ def _text_of(line: bytes) -> str:
 
 
 def _members(text: str) -> dict[str, tuple[Any, str]]:
-    """The fields of an object, each with the text that it was written as."""
+    """The fields of an object, each with its source text."""
     fields: dict[str, tuple[Any, str]] = {}
     at = _after_space(text, 0)
     if text[at : at + 1] != "{":
@@ -250,7 +250,7 @@ def _not_json(at: int, why: str) -> UnreadableLine:
 
 
 def _bytes_of(what: str, value: Any, text: str) -> bytes | None:
-    """What a field stands for: see the module's docstring."""
+    """The bytes for a field: see the module's docstring."""
     if value is None:
         return None
     try:
@@ -266,7 +266,7 @@ def _bytes_of(what: str, value: Any, text: str) -> bytes | None:
 
 
 def _headers_of(value: Any, text: str) -> Headers:
-    """Pairs in a list, as they are printed, or an object of names and values, as people write them."""
+    """A list of pairs, as printed, or an object of names and values, as people write it."""
     if value is None:
         return ()
     if type(value) is dict:
@@ -275,7 +275,7 @@ def _headers_of(value: Any, text: str) -> Headers:
     for pair in value if type(value) is list else [value]:
         if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not str:
             raise UnreadableLine('has "headers" that are not pairs such as [["source", "web"]]')
-        # Written anew, as where a pair stands in the text is not known. What is printed has only strings here.
+        # Serialized again, as the position of a pair in the text is unknown. Printed lines have only strings here.
         headers.append((pair[0], _bytes_of("headers", pair[1], json.dumps(pair[1], ensure_ascii=False))))
     return tuple(headers)
 
@@ -285,5 +285,5 @@ def _number_of(name: str, fields: dict[str, tuple[Any, str]]) -> int | None:
     if value is None or (type(value) is int and value >= 0):
         return value
     if value == -1 and name == "timestamp":
-        return None  # Kafka's way to say that a record has none
+        return None  # Kafka's value for a record without a timestamp
     raise UnreadableLine(f'has a "{name}" of {brief_repr(value)}; it is a whole number, 0 or more')

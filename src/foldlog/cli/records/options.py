@@ -1,4 +1,4 @@
-"""The options that verbs about records share, and what their values may be."""
+"""The options that verbs for records share, and their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT_HELP: Final = (
 
 
 def count_value(least: int) -> Callable[[str], int]:
-    """Reads a whole number of at least so many."""
+    """Reads an integer of at least `least`."""
 
     def parsed(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
@@ -29,7 +29,7 @@ def count_value(least: int) -> Callable[[str], int]:
 
 
 def partitions_value(text: str) -> tuple[int, ...]:
-    """Numbers with commas between them.
+    """Numbers separated by commas.
 
     >>> partitions_value("0,2")
     (0, 2)
@@ -41,12 +41,12 @@ def partitions_value(text: str) -> tuple[int, ...]:
 
 
 def bytes_value(text: str) -> bytes:
-    """A key or header as it was typed: whatever bytes the shell gave, also where they are not UTF-8."""
+    """A key or header as it was typed: any bytes from the shell, even if they are not UTF-8."""
     return os.fsencode(text)
 
 
 def delimiter_value(text: str) -> bytes:
-    """What stands between key and value; the escapes are those of a format.
+    """The separator of key and value; the escapes are those of a format.
 
     >>> delimiter_value("\\\\t"), delimiter_value(": ")
     (b'\\t', b': ')
@@ -66,7 +66,7 @@ def partitions_option() -> Option:
 
 
 def output_options(text: str = "each value on a line") -> list[Option]:
-    """How records are printed."""
+    """The options for how records are printed."""
     return in_section(
         "what is printed",
         option(

@@ -1,4 +1,4 @@
-"""Records to standard output: many at a time into a pipe or a file, at once to a terminal or while following."""
+"""Records to standard output: in chunks into a pipe or a file, at once to a terminal or while following."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from foldlog.cli.tables import has_colours
 from foldlog.records.loops import Record
 
 CHUNK_RECORDS: Final = 128
-"""Printed with one write: enough to make its cost small, and few enough that large records do not pile up."""
+"""Records per write: enough to make its cost small, and few enough that large records do not pile up."""
 
 
 class RecordOutput:
-    """Prints records and counts them. BrokenPipeError once nobody reads any more."""
+    """Prints records and counts them. BrokenPipeError once the reader is gone."""
 
     def __init__(self, printer: Printer, *, is_live: bool) -> None:
         self._print = printer
@@ -53,7 +53,7 @@ def _chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
 def output_for(
     arguments: Arguments, columns: Sequence[RecordColumn] | None = None, *, is_live: bool = False
 ) -> RecordOutput:
-    """The output that the options of a verb ask for; `columns` are those of its plain text, if it has any."""
+    """The output for a verb's options; `columns` are those of its plain text, if it has any."""
     return RecordOutput(_printer_for(arguments, columns), is_live=is_live)
 
 

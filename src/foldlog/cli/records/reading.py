@@ -1,4 +1,4 @@
-"""Reading for the command line: ranges of partitions, the last records of a topic, what arrives, and as a group."""
+"""Reading for the command line: ranges of partitions, the last records of a topic, new records, and as a group."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from foldlog.client.log import Log
 
 POLL_MS: Final = 250
-"""How long a client is waited for before Ctrl-C is looked at: some of them wait inside C code."""
+"""How long to wait for a client before checking for Ctrl-C: some of them wait inside C code."""
 
 POLL_RECORDS: Final = 500
 COMMIT_MS: Final = 1000
-"""How often a group's place is kept while its records are printed: each time costs a sync."""
+"""How often a group's position is committed while its records are printed: each commit costs a sync."""
 
 _WINDOW_OFFSETS: Final = 64
 
 
 class Reach(NamedTuple):
-    """What is to be read of one partition, and what it holds."""
+    """The wanted span of one partition, and its bounds."""
 
     partition: TopicPartition
     span: Span
@@ -40,7 +40,7 @@ class Reach(NamedTuple):
 def reaches(
     log: Log, topics: Iterable[str], place: PlaceSpec, partitions: Sequence[int] | None = None
 ) -> tuple[list[Reach], list[str]]:
-    """Where the place is in these topics, in their order and that of the partitions, and what there is to say of it.
+    """The spans of the place in these topics, in the order of topics and partitions, and notes for the user.
 
     UnknownPartition names the first that a topic does not have.
     """
@@ -59,7 +59,7 @@ def reaches(
 
 
 def read_reaches(log: Log, wanted: Iterable[Reach], max_records: int | None = None) -> Iterator[Record]:
-    """The records there are, partition by partition, at most `max_records`."""
+    """The existing records, partition by partition, at most `max_records`."""
     left = max_records
     for (topic, number), span, (start, end) in wanted:
         stop = end if span.stop is None else min(span.stop, end)
@@ -67,7 +67,7 @@ def read_reaches(log: Log, wanted: Iterable[Reach], max_records: int | None = No
             continue
         if left is not None and left <= 0:
             return
-        # By its name, the start may still move while it is read: retention does that.
+        # Passed as a name, the start may still move during the read: retention does that.
         begin: Place = "start" if span.start == start else span.start
         records = log.read(topic, number, start=begin, stop=stop, max_records=left)
         if left is None:
@@ -79,7 +79,7 @@ def read_reaches(log: Log, wanted: Iterable[Reach], max_records: int | None = No
 
 
 def last_records(log: Log, wanted: Iterable[Reach], count: int) -> list[Record]:
-    """The `count` youngest records of all these partitions together, oldest first."""
+    """The `count` newest records of all these partitions together, oldest first."""
     if count == 0:
         return []
     each: list[Record] = []
@@ -94,7 +94,7 @@ def _age(record: Record) -> tuple[int, str, int, int]:
 
 
 def _last_of(log: Log, reach: Reach, count: int) -> list[Record]:
-    """The last `count` records of a partition. Compaction leaves gaps, so it may have to look further back for them."""
+    """The last `count` records of a partition. Compaction leaves gaps, so it may have to look further back."""
     found: deque[Record] = deque()
     for window in windows_back(log, reach):
         missing = count - len(found)
@@ -115,11 +115,11 @@ def windows_back(log: Log, reach: Reach) -> Iterator[Iterator[Record]]:
         stop, width = start, width * 2
 
 
-# --- what arrives ---------------------------------------------------------------------------------------------------
+# --- new records ----------------------------------------------------------------------------------------------------
 
 
 def follow(log: Log, wanted: Sequence[Reach], *, whole_topics: bool) -> Iterator[list[Record]]:
-    """The records from each span's start on, as they arrive, until every span has reached its stop; else for ever.
+    """The records from each span's start on, as they arrive, until every span has reached its stop; else forever.
 
     With `whole_topics`, partitions that a topic gains later are read as well.
     """
@@ -156,9 +156,9 @@ def _before(records: list[Record], stops: Mapping[TopicPartition, int]) -> list[
 
 
 class GroupReading:
-    """Reads as a member of a group, from where the group is. What was printed is committed, each second and at the end.
+    """Reads as a group's member, from the group's position. Printed records are committed each second and at the end.
 
-    A crash prints records again, and loses none. Belongs to one thread.
+    After a crash, records are printed again, and none is lost. Used by one thread.
     """
 
     def __init__(self, consumer: Consumer, clock: Clock | None = None) -> None:
@@ -171,14 +171,14 @@ class GroupReading:
         return self._consumer.poll(max_records=max_records, timeout_ms=POLL_MS)
 
     def printed(self, records: Iterable[Record]) -> None:
-        """These records are out; commit if it is time to."""
+        """These records are printed; commit if it is time to."""
         for record in records:
             self._printed[TopicPartition(record.topic, record.partition)] = record.offset + 1
         if self._clock.monotonic_ms() - self._kept_ms >= COMMIT_MS:
             self.keep()
 
     def keep(self) -> GroupError | None:
-        """Commit what was printed. What it answers is why the group would not have it: others will see these again."""
+        """Commit what was printed. Returns the error if the group refused it: others will then see these again."""
         self._kept_ms = self._clock.monotonic_ms()
         held = self._consumer.assignment()
         offsets: dict[tuple[str, int], int | OffsetAndMetadata] = {
@@ -194,7 +194,7 @@ class GroupReading:
         return None
 
     def is_at(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether it has read its share of the partitions up to there."""
+        """Whether it has read its assigned partitions up to these ends."""
         held = self._consumer.assignment()
         return all(self._consumer.position(*partition) >= ends.get(partition, 0) for partition in held)
 
@@ -203,7 +203,7 @@ class GroupReading:
 
 
 class Outages:
-    """What a person is told of the brokers while nothing arrives. The reading goes on by itself."""
+    """Tells the user about unreachable brokers while nothing arrives. Reading continues by itself."""
 
     def __init__(self, log: Log, consumer: Consumer) -> None:
         self._where = log.bootstrap
@@ -211,7 +211,7 @@ class Outages:
         self._is_cut_off = False
 
     def look(self, polled: Sized) -> None:
-        """After each poll: where records came from, somebody answers."""
+        """Called after each poll: if records came, the brokers are reachable."""
         is_cut_off = not polled and self._consumer.is_cut_off()
         if is_cut_off == self._is_cut_off:
             return

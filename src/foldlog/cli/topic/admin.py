@@ -1,4 +1,4 @@
-"""`foldlog topic list|create|describe|alter|delete`: which topics there are, and what they are like."""
+"""`foldlog topic list|create|describe|alter|delete`: the topics, and their settings."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _describe(
 
 
 def _extent(partitions: Sequence[PartitionFacts]) -> str:
-    """How much of a topic there is, for a sentence."""
+    """The size of a topic, for a message."""
     offsets = total(partition.offsets for partition in partitions)
     size_bytes = total(partition.size_bytes for partition in partitions)
     told = [counted(len(partitions), "partition")]
@@ -224,7 +224,7 @@ def create_topics(arguments: Arguments) -> int:
 
     settings = {name: value for name, value in parse_settings(arguments.settings or ()).items() if value is not None}
     for name in arguments.topics:
-        check_user_topic_name(name)  # before a directory is made for it
+        check_user_topic_name(name)  # before a directory is created for it
     if arguments.directory:
         check_one_replica(arguments.replication_factor)
     names = list(dict.fromkeys(arguments.topics))
@@ -232,7 +232,7 @@ def create_topics(arguments: Arguments) -> int:
         known = set(log.topics(include_internal=True))
         there = [name for name in names if name in known]
         if there and not arguments.if_not_exists:
-            raise TopicExists(there[0])  # before any of the others is made
+            raise TopicExists(there[0])  # before any of the others is created
         outcomes: list[Outcome] = []
         try:
             for name in names:
@@ -305,10 +305,10 @@ def alter_topics(arguments: Arguments) -> int:
 def _check_alteration(
     name: str, partitions: int, config: Mapping[str, object], changes: dict[str, str | None], wanted: int | None
 ) -> None:
-    """What would be refused halfway through is refused before anything is changed."""
+    """Refuse before anything is changed what would be refused halfway through."""
     from foldlog.broker.topics.config import TOPIC_SETTINGS, TopicConfig
 
-    # Settings that only a cluster has are for the cluster to judge.
+    # Settings that only a cluster has are checked by the cluster.
     known = {setting: value for setting, value in changes.items() if setting in TOPIC_SETTINGS or setting not in config}
     TopicConfig.parse({setting: value for setting, value in known.items() if value is not None})
     for setting in known:

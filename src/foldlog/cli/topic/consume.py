@@ -126,7 +126,7 @@ def _consume_as_group(arguments: Arguments, log: Log, output: RecordOutput) -> N
                 records = reading.poll(POLL_RECORDS if left is None else min(left, POLL_RECORDS))
                 outages.look(records)
                 if records:
-                    # Together: what is seen by whoever presses Ctrl-C is committed.
+                    # Together: records that the user has seen at Ctrl-C are committed.
                     interrupts.is_put_off = True
                     output.write(records)
                     reading.printed(records)

@@ -1,7 +1,7 @@
-"""What can be seen of a topic without reading its records: bounds and sizes of its partitions, and its settings.
+"""What is known of a topic without reading its records: bounds and sizes of its partitions, and its settings.
 
-Sizes on disk are known of a directory, also where a broker serves it; a cluster keeps them to itself. A damaged
-partition does not hide the others: it has an error where they have numbers.
+Sizes on disk are known for a directory, even if a broker serves it; a cluster does not report them. A damaged partition
+does not hide the others: it has an error where they have numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """One partition. What can be read is [start, end); sizes are None where they are not known."""
+    """One partition. Its readable offsets are [start, end); sizes are None if unknown."""
 
     partition: int
     start: int | None = None
@@ -77,7 +77,7 @@ def total(numbers: Iterable[int | None]) -> int | None:
 
 
 def chosen_topics(log: Log, patterns: Iterable[str], *, include_internal: bool = False) -> list[str]:
-    """Topics whose names match a pattern, or all. A pattern without * ? [ is a name, and has to be there."""
+    """Topics whose names match a pattern, or all. A pattern without * ? [ is a name, and has to exist."""
     given = list(patterns)
     known = log.topics(include_internal=True)
     if not given:
@@ -92,7 +92,7 @@ def chosen_topics(log: Log, patterns: Iterable[str], *, include_internal: bool =
 
 
 def parse_settings(assignments: Iterable[str]) -> dict[str, str | None]:
-    """`-c name=value` of the command line; None where nothing stands behind the sign, which means the default.
+    """`-c name=value` of the command line; an empty value is None, which means the default.
 
     >>> parse_settings(["retention.ms=7d", "segment.bytes=64MiB", "retention.bytes="])
     {'retention.ms': '604800000', 'segment.bytes': '67108864', 'retention.bytes': None}
@@ -108,7 +108,7 @@ def parse_settings(assignments: Iterable[str]) -> dict[str, str | None]:
 
 
 def _canonical(name: str, value: str) -> str:
-    """A time or a size as the number that the setting takes. What is a number already, -1 too, is left as it is."""
+    """A time or a size as the number that the setting takes. Numbers, even -1, stay as they are."""
     if value.lstrip("+-").isdecimal():
         return value
     if name.endswith(".ms"):
@@ -119,7 +119,7 @@ def _canonical(name: str, value: str) -> str:
 
 
 def setting_text(name: str, value: str) -> str:
-    """A value as it is, and what a person calls it.
+    """A value, and its form for people.
 
     >>> setting_text("retention.ms", "604800000"), setting_text("retention.bytes", "-1")
     ('604800000 (7d)', '-1 (no limit)')
@@ -137,7 +137,7 @@ def setting_text(name: str, value: str) -> str:
 
 
 def limit_text(name: str, value: int) -> str:
-    """A limit of retention for a table, short.
+    """A retention limit for a table, short.
 
     >>> limit_text("retention.ms", 604_800_000), limit_text("retention.bytes", -1)
     ('7d', 'no limit')
@@ -148,7 +148,7 @@ def limit_text(name: str, value: int) -> str:
 
 
 def settings_rows(log: Log, topic: str) -> list[dict[str, object]]:
-    """Every setting in force, with what it is about where that is known."""
+    """Every setting in force, with its documentation if it is known."""
     from foldlog.broker.topics.config import TOPIC_SETTINGS
 
     rows: list[dict[str, object]] = []
@@ -167,6 +167,6 @@ def settings_rows(log: Log, topic: str) -> list[dict[str, object]]:
 
 
 def setting_value(config: Mapping[str, Any], name: str) -> str | None:
-    """The value in force; None where the cluster has no such setting."""
+    """The value in force; None if the cluster has no such setting."""
     entry = config.get(name)
     return None if entry is None else str(entry.value)

@@ -83,7 +83,7 @@ def header_value(text: str) -> tuple[str, bytes]:
         told="delete keys: the one of -k, and no file is read, or else each line is one, without -K; a record with the"
         " value null is written",
     ),
-    # A table's "wide" may stand in FOLDLOG_FORMAT for all commands; a line has no columns to be wide.
+    # FOLDLOG_FORMAT may be "wide" for all tables; here it is accepted, and means text.
     option(
         "--format",
         metavar="{text,json}",
@@ -131,11 +131,11 @@ def produce(arguments: Arguments) -> int:
                 sending.finish()
             except KeyboardInterrupt:
                 sending.finish()
-                # Below the ^C that a terminal shows.
+                # On a new line after the ^C that a terminal shows.
                 remark(f"\n{sending.written}" if sys.stderr.isatty() else sending.written)
                 raise
             except UnreadableLine:
-                raise  # its sentence says how far it came
+                raise  # its message says how far it came
             except (FoldlogError, OSError):
                 if sending.acknowledged:
                     remark(f"note: at least {sending.written} before this:")
@@ -145,8 +145,8 @@ def produce(arguments: Arguments) -> int:
 
 
 def _kept_ms(log: Log, topic: str) -> int | None:
-    """How long a broker's topic keeps its records, by their own times; None if for ever, and for a directory, which
-    tells of records that are older itself."""
+    """How long a broker's topic keeps records, by their own timestamps; None if forever, and for a directory, which
+    warns of older records itself."""
     from foldlog.client.backends.directory import is_directory
 
     if is_directory(log):

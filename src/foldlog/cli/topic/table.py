@@ -1,8 +1,8 @@
-"""`foldlog topic latest` and `foldlog topic history`: the table behind a topic, and how a row came to be.
+"""`foldlog topic latest` and `foldlog topic history`: the table behind a topic, and the history of a row.
 
-A table is made by reading the topic once, so memory grows with the number of keys, not with that of records. Within a
-partition the later offset is newer. Where a key has records in several partitions (the topic has grown, or producers
-place keys by different rules), the later timestamp decides. A tombstone removes its key.
+A table is made by reading the topic once, so memory grows with the number of keys, not of records. Within a partition
+the later offset is newer. If a key has records in several partitions (the topic has grown, or producers place keys by
+different rules), the later timestamp decides. A tombstone removes its key.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def history(arguments: Arguments) -> int:
 
 
 def _wanted(arguments: Arguments, log: Log) -> list[Reach]:
-    """The partitions up to where the table is asked for."""
+    """The partitions up to the point that the table is asked for."""
 
     as_of = arguments.as_of or parse_point("end")
     wanted, told = until(log, arguments.topic, as_of)
@@ -132,9 +132,9 @@ def _wanted(arguments: Arguments, log: Log) -> list[Reach]:
 
 
 def _parts(arguments: Arguments, log: Log, wanted: list[Reach]) -> Iterator[list[Reach]]:
-    """Where to look for the key: at home first, and elsewhere only if it is not there, unless that is asked for."""
+    """Where to look for the key: in its home partition, then in the others if it is not there; or in all at once."""
 
-    # A directory's catalog knows that keys have moved; a cluster does not tell.
+    # A directory's catalog knows whether keys have moved; a cluster does not tell.
     has_grown = bool(log.topic(arguments.topic).growths)
     if arguments.all_partitions or has_grown:
         yield wanted
@@ -151,14 +151,14 @@ def _parts(arguments: Arguments, log: Log, wanted: list[Reach]) -> Iterator[list
 
 
 class NewestRows(NamedTuple):
-    """A table: its rows, oldest first, and how many records had no key and so no place in it."""
+    """A table: its rows, oldest first, and how many records had no key and so are not in it."""
 
     rows: list[Record]
     keyless: int
 
 
 def until(log: Log, topic: str, as_of: PlaceSpec) -> tuple[list[Reach], list[str]]:
-    """Each partition up to the place, exclusive: the log as it was then. And what there is to say of it."""
+    """Each partition up to the place, exclusive: the log as it was then; and notes for the user."""
     found, told = reaches(log, [topic], as_of)
     return [
         Reach(partition, Span(bounds[0], span.start), (bounds[0], span.start)) for partition, span, bounds in found
@@ -185,19 +185,19 @@ def newest_per_key(log: Log, wanted: Iterable[Reach]) -> NewestRows:
 
 
 def when(record: Record) -> tuple[int, int, int]:
-    """The order of a table: by time, and by place where times are equal."""
+    """The order of a table: by time, and by place if times are equal."""
     return record.timestamp_ms, record.partition, record.offset
 
 
 def home_of(wanted: Iterable[Reach], topic: str, key: bytes) -> tuple[list[Reach], list[Reach]]:
-    """The partition that a key belongs to, by the rule of Java clients and foldlog, and the others."""
+    """The home partition of a key, by the rule of Java clients and foldlog, and the others."""
     parts = list(wanted)
     home = TopicPartition(topic, partition_for_key(key, len(parts)))
     return [reach for reach in parts if reach.partition == home], [reach for reach in parts if reach.partition != home]
 
 
 def newest_of_key(log: Log, wanted: Iterable[Reach], key: bytes) -> Record | None:
-    """The key's newest record, a tombstone included; None if there is none. Reads back from the end of partitions."""
+    """The key's newest record, tombstones included; None if there is none. Reads partitions backwards."""
     found = [record for record in (_newest_in(log, reach, key) for reach in wanted) if record is not None]
     return max(found, key=when, default=None)
 

@@ -108,7 +108,7 @@ def planned_trim(log: Log, topic: str, spec: PlaceSpec, partitions: Sequence[int
             raise UnknownPartition(topic, number, len(bounds))
     chosen = {number: at for number, at in bounds.items() if partitions is None or number in partitions}
     for number, (_, end) in chosen.items():
-        # Nearly everywhere an offset beyond the end means the end. Here it would mean: delete all of it.
+        # Elsewhere an offset beyond the end usually means the end. Here that would delete everything.
         if spec.start.kind == "offset" and spec.start.value > end:
             raise InvalidArgument(
                 f"{topic}-{number} ends at {end}, before offset {spec.start.value}; nothing was deleted: say 'end' to"
@@ -161,7 +161,7 @@ def compact_topics(arguments: Arguments) -> int:
 
 
 def _directory(log: Log, arguments: Arguments) -> Log:
-    """What can be compacted from here."""
+    """The log, if it can be compacted from here."""
     from foldlog.client.backends.directory import is_directory
 
     if not is_directory(log):

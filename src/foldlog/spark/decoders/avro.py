@@ -17,18 +17,18 @@ from foldlog.spark.decoders.confluent import SchemaRegistry, read_header
 from foldlog.spark.decoders.row_columns import Row, Unreadable, decode_rows
 
 _BROKEN = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, struct.error)
-"""What fastavro raises on bytes that are not a record of the schema."""
+"""Raised by fastavro for bytes that are not a record of the schema."""
 
 
 class AvroDecoder:
     """Each value is one Avro record; its fields become columns. See `Decoder`.
 
-    `reader_schema` says what to read, `writer_schema` how it was written, if that is not the same. With a `registry`,
-    values are in Confluent's wire format, and each one's own schema id says how it was written; fields that the reader
-    does not name are skipped, and those that the writer did not have take the reader's defaults, by Avro's rules.
-    A record that does not resolve, whose id is not registered, or that has bytes left over, has a reason.
+    `reader_schema` is the schema to read, `writer_schema` the one used for writing, if that is another. With a
+    `registry`, values are in Confluent's wire format, and each value's schema id selects its writer schema; fields that
+    the reader does not name are skipped, and fields that the writer did not have take the reader's defaults, by Avro's
+    rules. A record that does not resolve, whose id is not registered, or that has bytes left over, has a reason.
 
-    A schema is JSON text, what json.loads makes of it, or a `SchemaRegistry`'s. `schema` picks columns by name.
+    A schema is JSON text, the result of json.loads, or a `SchemaRegistry`'s. `schema` selects columns by name.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class AvroDecoder:
             registry if registry is None or isinstance(registry, SchemaRegistry) else SchemaRegistry(registry)
         )
         self._writers: dict[int, Any] = {}
-        # Not at the top: it is an extra, and parse_avro has just said so where it is missing.
+        # Imported here, as fastavro is an extra; parse_avro has already reported it if missing.
         from fastavro import schemaless_reader
         from fastavro.read import SchemaResolutionError
 
@@ -109,11 +109,11 @@ class AvroDecoder:
         left = len(value) - stream.tell()
         if left:
             raise Unreadable(f"not Avro: {left} bytes left over")
-        # Of a writer that has a union of records, as topics with several types of events do, it comes with its name.
+        # From a union of records, as in topics with several event types, the value comes with its name.
         return record[1] if isinstance(record, tuple) else record  # type: ignore[no-any-return]
 
     def _writer_of(self, schema_id: int) -> Any:
-        """The parsed schema; an id that nobody knows, or whose schema cannot be used, is the record's fault."""
+        """The parsed schema. Unreadable if the id is unknown, or its schema cannot be used."""
         found = self._writers.get(schema_id)
         if found is None:
             registered = None if self._registry is None else self._registry.schema(schema_id)
@@ -126,7 +126,7 @@ class AvroDecoder:
             except Unreadable as error:
                 found = error
             if len(self._writers) >= REGISTRY_SCHEMAS_MAX:
-                self._writers.clear()  # a poisoned topic names any number of ids
+                self._writers.clear()  # a topic with corrupt records may name any number of ids
             self._writers[schema_id] = found
         if isinstance(found, Unreadable):
             raise Unreadable(str(found))

@@ -1,4 +1,4 @@
-"""Avro schemas as Arrow types, and the small conversions between what fastavro reads and what Arrow takes."""
+"""Avro schemas as Arrow types, and the conversions from fastavro's values to Arrow's."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ _KINDS: Final[dict[str, type]] = {
 
 
 def parse_avro(schema: Any) -> tuple[Any, dict[str, Any]]:
-    """A schema (JSON text, what json.loads makes of it, or a registry's) as fastavro wants it, and the types it names.
+    """A schema (JSON text, the result of json.loads, or a registry's) as fastavro wants it, and the types it names.
 
-    Refused are what cannot be columns or cannot be read safely: recursive types, and arrays of items that take no
-    bytes, of which a few bytes could announce any number.
+    InvalidArgument for schemas that cannot be columns or cannot be read safely: recursive types, and arrays of items
+    that take no bytes, for which a few bytes could announce any length.
     """
     try:
         import fastavro
@@ -81,7 +81,7 @@ def parse_avro(schema: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _check(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> bool:
-    """Whether a value of it always takes at least one byte; InvalidArgument if it may not be read."""
+    """Whether its values always take at least one byte; InvalidArgument if the schema is not allowed."""
     schema = resolved(schema, named)
     if isinstance(schema, str):
         return schema != "null"
@@ -107,7 +107,7 @@ def _check(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> bool:
 
 
 def resolved(schema: Any, named: dict[str, Any]) -> Any:
-    """A name as what it stands for, and a type that is only wrapped without its wrapping."""
+    """Resolve a named type, and unwrap a type that is only wrapped."""
     while True:
         if isinstance(schema, str) and schema in named:
             schema = named[schema]
@@ -136,12 +136,12 @@ def logical_types(schema: Any, named: dict[str, Any]) -> Iterator[str]:
 
 
 def has_nanos(schema: Any, named: dict[str, Any]) -> bool:
-    """fastavro does not know them and gives plain numbers, which a reader could take for microseconds."""
+    """Whether a type has nanoseconds: fastavro does not know them and returns numbers that look like microseconds."""
     return any(name in _NANOS for name in logical_types(schema, named))
 
 
 def arrow_type(schema: Any, named: dict[str, Any], path: str) -> tuple[pa.DataType, Convert | None]:
-    """The type of a column, and what to do with what fastavro reads; None where Arrow takes it as it is."""
+    """The type of a column, and the conversion from fastavro's values; None if Arrow takes them as they are."""
     schema = resolved(schema, named)
     if isinstance(schema, list):
         return _union(schema, named, path)
@@ -218,7 +218,7 @@ def _union(branches: list[Any], named: dict[str, Any], path: str) -> tuple[pa.Da
 
 
 def _members(some: list[Any], named: dict[str, Any], path: str) -> tuple[pa.DataType, Convert]:
-    """A struct member0, member1, ... of which one is filled, as Spark's own Avro reader has it."""
+    """A struct member0, member1, ... with one member filled, as in Spark's own Avro reader."""
     fields: list[pa.Field] = []
     by_key: dict[object, tuple[str, Convert | None]] = {}
     for number, branch in enumerate(some):
@@ -243,7 +243,7 @@ def _members(some: list[Any], named: dict[str, Any], path: str) -> tuple[pa.Data
 
 
 def _branch_key(branch: Any) -> object:
-    """What fastavro's value of a branch is recognised by: a named type by its name, others by Python's type."""
+    """The key of a branch in fastavro's values: the name of a named type, otherwise the Python type."""
     if isinstance(branch, str):
         return _KINDS[branch]
     if branch["type"] in ("record", "error", "enum", "fixed"):
@@ -277,7 +277,7 @@ def _items(convert: Convert | None) -> Convert:
 
 
 def _unnamed(value: Any) -> Any:
-    """What a union of the writer held: fastavro gives values of named types in unions as (name, value)."""
+    """The value of a writer's union: fastavro returns values of named types in unions as (name, value)."""
     return value[1] if isinstance(value, tuple) else value
 
 
@@ -291,7 +291,7 @@ def _plain_number(value: Any) -> Any:
 def _timestamp(micros_per_unit: int, *, has_zone: bool) -> Convert:
     def convert(value: Any) -> Any:
         if isinstance(value, datetime):
-            # One with a zone and one without are different things: neither may pass for the other.
+            # Timestamps with and without a zone are different types: neither is converted to the other.
             if (value.tzinfo is not None) == has_zone:
                 return value
             raise Unreadable("written as a timestamp with a zone and read without, or the other way round")

@@ -1,4 +1,4 @@
-"""Choosing columns of a message by a schema that its reader gives."""
+"""Selects columns of a message by the reader's schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from foldlog.spark.decoders.text_types import sql_name
 
 
 def pick_columns(available: pa.Schema, wanted: pa.Schema | None, message: str) -> pa.Schema:
-    """The available columns that are wanted, in that order; all of them if nothing is said."""
+    """The available columns that are wanted, in that order; all of them if `wanted` is None."""
     if wanted is None:
         return available
     picked: list[pa.Field] = []

@@ -1,7 +1,7 @@
-"""Confluent's wire format, and where the schemas come from that it refers to.
+"""Confluent's wire format, and the lookup of the schemas that it refers to.
 
-A value begins with a zero byte and the id of its writer's schema in four bytes, big-endian; Protobuf puts the path to
-the message type behind it, as a count and indexes in zigzag varints. The rest is the message.
+A value begins with a zero byte and the id of its writer's schema in four bytes, big-endian. In Protobuf, the path to
+the message type follows, as a count and indexes in zigzag varints. The rest is the message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from foldlog.limits import (
 
 HEADER_BYTES: Final = 5
 _NO_SUCH_SCHEMA: Final = (40401, 40402, 40403)
-"""A registry's own words for "there is no such subject, version, schema": any other 404 is somebody else's."""
+"""A registry's error codes for an unknown subject, version or schema. Any other 404 is not about a schema."""
 
 _FILE_SUFFIXES: Final = (".avsc", ".json")
 _INDEXES_MAX: Final = 64
@@ -34,18 +34,18 @@ _VARINT_BYTES_MAX: Final = 10
 
 
 class NotFramed(Exception):
-    """A value is not in the wire format; the text is the reason."""
+    """A value is not in the wire format; the message is the reason."""
 
 
 class Framed(NamedTuple):
-    """What stands in front of a message, and where the message begins."""
+    """The header of a message, and where the message begins."""
 
     schema_id: int
     start: int
 
 
 def read_header(value: bytes) -> Framed:
-    """The schema id; NotFramed if the value does not begin as one."""
+    """The schema id; NotFramed if the value does not begin with a header."""
     if len(value) < HEADER_BYTES:
         raise NotFramed(f"{len(value)} bytes are too few for a schema id")
     if value[0] != 0:
@@ -62,7 +62,7 @@ def read_message_path(value: bytes, start: int) -> tuple[tuple[int, ...], int]:
     ((1, 0), 3)
     """
     count, at = _read_zigzag(value, start)
-    if count == 0:  # short for the first message of the file, which nearly all are
+    if count == 0:  # short for the file's first message, the usual case
         return (0,), at
     if not 0 < count <= _INDEXES_MAX:
         raise NotFramed(f"a path of {count} message indexes")
@@ -87,22 +87,22 @@ def _read_zigzag(value: bytes, at: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema's text, and those it refers to by name, in an order in which each is known before it is used."""
+    """A schema's text, and the schemas it references, each after those it references itself."""
 
     text: str
     references: tuple[str, ...] = ()
 
 
 _known: dict[tuple[str, int], RegisteredSchema] = {}
-"""What registries have answered in this process. A task asks only for what no task before it has."""
+"""Schemas from registries, cached for all tasks of this process."""
 
 
 class SchemaRegistry:
-    """Looks up schemas by id, on the driver and on executors; pickles.
+    """Looks up schemas by id, on the driver and on executors; can be pickled.
 
-    Of a URL (http or https, as Confluent's registry, Karapace and Apicurio's compatible address serve it), of a
-    directory with a file `<id>.avsc` or `<id>.json` per schema, or of a dict from id to schema, for those who keep
-    them in their own repository. `user_info` is "user:password" for basic authentication; it may stand in the URL too.
+    `source` is a URL (http or https, as served by Confluent's registry, Karapace and Apicurio's compatible address), a
+    directory with a file `<id>.avsc` or `<id>.json` per schema, or a dict from id to schema, if schemas are kept in a
+    repository. `user_info` is "user:password" for basic authentication; it may be in the URL instead.
     """
 
     def __init__(self, source: str | PathLike[str] | Mapping[int, Any], *, user_info: str | None = None) -> None:
@@ -140,7 +140,7 @@ class SchemaRegistry:
         self._url = urllib.parse.urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """The schema of an id, or None if the registry does not know it; RegistryUnavailable if it cannot say."""
+        """The schema of an id, or None if the registry does not know it; RegistryUnavailable if it does not answer."""
         if self._schemas is not None:
             return self._schemas.get(schema_id)
         known = _known.get((self.place, schema_id))
@@ -187,9 +187,9 @@ class SchemaRegistry:
                 raise RegistryUnavailable(
                     self.place, f"it does not know {subject!r} {version}, which a schema refers to"
                 )
-            found[subject, version] = ""  # noted before its own references, which may lead back here
+            found[subject, version] = ""  # set before its own references, which may lead back here
             self._collect_references(inner, found)
-            # At the end of the order: behind what it refers to itself.
+            # Moved to the end: after the schemas that it references.
             del found[subject, version]
             found[subject, version] = self._text_of(inner)
 
@@ -200,7 +200,7 @@ class SchemaRegistry:
         return text
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        """A JSON object, or None where there is nothing."""
+        """A JSON object; None if the registry has no such schema."""
         request = urllib.request.Request(
             self._url + path, headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         )

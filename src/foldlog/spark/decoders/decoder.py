@@ -1,8 +1,8 @@
 """From the bytes of keys and values to typed columns, without jars and without a JVM.
 
-A decoder is a small object that travels to the executors. It turns a column of bytes into Arrow columns, and says of
-each row that it could not read why. It knows nothing of Spark: `functions` makes column functions of decoders, folds
-use them as they are.
+A decoder is a small object that is pickled to the executors. It turns a column of bytes into Arrow columns, and gives a
+reason for each row that it could not read. It knows nothing of Spark: `functions` makes column functions of decoders,
+folds use them directly.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("json", "avro", "protobuf", "text", "raw")
 VALUE: Final = "value"
-"""The column of the formats that do not look into a value."""
+"""The column of the formats that do not parse values."""
 
 
 class Decoder(Protocol):
-    """Values to columns. Used by one thread at a time; pickles."""
+    """Values to columns. Used by one thread at a time; can be pickled."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the decoded columns, in Spark's Arrow types; all may be null, since a row may be unreadable."""
+        """The decoded columns, in Spark's Arrow types; all nullable, since a row may be unreadable."""
         ...
 
     def decode(self, values: pa.BinaryArray) -> tuple[list[pa.Array], pa.StringArray | None]:
-        """An array per column with a row per value, and the reasons: null where the row is fine, else why it is not.
+        """An array per column with a row per value, and the reasons: null for a good row, else why it cannot be read.
 
-        The reasons are None if all rows are fine. A row with a reason has only nulls. A null value, a tombstone, has
-        only nulls too and no reason.
+        The reasons are None if all rows are good. A row with a reason has only nulls. A null value, a tombstone, has
+        only nulls, too, and no reason.
         """
         ...
 
 
 class KeyDecoder(Protocol):
-    """Keys to one column. Used by one thread at a time; pickles."""
+    """Keys to one column. Used by one thread at a time; can be pickled."""
 
     @property
     def type(self) -> pa.DataType: ...
 
     def decode(self, keys: pa.BinaryArray) -> tuple[pa.Array, pa.StringArray | None]:
-        """The column and the reasons, as `Decoder.decode` gives them. A null key is null and fine."""
+        """The column and the reasons, as in `Decoder.decode`. A null key is null, without a reason."""
         ...
 
 
@@ -52,8 +52,8 @@ def decoder_for(format: str, schema: pa.Schema | None = None, **options: Any) ->
     """The decoder of a format by its name.
 
     json needs `schema`. avro takes `reader_schema` (or `writer_schema`) and protobuf `descriptors` and `message`, see
-    their classes; there a `schema` picks columns of the message by name, and their types have to agree. text and raw
-    have one column, named "value" unless `schema` names and types it otherwise.
+    their classes; for these `schema` selects columns of the message by name, and their types have to agree. text and
+    raw have one column, named "value" unless `schema` gives it another name and type.
     """
     _require_pyarrow()
     if format == "json":
@@ -89,7 +89,7 @@ def _made(decoder: Callable[..., Decoder], format_name: str, **options: Any) -> 
     try:
         return decoder(**options)
     except TypeError as error:
-        # An option that the class does not have: Python's own sentence names it, and a class that nobody called.
+        # An unknown option: Python's own message names the class, which the user did not call.
         if "unexpected keyword argument" not in str(error):
             raise
         name = str(error).rpartition("argument ")[2]

@@ -1,9 +1,9 @@
-"""One JSON document, read exactly: what a schema's types accept of it, and the reason where they do not.
+"""One JSON document, read exactly: which values a schema's types accept, and the reason if they do not.
 
-This is the definition of what `JsonDecoder` accepts; its quick way through Arrow's reader has to agree with it. A node
-reads a parsed JSON value into what Arrow makes an array of. Numbers are kept as their text until a type is known, so
-that no digit is lost on the way. Dates, timestamps and binaries stay text here: `json_values.finish` turns both ways'
-text into the final type.
+This defines what `JsonDecoder` accepts; its fast path through Arrow's reader has to agree with it. A node converts a
+parsed JSON value into one that Arrow builds an array of. Numbers are kept as text until the type is known, so that no
+digit is lost. Dates, timestamps and binaries stay text here: `json_values` converts the text of both paths into the
+final type.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]
 _TIME_TEXT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.]+(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?")
 
 _SHOWN_CHARS: Final = 40
-"""Of a value that does not fit: enough to recognise it, in a header."""
+"""Characters shown of a value that does not fit: enough to recognise it, in a header."""
 
 
 class Misfit(Exception):
@@ -41,7 +41,7 @@ class Misfit(Exception):
 
     def __str__(self) -> str:
         whole = f"{'.'.join(self.path)}: {self.why}" if self.path else self.why
-        # The names of a map's items are the producer's, and may be half of a surrogate pair.
+        # The names of a map's items come from the producer, and may contain half of a surrogate pair.
         return whole.encode(errors="backslashreplace").decode()
 
 
@@ -52,13 +52,13 @@ class Number(str):
 
 
 class Members(list[tuple[str, Any]]):
-    """A JSON object as it was written: in order, and with what was written twice."""
+    """A JSON object as it was written: in order, with duplicate names."""
 
     __slots__ = ()
 
 
 class Constant(str):
-    """NaN or an infinity, which JSON does not have and many write. No type accepts it; a skipped field may be one."""
+    """NaN or an infinity, which is not JSON but often written. No type accepts it; a skipped field may have it."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ _PARSER: Final = json.JSONDecoder(
 
 
 def parse_document(value: bytes) -> Members:
-    """The one object that a value has to be."""
+    """The object in a value; Misfit if the value is not exactly one JSON object."""
     try:
         document = _PARSER.decode(value.decode())
     except UnicodeDecodeError as error:
@@ -82,10 +82,10 @@ def parse_document(value: bytes) -> Members:
 
 
 class Node(Protocol):
-    """What one type accepts."""
+    """The values that one type accepts."""
 
     def read(self, value: Any) -> Any:
-        """What Arrow makes of it; Misfit if it does not fit. Given what `parse_document` found, never a null."""
+        """The value for Arrow; Misfit if it does not fit. Takes what `parse_document` returns, never a null."""
         ...
 
 
@@ -117,10 +117,10 @@ class TextNode:
 
 @dataclass(frozen=True, slots=True)
 class TimeNode:
-    """A string that may be a date or a timestamp: has its letters where one has them, and a day that the year has.
+    """A string that may be a date or a timestamp: checks the position of its letters, and that the day exists.
 
-    Whether it is one is decided where texts become times, for all rows together. That is slow where it fails, so what
-    surely is none is found here.
+    The final check is the conversion of all rows together. That is slow if it fails, so texts that certainly are none
+    are rejected here.
     """
 
     type_name: str
@@ -148,9 +148,9 @@ class IntegerNode:
             raise _not_a(value, self.type_name)
         try:
             exact = Decimal(value)
-        except InvalidOperation:  # an exponent of more digits than decimal has
+        except InvalidOperation:  # an exponent with more digits than decimal allows
             raise _not_a(value, self.type_name) from None
-        # The size first: the integer of 1e999999 has a million digits.
+        # Check the size first: the integer of 1e999999 has a million digits.
         if exact.adjusted() < 20 and exact == exact.to_integral_value():
             number = int(exact)
             if -(1 << self.bits - 1) <= number < 1 << self.bits - 1:
@@ -168,7 +168,7 @@ class FloatNode:
     def read(self, value: Any) -> Any:
         if not isinstance(value, Number):
             raise _not_a(value, self.type_name)
-        # By way of a double, a float would be rounded twice.
+        # Directly to float: through a double it would be rounded twice.
         number = pa.scalar(str(value)).cast(pa.float32()).as_py() if self.is_single else float(value)
         if number in (float("inf"), float("-inf")):
             raise _not_a(value, self.type_name)
@@ -177,7 +177,7 @@ class FloatNode:
 
 @dataclass(frozen=True, slots=True)
 class DecimalNode:
-    """A number that the type holds exactly; or a string of one, which is how careful producers send money."""
+    """A number that the type holds exactly; or a string of one, as careful producers send money."""
 
     precision: int
     scale: int
@@ -191,13 +191,13 @@ class DecimalNode:
             raise _not_a(value, self._type_name) from None
         if exact.is_zero():
             return Decimal(0)
-        # By its digits: arithmetic would round to the precision of a context.
+        # By digits: arithmetic would round to the context's precision.
         sign, digits, exponent = exact.as_tuple()
         significant = tuple(bytes(digits).rstrip(b"\0"))
         last = int(exponent) + len(digits) - len(significant)
         if last < -self.scale or exact.adjusted() >= self.precision - self.scale:
             raise _not_a(value, self._type_name)
-        # Without the zeros behind: Arrow counts them as digits, and takes no number of more than it has room for.
+        # Without trailing zeros: Arrow counts them as digits, and rejects a number with more digits than the type has.
         return Decimal((sign, significant, last))
 
     @property
@@ -240,7 +240,7 @@ class MapNode:
 
 @dataclass(frozen=True, slots=True)
 class StructNode:
-    """An object of which only the declared fields are looked at; what is missing is null."""
+    """An object, of which only the declared fields are read; a missing field is null."""
 
     fields: dict[str, tuple[Node, bool]]
 
@@ -262,7 +262,7 @@ class StructNode:
 
 
 def read_nullable(node: Node, value: Any, is_nullable: bool, name: str) -> Any:
-    """A value or a null, with its name in front of what is wrong with it."""
+    """A value or a null; prefixes a Misfit with the name."""
     if value is None:
         if is_nullable:
             return None
@@ -274,7 +274,7 @@ def read_nullable(node: Node, value: Any, is_nullable: bool, name: str) -> Any:
 
 
 def struct_node(fields: pa.Schema | pa.StructType) -> StructNode:
-    """The node of a whole record; InvalidArgument names the first field that cannot be read from JSON."""
+    """The node of a whole record; InvalidArgument for the first field that cannot be read from JSON."""
     nodes: dict[str, tuple[Node, bool]] = {}
     for field in fields:
         if field.name in nodes:

@@ -1,11 +1,11 @@
 """JSON values to columns of a schema.
 
-The quick way joins the values of a chunk with newlines and gives them to Arrow's reader, at about a million rows a
-second and core. That reader gives all rows or none. Values that are not even in braces are left out beforehand. Where
-it fails all the same, a compiled screen picks out what it would stumble over. Those few records are read exactly, by
-`json_nodes`, which also finds the reason, and all others quickly, in one go. What the screen overlooks, and everything
-where it was not compiled, is found by cutting the chunk into ever smaller ones. So poison costs little, and what a
-record means never depends on its neighbours.
+The fast path joins the values of a chunk with newlines and passes them to Arrow's reader, at about a million rows a
+second and core. That reader returns all rows or none. Values that are not even in braces are left out beforehand. If it
+still fails, a compiled screen finds the values that it would reject. Those few are read exactly, by `json_nodes`, which
+also finds the reason, and all others by the fast path, in one go. Values that the screen overlooks, or all bad ones if
+it was not compiled, are found by cutting the chunk into smaller and smaller ones. So bad records cost little, and the
+result of a record never depends on its neighbours.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ else:
         Screen = None
 
 _CUTS: Final = 16
-"""A chunk that fails is cut into so many."""
+"""The number of pieces that a failing chunk is cut into."""
 
 _NULL_DOCUMENT: Final = re.compile(rb"\}[ \t\r\n]*null")
-"""Arrow's reader crashes on a document that is null. Values begin with {, so it could only stand behind an object."""
+"""Arrow's reader crashes on a null document. Values begin with {, so one could only follow an object."""
 
 _SPACE: Final = " \t\r\n"
 
 _UNBRACED_PART: Final = 64
-"""More than one of so many values without braces are left to the screen."""
+"""If more than one in this many values has no braces, the screen looks at the chunk."""
 
 _INSERTED_MAX: Final = 256
-"""So few rows are put between others by cutting those apart; more by taking each row from its place."""
+"""Up to this many rows are inserted by slicing the others; more by a take over all rows."""
 
 _WARY_CHUNKS: Final = 16
-"""After a bad record so many chunks are screened before they are read: that costs less than a reading that fails."""
+"""After a bad record, this many chunks are screened before they are read: cheaper than a failed read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Consecutive rows, decoded."""
+    """Consecutive decoded rows."""
 
     columns: list[pa.Array]
     reasons: pa.StringArray | None
@@ -67,9 +67,9 @@ class _Piece:
 class JsonDecoder:
     """Each value is one JSON object; its declared fields become columns, others are skipped. See `Decoder`.
 
-    What does not fit its type is a reason, never a silent null: text for a number, a number out of range or with more
-    digits than the type holds, a field that stands there twice. A missing field is null, as is an explicit null; in a
-    schema that says NOT NULL both are a reason. docs/decoders.md has the table of types.
+    A value that does not fit its type is a reason, never a silent null: text for a number, a number out of range or
+    with more digits than the type holds, a duplicate field. A missing field is null, as is an explicit null; in a NOT
+    NULL column both are a reason. docs/decoders.md has the table of types.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -95,7 +95,7 @@ class JsonDecoder:
         return [column.take(rows) for column in columns], None if reasons is None else reasons.take(rows)
 
     def _decode_present(self, values: pa.BinaryArray) -> _Piece:
-        """Chunk by chunk, quickly; what was left out on the way is read exactly at the end, all of it at once."""
+        """Decode chunk by chunk on the fast path; rows left out on the way are read exactly at the end, all at once."""
         pieces: list[_Piece] = []
         left_out: list[pa.BooleanArray] = []
         for chunk in _chunks(values):
@@ -120,7 +120,7 @@ class JsonDecoder:
         return _interleaved(_joined(pieces, self._schema), _joined(exact, self._schema), doubted)
 
     def _doubted(self, values: pa.BinaryArray) -> pa.BooleanArray | None:
-        """Which of them Arrow's reader would stumble over, as far as the screen can tell; None if none."""
+        """The values that Arrow's reader would reject, as far as the screen finds them; None if it finds none."""
         if self._screen is None or not len(values):
             return None
         _, offsets, data = values.buffers()
@@ -133,7 +133,7 @@ class JsonDecoder:
         return pa.Array.from_buffers(pa.uint8(), len(found), [None, pa.py_buffer(found)]).cast(pa.bool_())
 
     def _search(self, values: pa.BinaryArray) -> list[_Piece]:
-        """Cut around what Arrow's reader refuses, until few enough are left to read them exactly."""
+        """Cut around values that Arrow's reader rejects, until few enough are left to read them exactly."""
         quick = self._read_quickly(values)
         if quick is not None:
             return [quick]
@@ -143,7 +143,7 @@ class JsonDecoder:
         return [piece for start in range(0, len(values), step) for piece in self._search(values.slice(start, step))]
 
     def _read_quickly(self, values: pa.BinaryArray, are_braced: bool = False) -> _Piece | None:
-        """By Arrow's reader, or None if it finds anything unusual.
+        """Read with Arrow's reader; None if it finds anything unusual.
 
         Each value begins with { and ends with }, and a raw newline inside a string is an error. So a value can neither
         end inside a string nor, followed by the next one's {, inside an object or an array: it holds whole documents,
@@ -161,7 +161,7 @@ class JsonDecoder:
         return None if _NULL_DOCUMENT.search(buffer) else self._read_lines(buffer, len(values))
 
     def _read_braced(self, values: pa.BinaryArray) -> _Piece | None:
-        """As `_read_quickly`, of values that the screen found to be one object each, with only space around it."""
+        """Like `_read_quickly`, for values that the screen found to be one object each, with only space around it."""
         try:
             return self._read_lines(_lines(values.cast(pa.string())), len(values))
         except pa.ArrowInvalid:
@@ -184,7 +184,7 @@ class JsonDecoder:
             return None
 
     def _read_exactly(self, values: pa.BinaryArray) -> list[_Piece]:
-        """One by one, with the reason of each that does not fit."""
+        """Read one by one, with a reason for each value that does not fit."""
         rows: list[dict[str, object]] = []
         reasons: list[str | None] = []
         for number, value in enumerate(values.to_pylist()):
@@ -197,8 +197,8 @@ class JsonDecoder:
             except RecursionError:
                 reason = "nested too deeply"
             if reason == "nested too deeply" or b"Inf" in value:
-                # Arrow follows deeper than Python, and takes Inf for a number where nobody looks at it. What it reads
-                # among others it has to read alone.
+                # Arrow accepts deeper nesting than Python, and takes Inf for a number in a skipped field. A value that
+                # it accepts among others has to be accepted alone.
                 quick = None if self._has_map else self._read_quickly(values.slice(number, 1))
                 if quick is not None:
                     before, after = values.slice(0, number), values.slice(number + 1)
@@ -209,7 +209,7 @@ class JsonDecoder:
         return [_Piece(columns, pa.array(reasons, pa.string()) if any(reasons) else None)]
 
     def _fitted(self, rows: list[dict[str, object]], reasons: list[str | None]) -> list[pa.Array]:
-        """The columns of parsed rows; a row whose text is not a date, say, is emptied, and gets its reason."""
+        """The columns of parsed rows; a row that does not convert, such as a bad date, is emptied, with a reason."""
         try:
             return self._built(rows, reasons)
         except Misfit:
@@ -239,7 +239,7 @@ class JsonDecoder:
         columns: list[pa.Array] = []
         for field, transport in zip(self._wanted, self._transport, strict=True):
             values = pa.array([row.get(field.name) for row in rows], transport.type)
-            # Of the rows that are fine, since a bad one has nulls where the schema may not.
+            # Only of the good rows: a bad one has nulls even where the schema allows none.
             finished = _finish(values.filter(is_fine), field)
             columns.append(finished if len(finished) == len(rows) else finished.take(_positions(is_fine)))
         return columns
@@ -252,7 +252,7 @@ def _screen_of(schema: pa.Schema) -> Screen | None:
 
 
 def _described(field: pa.Field) -> Description:
-    """A field as the screen wants it."""
+    """A field as the screen's description."""
     of = field.type
     size, scale = 0, 0
     children: tuple[Description, ...] = ()
@@ -270,7 +270,7 @@ def _described(field: pa.Field) -> Description:
 
 
 def _transport(of: pa.DataType) -> pa.DataType:
-    """What Arrow's reader is asked for: text where its own understanding of a type is another than ours."""
+    """The type to ask Arrow's reader for: text if it would parse a type differently."""
     if pa.types.is_struct(of):
         return pa.struct([pa.field(field.name, _transport(field.type)) for field in of])
     if pa.types.is_list(of):
@@ -281,7 +281,7 @@ def _transport(of: pa.DataType) -> pa.DataType:
 
 
 def _finish(array: pa.Array, wanted: pa.Field) -> pa.Array:
-    """From the transport's type to the wanted one; Misfit if a value does not fit, or a null must not be."""
+    """From the transport type to the wanted one; Misfit if a value does not fit, or is null and must not be."""
     if array.null_count and not wanted.nullable:
         raise Misfit("null or missing", (wanted.name,))
     of = wanted.type
@@ -301,7 +301,7 @@ def _finish(array: pa.Array, wanted: pa.Field) -> pa.Array:
         if pa.types.is_temporal(of):
             return cast_text(array, of)
     except pa.ArrowInvalid:
-        # The exact way looks at one row at a time, so this names the text.
+        # The exact path converts one row at a time, so this is the bad text.
         shown = next((text for text in array.to_pylist() if text is not None), "")
         raise Misfit(f"{shown[:40]!r} is not a {sql_name(of)}", (wanted.name,)) from None
     if pa.types.is_floating(of) and not pc.all(pc.is_finite(array), min_count=0).as_py():
@@ -310,14 +310,14 @@ def _finish(array: pa.Array, wanted: pa.Field) -> pa.Array:
 
 
 def _finish_child(parent: pa.StructArray, child: pa.Array, field: pa.Field) -> pa.Array:
-    # A flattened child is null where its parent is: those are not the child's own.
+    # A flattened child is also null where its parent is; those nulls do not count.
     if not field.nullable and child.null_count > parent.null_count:
         raise Misfit("null or missing", (field.name,))
     return _finish(child, field.with_nullable(True))
 
 
 def _finish_map(array: pa.MapArray, of: pa.MapType) -> pa.Array:
-    # Maps come from the exact way, which has just built them: keys and items lie there without gaps.
+    # Maps come from the exact path, which has just built them: keys and items have no gaps.
     items = _finish(array.items, of.item_field)
     offsets = array.offsets
     if array.null_count:
@@ -346,7 +346,7 @@ def _from_base64(texts: pa.StringArray, name: str) -> pa.BinaryArray:
 
 
 def _nullable(field: pa.Field) -> pa.Field:
-    """The field, and all inside it, as one that may be null: the type of a column with unreadable rows."""
+    """The field, and all fields inside it, nullable: the type of a column with unreadable rows."""
     of = field.type
     if pa.types.is_struct(of):
         of = pa.struct([_nullable(child) for child in of])
@@ -364,7 +364,7 @@ def _contains_map(of: pa.DataType) -> bool:
 
 
 def _chunks(values: pa.BinaryArray) -> list[pa.BinaryArray]:
-    """In order, each of about JSON_CHUNK_BYTES: what is joined, parsed and finished is still in the cache."""
+    """Slices in order, each of about JSON_CHUNK_BYTES, so that the data stays in the cache through all steps."""
     total_bytes = pc.sum(pc.binary_length(values), min_count=0).as_py()
     rows = max(1, len(values) * JSON_CHUNK_BYTES // max(1, total_bytes))
     return [values.slice(start, rows) for start in range(0, len(values), rows)]
@@ -375,7 +375,7 @@ def _are_braced(texts: pa.StringArray) -> bool:
 
 
 def _unbraced(values: pa.BinaryArray) -> pa.BooleanArray | None:
-    """Which of them surely are no object, if all others are in braces; None if none, or too many to tell quickly."""
+    """The values that certainly are no object, if all others are in braces; None if there are none, or too many."""
     braced = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
     count = len(values) - (pc.sum(braced).as_py() or 0)
     if not 0 < count <= max(1, len(values) // _UNBRACED_PART):
@@ -399,7 +399,7 @@ def _single(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _joined(pieces: list[_Piece], schema: pa.Schema) -> _Piece:
-    """One after the other; no rows of the schema if there are none."""
+    """The pieces concatenated; no rows of the schema if there are none."""
     if len(pieces) < 2:
         return pieces[0] if pieces else _Piece([pa.array([], field.type) for field in schema], None)
     columns = [pa.concat_arrays(parts) for parts in zip(*(piece.columns for piece in pieces), strict=True)]
@@ -409,7 +409,7 @@ def _joined(pieces: list[_Piece], schema: pa.Schema) -> _Piece:
 
 
 def _interleaved(fine: _Piece, exact: _Piece, is_exact: pa.BooleanArray) -> _Piece:
-    """The rows of both, each where it stood."""
+    """The rows of both, each at its original place."""
     if len(exact) <= _INSERTED_MAX:
         places = pc.indices_nonzero(is_exact).to_pylist()
         columns = [_inserted(one, other, places) for one, other in zip(fine.columns, exact.columns, strict=True)]
@@ -423,11 +423,11 @@ def _interleaved(fine: _Piece, exact: _Piece, is_exact: pa.BooleanArray) -> _Pie
 
 
 def _inserted(fine: pa.Array, exact: pa.Array, places: list[int]) -> pa.Array:
-    """Both, with the n-th of `exact` at the n-th of these places."""
+    """Both, with the n-th row of `exact` at the n-th of these places."""
     parts: list[pa.Array] = []
     taken = 0
     for number, place in enumerate(places):
-        before = place - number  # so many rows of `fine` stand before it
+        before = place - number  # the number of rows of `fine` before it
         if before > taken:
             parts.append(fine.slice(taken, before - taken))
             taken = before
@@ -444,7 +444,7 @@ def _reasons_or_nulls(piece: _Piece) -> pa.StringArray:
 
 
 def _rows_of_present(values: pa.Array) -> pa.Int32Array:
-    """For each row the row among the present ones; null where it is null."""
+    """For each row its index among the non-null ones; null for a null."""
     return _positions(values.is_valid())
 
 

@@ -1,4 +1,4 @@
-"""Keys, and values that nobody looks into: text and raw bytes."""
+"""Keys, and values that are not parsed: text and raw bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from foldlog.spark.decoders.decoder import VALUE
 from foldlog.spark.decoders.text_types import cast_rows, is_text_castable, sql_name
 
 _ONE_SPELLING: Final = r"^[0-9-]{10}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{0,5}[1-9])?"
-"""Of a timestamp: with its seconds, and of their fraction as many digits as it has."""
+"""The only spelling of a timestamp: with seconds, and a fraction without trailing zeros."""
 
 
 class PlainDecoder:
@@ -43,8 +43,8 @@ class PlainDecoder:
 class PlainKeyDecoder:
     """A key as one column: as it is, or parsed from text. See `KeyDecoder`.
 
-    Numbers, dates and times are spelled as docs/decoders.md says. Each value has one spelling, so that no two keys of
-    the log become one row by accident: their records may lie in different partitions, in no order.
+    docs/decoders.md defines how numbers, dates and times are written. Each value has one spelling, so that two keys of
+    the log never become one row: their records may be in different partitions, without an order.
     """
 
     def __init__(self, type: pa.DataType) -> None:  # noqa: A002 what it is
@@ -80,7 +80,7 @@ class PlainKeyDecoder:
 
 
 def _other_spellings(texts: pa.StringArray, column: pa.Array) -> pa.BooleanArray | None:
-    """Which texts are a decimal or a timestamp, and not in its one spelling; None if none are."""
+    """The texts that are a decimal or a timestamp in another spelling; None if there are none."""
     if pa.types.is_decimal128(column.type):
         is_other = pc.not_equal(column.cast(pa.string()), texts)
     elif pa.types.is_timestamp(column.type):

@@ -18,11 +18,11 @@ from foldlog.spark.decoders.row_columns import Row, Unreadable, decode_rows
 class ProtobufDecoder:
     """Each value is one message; its fields become columns. See `Decoder`.
 
-    `descriptors` is a descriptor set (`protoc --include_imports --descriptor_set_out=FILE`) as a path or as bytes, or
-    a generated message class; `message` is the message's full name, which a class has already. With `confluent`,
-    values carry a schema id and the path to the message type in front: the path has to lead to this message; the id
-    is not looked up, since Protobuf's own rules make old and new messages readable. A value of 0 bytes is a message
-    with nothing set. `schema` picks columns by name.
+    `descriptors` is a descriptor set (`protoc --include_imports --descriptor_set_out=FILE`) as a path or as bytes, or a
+    generated message class; `message` is the message's full name, optional for a class. With `confluent`, values begin
+    with a schema id and the path to the message type: the path has to lead to this message; the id is not looked up,
+    since Protobuf's own rules make old and new messages readable. A value of 0 bytes is a message with no field set.
+    `schema` selects columns by name.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ProtobufDecoder:
         self._getters = [(name, getters[name]) for name in self._schema.names]
         self._full_name = full_name
         self._paths = _paths_to(descriptor) if confluent else None
-        # Not at the top: it is an extra, and _descriptor_set has just said so where it is missing.
+        # Imported here, as protobuf is an extra; _descriptor_set has already reported it if missing.
         from google.protobuf.message import DecodeError
 
         self._broken = DecodeError
@@ -94,7 +94,7 @@ def _rebuilt(files: bytes, full_name: str, confluent: bool, schema: pa.Schema | 
 
 
 def _descriptor_set(descriptors: Any, message: str | None) -> tuple[bytes, str]:
-    """A FileDescriptorSet's bytes, and the message's name: what travels to executors in place of a class."""
+    """The bytes of a FileDescriptorSet, and the message's name: these can be pickled, a class cannot."""
     try:
         from google.protobuf import descriptor_pb2
     except ImportError as error:
@@ -152,7 +152,7 @@ def _message_class(files: bytes, full_name: str) -> tuple[Any, Any]:
 
 
 def _add_file(pool: Any, name: str, given: dict[str, Any], added: set[str]) -> None:
-    """Dependencies first, whatever the order in the set; what everybody has need not be in it."""
+    """Add a file after its dependencies, whatever their order in the set; well-known types may be missing in it."""
     if name in added:
         return
     added.add(name)
@@ -167,7 +167,7 @@ def _well_known(name: str) -> Any:
 
     found = descriptor_pb2.FileDescriptorProto()
     if name.startswith("google/protobuf/"):
-        # Importing them is what puts them into the pool.
+        # Importing them adds them to the pool.
         from google.protobuf import any_pb2, duration_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 
         if any(
@@ -180,7 +180,7 @@ def _well_known(name: str) -> Any:
 
 
 def _paths_to(descriptor: Any) -> set[tuple[int, ...]]:
-    """The indexes that lead to a message in its file. Some producers count the entry types of maps, others do not."""
+    """The index paths to a message in its file. Some producers count the entry types of maps, others do not."""
     outer = descriptor.containing_type
     siblings = list(descriptor.file.message_types_by_name.values() if outer is None else outer.nested_types)
     declared = [one for one in siblings if not one.GetOptions().map_entry]

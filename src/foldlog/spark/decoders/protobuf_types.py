@@ -1,4 +1,4 @@
-"""Protobuf descriptors as Arrow types, and how to get from a parsed message to what Arrow takes."""
+"""Protobuf descriptors as Arrow types, and the conversions from a parsed message to Arrow's values."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _JSON_LIKE: Final = ("google.protobuf.Struct", "google.protobuf.Value", "google.
 
 
 def column(field: Any) -> tuple[pa.DataType, Convert]:
-    """The type of a field's column, and a function from its message to the value: null where the field is not set.
+    """The type of a field's column, and a function from its message to the value: null if the field is not set.
 
-    A field without presence (proto3's plain scalars) is never null: whoever wrote it meant the default.
+    A field without presence (proto3's plain scalars) is never null: unset means the default.
     """
     of, convert = _field_type(field, ())
     return of, _getter(field, convert)
 
 
 def _field_type(field: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Convert | None]:
-    """With all that is repeated around it; the conversion is of the field's value."""
+    """The type including lists and maps, and the conversion of the field's value."""
     if is_map(field):
         key, item = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
         key_type, _ = _single_type(key, inside)
@@ -51,7 +51,7 @@ def _field_type(field: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Conve
 
 
 def is_repeated(field: Any) -> bool:
-    """Newer protobuf says it in a property, and has dropped the label of older ones."""
+    """Newer versions of protobuf have a property, and have dropped the label of older ones."""
     found = getattr(field, "is_repeated", None)
     return bool(field.label == field.LABEL_REPEATED) if found is None else bool(found)
 
@@ -65,7 +65,7 @@ def _single_type(field: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Conv
         return _message_type(field, inside)
     if field.enum_type is not None:
         names = {value.number: value.name for value in reversed(field.enum_type.values)}
-        # A number that this descriptor does not know yet stays readable.
+        # A number that this descriptor does not know yet is kept as text.
         return pa.string(), lambda number: names.get(number, str(number))
     types = {
         field.CPPTYPE_INT32: pa.int32(),
@@ -126,7 +126,7 @@ def _list_items(convert: Convert | None) -> Convert:
 
 
 def _map_items(convert: Convert | None) -> Convert:
-    # In order of the keys: the order on the wire means nothing, and replaying must give the same.
+    # Sorted by key: the order on the wire has no meaning, and a replay must give the same result.
     if convert is None:
         return lambda items: sorted(items.items(), key=_by_key)
     return lambda items: [(key, convert(item)) for key, item in sorted(items.items(), key=_by_key)]

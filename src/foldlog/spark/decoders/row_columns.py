@@ -1,4 +1,4 @@
-"""Rows of Python values to Arrow columns, for the formats whose libraries give one record at a time."""
+"""Rows of Python values to Arrow columns, for formats whose libraries read one record at a time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Row = tuple[Any, ...]
 
 
 class Unreadable(Exception):
-    """One record cannot be read; the text is the reason."""
+    """One record cannot be read; the message is the reason."""
 
 
 def decode_rows(
     schema: pa.Schema, values: pa.BinaryArray, read: Callable[[bytes], Row]
 ) -> tuple[list[pa.Array], pa.StringArray | None]:
-    """What `Decoder.decode` gives, of a function that reads one value or raises Unreadable or NotFramed."""
+    """The result of `Decoder.decode`, for a function that reads one value or raises Unreadable or NotFramed."""
     rows: list[Row | None] = []
     reasons: list[str | None] = []
     for value in values.to_pylist():
@@ -38,7 +38,7 @@ def decode_rows(
 
 
 def build_columns(schema: pa.Schema, rows: Sequence[Row | None], reasons: list[str | None]) -> list[pa.Array]:
-    """A column per field. A row that is None is null in all of them; so is one that does not fit its types, which
+    """A column per field. A row that is None is null in all of them, as is a row that does not fit the types, which
     gets its reason here.
     """
     try:
@@ -56,7 +56,7 @@ def build_columns(schema: pa.Schema, rows: Sequence[Row | None], reasons: list[s
 
 
 def reasons_array(reasons: list[str | None]) -> pa.StringArray | None:
-    """As `Decoder.decode` gives them."""
+    """The reasons in the form of `Decoder.decode`."""
     return pa.array(reasons, pa.string()) if any(reason is not None for reason in reasons) else None
 
 

@@ -1,7 +1,7 @@
-"""Text to typed Arrow columns: what a key, or a string inside JSON, means as a date, a timestamp, a number.
+"""Text to typed Arrow columns: a key, or a string inside JSON, as a date, a timestamp or a number.
 
-One spelling per type is documented in docs/decoders.md. Every function works on whole arrays and raises
-`pa.ArrowInvalid` if one of the texts does not fit; `cast_rows` finds out which.
+docs/decoders.md documents one spelling per type. Every function works on whole arrays and raises `pa.ArrowInvalid` if
+one of the texts does not fit; `cast_rows` finds out which.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SQL_NAMES: Final = {
 
 
 def sql_name(of: pa.DataType) -> str:
-    """What Spark calls a type, for sentences.
+    """Spark's name of a type, for messages.
 
     >>> sql_name(pa.int64()), sql_name(pa.decimal128(10, 2))
     ('BIGINT', 'DECIMAL(10,2)')
@@ -49,12 +49,12 @@ def sql_name(of: pa.DataType) -> str:
 
 
 def is_text_castable(to: pa.DataType) -> bool:
-    """Whether `cast_text` knows the type."""
+    """Whether `cast_text` supports the type."""
     return to in _SQL_NAMES or pa.types.is_decimal128(to)
 
 
 def cast_text(texts: pa.StringArray, to: pa.DataType) -> pa.Array:
-    """The texts as another type; a null stays null. `pa.ArrowInvalid` unless all of them fit."""
+    """The texts as another type; a null stays null. `pa.ArrowInvalid` if any of them does not fit."""
     if pa.types.is_timestamp(to):
         return _cast_timestamps(texts, to)
     if pa.types.is_date32(to):
@@ -71,14 +71,14 @@ def cast_text(texts: pa.StringArray, to: pa.DataType) -> pa.Array:
 
 
 def cast_rows(texts: pa.StringArray, to: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Texts of which some do not fit: those are null, and their row numbers are given."""
+    """Casts texts some of which may not fit: those become null, and their row numbers are returned."""
     bad: list[int] = []
     pieces = _cast_pieces(texts, to, 0, bad)
     return pa.concat_arrays(pieces) if len(pieces) > 1 else pieces[0], bad
 
 
 def _cast_pieces(texts: pa.StringArray, to: pa.DataType, first_row: int, bad: list[int]) -> list[pa.Array]:
-    # Few texts are bad: each costs a handful of casts of ever shorter stretches, the others are cast as they come.
+    # Few texts are bad: each costs a few casts of shorter and shorter slices; the others are cast in bulk.
     try:
         return [cast_text(texts, to)]
     except pa.ArrowInvalid:
@@ -94,7 +94,7 @@ def _cast_pieces(texts: pa.StringArray, to: pa.DataType, first_row: int, bad: li
 
 
 def within_calendar(times: pa.Array) -> pa.Array:
-    """Dates and timestamps of the years 1 to 9999: beyond, neither Python nor most databases can follow."""
+    """Checks that dates and timestamps are in the years 1 to 9999, the range of Python and most databases."""
     if pa.types.is_date32(times.type):
         numbers, micros_per_unit = times.view(pa.int32()), 86_400_000_000
     else:
@@ -106,12 +106,12 @@ def within_calendar(times: pa.Array) -> pa.Array:
 
 
 def is_within_calendar(time_us: int) -> bool:
-    """One time, in microseconds since 1970."""
+    """Whether a time in microseconds since 1970 is in the years 1 to 9999."""
     return _YEAR_1_US <= time_us < _YEAR_10000_US
 
 
 def within_precision(numbers: pa.Decimal128Array) -> pa.Decimal128Array:
-    """Decimals that have no more digits than their type says: Arrow counts them before it appends zeros."""
+    """Checks that decimals have no more digits than their type allows: Arrow checks before it appends zeros."""
     numbers.validate(full=True)
     return numbers
 
@@ -122,7 +122,7 @@ def _cast_timestamps(texts: pa.StringArray, to: pa.DataType) -> pa.Array:
     try:
         return within_calendar(texts.cast(to))
     except pa.ArrowInvalid:
-        pass  # some are in a spelling that Arrow does not know, or are no timestamps at all
+        pass  # some are in a spelling that Arrow does not know, or are no timestamps
     texts = pc.replace_substring_regex(texts, _FINER_THAN_MICROS, r"\1")
     if to == NAIVE_MICROS:
         return within_calendar(texts.cast(to))
@@ -142,7 +142,7 @@ def _cast_booleans(texts: pa.StringArray) -> pa.Array:
 
 def _cast_integers(texts: pa.StringArray, to: pa.DataType) -> pa.Array:
     numbers = texts.cast(to)
-    # Arrow reads 007 and 0x7 as 7. Keys that differ must not become the same.
+    # Arrow reads 007 and 0x7 as 7. Different keys must not become the same.
     if pc.all(pc.equal(numbers.cast(pa.string()), texts), min_count=0).as_py():
         return numbers
     raise pa.ArrowInvalid("it is not the plain spelling of an integer")

@@ -1,6 +1,6 @@
-"""The topic `__folds`, as a runner and the folds' commands use it: read from where they last were, and published to.
+"""The topic `__folds`, as a runner and the fold commands use it: read incrementally, and appended to.
 
-What its records are is in `foldlog.client.fold_bulletin`.
+The records are defined in `foldlog.client.fold_bulletin`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from foldlog.spark.origins.origin import OffsetRange, Origin
 
 PUBLISH_EVERY_MS: Final = 1000
 RETRY_AFTER_MS: Final = 30_000
-"""Looking for a writer that does not listen takes seconds: not with every range."""
+"""A server that does not answer costs seconds, so a failed append or commit is not retried with every range."""
 
 _log = logging.getLogger("foldlog")
 
@@ -29,14 +29,14 @@ def entry_of(item: Item) -> LedgerEntry:
 
 
 def proven(entries: Iterable[LedgerEntry], key: FoldsKey | None, now_ms: int) -> list[LedgerEntry]:
-    """Records with the proof that whoever reads them wants to see, where there is a key to make one with."""
+    """The records with a proof made with the key, as readers require; unchanged without a key."""
     if key is None:
         return list(entries)
     return [entry._replace(headers=(*entry.headers, key.proof(entry.key, entry.value, now_ms))) for entry in entries]
 
 
 class Bulletin:
-    """Reads `__folds` from where it last was; with a key, only what has its proof. One thread."""
+    """Reads `__folds` incrementally; with a key, only records that carry its proof. For one thread."""
 
     def __init__(self, origin: Origin, key: FoldsKey | None = None) -> None:
         self._origin = origin
@@ -45,7 +45,7 @@ class Bulletin:
         self._topic_id: str | None = None
 
     def news(self) -> list[Item]:
-        """What was written since the last call, in order; everything, the first time."""
+        """The records written since the last call, in order; all of them on the first call."""
         try:
             facts = self._origin.topic(FOLDS_TOPIC)
             bounds = self._origin.bounds(FOLDS_TOPIC)
@@ -80,7 +80,7 @@ class Bulletin:
 
 
 def latest(origin: Origin) -> tuple[dict[str, Status], dict[str, Command]]:
-    """The newest status and the newest command of each fold, whoever wrote them."""
+    """The newest status and the newest command of each fold, with or without a proof."""
     statuses: dict[str, Status] = {}
     commands: dict[str, Command] = {}
     for item in Bulletin(origin).news():
@@ -92,8 +92,8 @@ def latest(origin: Origin) -> tuple[dict[str, Status], dict[str, Command]]:
 
 
 class Publisher:
-    """Writes statuses and the groups' offsets, at most once a second. What cannot be written is said once, and costs
-    nobody a record: the bookmark that counts is the view's.
+    """Publishes statuses and group offsets, at most once a second. A failure is logged once and loses no record: the
+    bookmark that counts is the one in the view.
     """
 
     def __init__(self, ledger: Ledger, clock: Clock, key: FoldsKey | None = None) -> None:
@@ -110,7 +110,7 @@ class Publisher:
         return self._clock.monotonic_ms() >= self._due_ms
 
     def publish(self, statuses: Iterable[Status], commits: Iterable[tuple[str, str, Mapping[int, int]]]) -> bool:
-        """Whether the groups have their offsets, which a broker takes of everybody, unlike a status."""
+        """Commit the group offsets and append the statuses. True if the offsets were committed."""
         self._due_ms = self._clock.monotonic_ms() + PUBLISH_EVERY_MS
 
         def commit() -> None:
@@ -122,7 +122,7 @@ class Publisher:
         return is_committed
 
     def append(self, entries: Iterable[LedgerEntry]) -> bool:
-        """Whether these records are in the topic now."""
+        """Append the records, creating the topic first. Whether that worked."""
 
         def append() -> None:
             if not self._has_topic:
@@ -134,7 +134,7 @@ class Publisher:
 
 
 class _Attempts:
-    """Something that may be refused for a while: it is said once, and tried again later, not each time."""
+    """Runs an action that may fail: logs each new error once, and after a failure skips it for RETRY_AFTER_MS."""
 
     def __init__(self, trouble: str, clock: Clock) -> None:
         self._trouble = trouble

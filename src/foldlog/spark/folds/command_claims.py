@@ -1,10 +1,10 @@
-"""Which commands of `__folds` a runner carries out: each once, however many runners there are. Pure, no I/O.
+"""Which commands of `__folds` a runner carries out: each one once, however many runners there are. Pure, no I/O.
 
-A pause and a resume are for every runner of a fold. A rewind, a rebuild and a verification are one runner's: whoever
-wants to do it appends a claim, reads on, and begins once it has read its own claim, unless it met another's of the same
-command before, or a newer command. All runners read one partition in one order, so they agree on who was first. A
-runner keeps its claim under a key of its own until a newer command supersedes it, so compaction takes none that
-still counts. A command is done at most once: if the runner that took it dies at that moment, it has to be asked again.
+Pause and resume are for every runner of a fold. A rewind, a rebuild or a verification is done by one runner: a runner
+that wants it appends a claim, reads on, and starts once it reads its own claim, unless it first read another runner's
+claim of that command, or a newer command. All runners read one partition in one order, so they agree on the first
+claim. Each runner's claim has its own key and stays until a newer command supersedes it, so compaction removes none
+that still counts. A command runs at most once: if the runner that claimed it dies, the user has to send it again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from foldlog.limits import FOLD_COMMANDS_REMEMBERED
 
 
 class CommandClaims:
-    """The commands to some folds, as one runner reads them. `hear` what the topic holds, in order; then ask."""
+    """The commands to some folds, as one runner sees them. Feed it the topic's records in order with `hear`."""
 
     def __init__(self, runner: str, folds: Iterable[str]) -> None:
         self._runner = runner
@@ -29,10 +29,10 @@ class CommandClaims:
         self.handled: dict[str, str] = {}
         """For each fold the id of the last command that was carried out, by this runner or another one."""
         self.results: dict[str, str] = {}
-        """And what it came to."""
+        """For each fold the result of that command, as text."""
 
     def hear(self, items: Iterable[Item]) -> None:
-        """What was written since the last time."""
+        """Take in the records written since the last call."""
         for item in items:
             if item.fold not in self._folds:
                 continue
@@ -44,7 +44,7 @@ class CommandClaims:
                 self._hear_status(item)
 
     def _hear_command(self, command: Command) -> None:
-        """Once: a request that somebody writes a second time, after a newer one, is not asked again."""
+        """Take in a command once, even if its record is written again after a newer command."""
         if command.id and command.id in self._heard:
             return
         self._heard[command.id] = None
@@ -63,7 +63,7 @@ class CommandClaims:
             self._done_by_another(claim.fold, claim.command)
 
     def _hear_status(self, status: Status) -> None:
-        """Another runner, or one before this, may have done it, with or without a claim that is still there."""
+        """Another runner, or an earlier one, reports the newest command as done; its claim may be gone by now."""
         command, taken = self._newest.get(status.fold), self._taken.get(status.fold)
         if command is None or command.id != status.last_command or (taken and taken.runner == self._runner):
             return
@@ -78,7 +78,7 @@ class CommandClaims:
             self.results.pop(fold, None)
 
     def to_claim(self, now_ms: int) -> list[Claim]:
-        """Claims to append now, before anything of them is done."""
+        """The claims to append before any of these commands is started."""
         return [
             Claim(command.fold, command.id, self._runner, now_ms)
             for command in self._open()
@@ -88,11 +88,11 @@ class CommandClaims:
         ]
 
     def sent(self, claims: Iterable[Claim]) -> None:
-        """They are in the log; what they come to is heard."""
+        """Remember claims that were appended; `hear` decides later which runner won."""
         self._sent.update({claim.fold: claim.command for claim in claims})
 
     def superseded(self, claims: Iterable[Claim]) -> list[bytes]:
-        """Keys of other runners' claims of older commands to the folds that these are for: they can be removed."""
+        """Keys of other runners' claims of older commands to the folds of these claims; they can be deleted."""
         wanted = {claim.fold: claim.command for claim in claims}
         keys = [
             key
@@ -104,7 +104,7 @@ class CommandClaims:
         return keys
 
     def due(self) -> list[Command]:
-        """What this runner has to carry out now. It is marked as handled: the caller does it."""
+        """The commands that this runner carries out now. They are marked as handled; the caller executes them."""
         found = [command for command in self._open() if command.verb not in ONE_RUNNER_VERBS or self._is_mine(command)]
         for command in found:
             self.handled[command.fold] = command.id

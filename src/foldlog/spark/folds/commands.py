@@ -1,8 +1,8 @@
-"""The folds' commands, for Python and for the command line: each opens what it needs, does one thing, and closes it.
+"""The fold commands, for Python and for the command line: each opens what it needs, does one thing, and closes it.
 
-`source` is where the log is: a directory, "host:port", or "kafka://host:port?name=value", or what the function
-`log_at` makes of one of them and of more properties, such as a password. `spark` is a session, or how to get one
-(called when everything else is found to be right); without it, the active session is used, or a new one.
+`source` names the log: a directory, "host:port", "kafka://host:port?name=value", or the result of `log_at`, which adds
+properties such as a password. `spark` is a session, or a function that returns one, called after everything else was
+checked; without it, the active session is used, or a new one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Source = str | PathLike[str] | OriginSpec
 
 @dataclass(frozen=True, slots=True)
 class FoldState:
-    """Where a fold stands, from its view and the log; `published` is what its runner last said of it."""
+    """The state of a fold, from its view and the log; `published` is the last status of its runner."""
 
     fold: str
     topic: str
@@ -51,21 +51,21 @@ class FoldState:
     bookmark: dict[int, int] | None
     end: dict[int, int]
     lag: int | None
-    """None if the bookmark is none of this log: then nobody can tell."""
+    """None if the bookmark does not belong to this log."""
     skipped: int
     dead_letters: int
-    """How many its topic of dead letters holds, at most."""
+    """The number of offsets in its dead letter topic: an upper bound."""
     published: Status | None
     is_running: bool
     error: str | None
     mixes: int = 0
     """How often the fold's function has changed since the view was built."""
     is_paused: bool = False
-    """The last that was asked of it is a pause, which its next runner obeys, too."""
+    """The newest command is a pause; the next runner obeys it, too."""
 
 
 def log_at(place: str | PathLike[str], properties: Mapping[str, str] | None = None) -> OriginSpec:
-    """Where a log is, with Kafka client properties that are not to stand in a URL, such as a password.
+    """The log at `place`, with Kafka client properties that do not belong in a URL, such as a password.
 
     >>> log_at("kafka://one:9092", {"sasl.password": "secret"})
     OriginSpec(path=None, bootstrap='one:9092', directory_id=None, has_answered=False)
@@ -75,7 +75,7 @@ def log_at(place: str | PathLike[str], properties: Mapping[str, str] | None = No
 
 @contextmanager
 def opened(source: Source) -> Iterator[tuple[Origin, Ledger]]:
-    """The log to read, and what is written into it, for one command."""
+    """The log to read, and the ledger to write to, for one command."""
     origin = open_origin(origin_spec(source))
     try:
         ledger = open_ledger(origin.spec)
@@ -102,14 +102,14 @@ def run(
     on_progress: OnProgress | None = None,
     folds_key: str | None = None,
 ) -> list[Feed]:
-    """Run folds: with `once` until they have read what there is, else until `stop` is set. Returns where they stand.
+    """Run folds: with `once` up to the current ends, else until `stop` is set. Returns their feeds.
 
-    UnknownTopic if one of their topics does not exist; FoldError if all of them have failed for good, or with `once`
-    any of them. `strict` stops a fold at the first record that does not parse, instead of setting it aside in its dead
-    letters.
-    `skip_missing` goes on where the log no longer holds what a fold was to read next, and counts it. `accept_change`
-    goes on with views that another version of a fold's function has made: old and new logic then mix until a rebuild.
-    `folds_key` names the key of the directory, or the directory, for a runner that reads from a broker.
+    UnknownTopic if one of their topics does not exist; FoldError if all folds have failed permanently, or with `once`
+    if any has. `strict` stops a fold at the first record that does not parse, instead of writing it to its dead
+    letters. `skip_missing` continues where the log no longer holds the next records of a fold, and counts them.
+    `accept_change` continues with views that another version of a fold's function has written: old and new logic then
+    mix until a rebuild. `folds_key` names the directory's key file, or the directory, for a runner that reads from a
+    broker.
     """
     from foldlog.spark.folds.pipeline import Pipeline
     from foldlog.spark.folds.ranges import RANGE_BYTES
@@ -133,7 +133,7 @@ def run(
 
 
 def status(folds: Sequence[Fold], source: Source) -> list[FoldState]:
-    """Where each fold stands. Needs no Spark."""
+    """The state of each fold. Needs no Spark."""
     now_ms = SystemClock().now_ms()
     found: list[FoldState] = []
     with opened(source) as (origin, _):
@@ -156,7 +156,7 @@ def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bo
         bounds = origin.bounds(fold.topic.name)
         bookmark = fold.view.bookmark()
         if bookmark is not None:
-            # The ends as they are now: a runner may have gone past those from before.
+            # Read the ends again: the view may have been written past the ones read before its bookmark.
             mismatch = _mismatch(bookmark, origin.topic(fold.topic.name), origin.bounds(fold.topic.name))
         error = mismatch or error
     except FoldlogError as problem:
@@ -182,7 +182,7 @@ def _state_of(fold: Fold, origin: Origin, told: Status | None, *, is_running: bo
 
 
 def _mismatch(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> str | None:
-    """Why a bookmark is none of this log, if it is not."""
+    """Why a bookmark does not belong to this log; None if it does."""
     if bookmark.topic_id != facts.topic_id:
         return (
             f"the bookmark is of another topic {facts.name}: this is another log, or the topic was deleted and created"
@@ -216,8 +216,9 @@ def rewind(fold: Fold, source: Source, to: str | int, *, folds_key: str | None =
 
 
 def _tell_place(fold: Fold, origin: Origin, ledger: Ledger, folds_key: str | None) -> None:
-    """Where the view stands now, to its group and in `__folds`: there may be no runner that would. What cannot be told
-    is said, and changes nothing of what was done."""
+    """Commit the view's position to its group and, if no runner is live, to its status in `__folds`. A failure is only
+    logged: the view has been moved all the same.
+    """
     from foldlog.spark.folds.ranges import lag
 
     try:
@@ -253,7 +254,7 @@ def rebuild(
     on_progress: OnProgress | None = None,
     folds_key: str | None = None,
 ) -> Feed:
-    """Replay the log into a shadow and put that in the view's place. What was there is kept, unless `drop_old`."""
+    """Replay the log into a shadow and swap it in as the view. The old view is kept, unless `drop_old`."""
     with opened(source) as (origin, ledger):
         feed = replay.rebuild_feed(fold, origin, accept_loss=accept_loss, on_swapped=lambda: None)
         _drain(feed, origin, ledger, spark, stop, range_bytes, on_progress)
@@ -273,7 +274,7 @@ def verify(
     stop: Event | None = None,
     on_progress: OnProgress | None = None,
 ) -> replay.Verdict:
-    """Replay what the view has read, cut differently, into a scratch view, and compare. The view is not touched."""
+    """Replay what the view has read, split differently, into a scratch view, and compare. The view is not touched."""
     from foldlog.spark.folds.pipeline import other_split
     from foldlog.spark.folds.ranges import RANGE_BYTES
 
@@ -311,7 +312,7 @@ def ask(
 ) -> Command:
     """Ask the runner of a fold, wherever it runs, to pause, resume, rewind, rebuild or verify it.
 
-    A time without a zone in `to` is local time here, not there. `folds_key` as for `run`.
+    A time without a zone in `to` is in the caller's local time. `folds_key` as for `run`.
     """
     place = None if to is None else parse_points(to).portable
     command = Command.ask(fold, verb, SystemClock().now_ms(), to=place, accept_loss=accept_loss)
@@ -323,7 +324,7 @@ def ask(
 
 
 def _checked_topics(folds: Sequence[Fold], source: Source) -> OriginSpec:
-    """Starting Spark takes seconds: a name that is wrong is told before."""
+    """Raise UnknownTopic before Spark is started, which takes seconds."""
     origin = open_origin(origin_spec(source))
     try:
         for fold in folds:

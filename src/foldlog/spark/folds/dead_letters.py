@@ -1,4 +1,4 @@
-"""Records that do not parse, or that a fold fails at: kept in a topic of their own, with their place and why."""
+"""Records that do not parse, or that a fold fails at: kept in a dead letter topic, with their place and the reason."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 _LETTER_BYTES_MAX: Final = 64 << 20
 
 DEAD_LETTER_CONFIG: Final = {"cleanup.policy": "compact", "max.message.bytes": str(_LETTER_BYTES_MAX)}
-"""A record that is met again after a crash has the same key: compaction keeps one. And the topic that it comes from may
-take larger records than topics usually do.
+"""Compacted: a record that is met again after a crash has the same key, and one of them is kept. The size limit is
+raised, as the source topic may allow larger records than the default.
 """
 
 
@@ -39,7 +39,7 @@ def dead_letters(fold: Fold, dead: pa.Table) -> list[LedgerEntry]:
 
 
 def bury(fold: Fold, dead: pa.Table, ledger: Ledger, *, strict: bool) -> None:
-    """Store what cannot be folded, durably, before the fold goes on; FoldError with the first of them if `strict`."""
+    """Store dead letters durably, before the fold continues. With `strict`, FoldError for the first of them instead."""
     if strict:
         first = dead.slice(0, 1).to_pylist()[0]
         raise FoldError(

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 FORMATS: Final = ("json", "avro", "protobuf", "text", "raw")
 
 PIPELINE_MODULE: Final = "foldlog_pipeline_"
-"""How the modules of pipelines are named that were loaded from files."""
+"""Prefix of the module names of pipelines that were loaded from files."""
 
 _UNREAD: Final = re.compile(
     r"[\s:<,](?P<type>VARIANT|GEOMETRY|GEOGRAPHY)\s*(?=[,>()]|\bNOT\b|\bCOMMENT\b|$)", re.IGNORECASE
 )
-"""As a type in a DDL; a column may well be named so."""
+"""Matched as types in a DDL; a column may well have such a name."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
@@ -46,9 +46,9 @@ _declared: ContextVar[list[Fold] | None] = ContextVar("_declared", default=None)
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTopic:
-    """A topic as folds read it: which column its keys fill, and what its values hold. `topic()` makes one.
+    """A topic as folds read it: the column that its keys fill, and the schema of its values. `topic()` makes one.
 
-    Users know it as `fl.Topic`; `foldlog.Topic` is what the log's catalog has of a topic.
+    Users know it as `fl.Topic`; `foldlog.Topic` is a topic in the log's catalog.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Fold:
         self.topic = topic
         self.view = view
         self.function = function
-        self.file: str | None = None  # that declares it, if it was loaded from one
+        self.file: str | None = None  # of its declaration, if it was loaded from one
         self.__doc__ = function.__doc__
 
     def __call__(self, rows: DataFrame) -> DataFrame:
@@ -82,7 +82,7 @@ class Fold:
 
     @property
     def dead_letters(self) -> str:
-        """The topic that gets what does not parse."""
+        """The topic for records that do not parse, or that the fold fails at."""
         return f"{self.name}.dead"
 
 
@@ -142,11 +142,11 @@ def _is_name(given: object) -> bool:
 def fold(
     source: DeclaredTopic, *, into: View, name: str | None = None
 ) -> Callable[[Callable[[DataFrame], DataFrame]], Fold]:
-    """Make a fold of a function that is given decoded rows and returns what the view shall hold.
+    """Make a fold of a function from decoded rows to the rows of the view.
 
     The rows have the topic's columns and `_topic, _partition, _offset, _timestamp, _deleted`. The function may filter,
     explode, join static frames and use any row-wise function of Spark; aggregation belongs into the view's measures.
-    Its name is the fold's, unless `name` says another.
+    The fold has the function's name, unless `name` is given.
     """
     if not isinstance(source, DeclaredTopic):
         raise InvalidArgument(f"a fold reads a topic made by fl.topic(), not {brief_repr(source)}")
@@ -178,7 +178,7 @@ def fold(
 
 
 def load_folds(path: str | Path) -> list[Fold]:
-    """Run a file and give the folds it declares, in order. FoldError in one sentence if it cannot be run."""
+    """Run a file and return the folds it declares, in order. FoldError, in one sentence, if it cannot be run."""
     file = Path(path)
     if not file.is_file():
         raise InvalidArgument(f"there is no file {file}; a pipeline is a Python file that declares folds")
@@ -191,7 +191,7 @@ def load_folds(path: str | Path) -> list[Fold]:
     found: list[Fold] = []
     token = _declared.set(found)
     try:
-        # What stands beside the file can be imported by it, as if it were run by itself.
+        # The file can import the modules beside it, as if it were run as a script.
         sys.path.insert(0, str(file.resolve().parent))
         with relative_to(str(file.resolve().parent)):
             spec.loader.exec_module(module)
@@ -223,7 +223,7 @@ def _where(file: Path, error: BaseException) -> str:
 
 
 def _told(error: Exception) -> str:
-    # PySpark says that a session is missing with an error of its own, or asserts that there is one, without a word.
+    # PySpark reports a missing session with an error of its own, or with an assertion without a message.
     if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error) or _is_asserted_by_spark(error):
         return "it uses Spark while it is loaded, before there is a session; do that inside the function of the fold"
     return f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
@@ -238,7 +238,7 @@ def _is_asserted_by_spark(error: Exception) -> bool:
 
 
 def check_distinct(folds: Sequence[Fold]) -> None:
-    """Two folds may share neither a name nor a view."""
+    """InvalidArgument if two folds share a name or a view."""
     names: set[str] = set()
     places: dict[str, str] = {}
     for one in folds:
@@ -253,7 +253,7 @@ def check_distinct(folds: Sequence[Fold]) -> None:
 
 
 def chosen_folds(folds: Sequence[Fold], names: Sequence[str]) -> list[Fold]:
-    """Those that were named, or all."""
+    """The folds with these names; all of them if none is given."""
     known = {one.name: one for one in folds}
     for name in names:
         if name not in known:

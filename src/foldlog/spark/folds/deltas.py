@@ -1,7 +1,7 @@
-"""What a range of the log means for a view: the fold's function run by Spark, and its result brought to the driver.
+"""What a range of the log changes in a view: Spark runs the fold's function, and the result comes to the driver.
 
-The result of a range is bounded, so it fits the driver; counters are aggregated in Spark first, so little comes at all.
-Nothing is stored here. To follow a range: `PreparedFold.plan`, `PlannedFold.delta`.
+The result of a range is bounded, so it fits the driver; counters are aggregated in Spark first, so their result is
+small. Nothing is stored here. To follow a range: `PreparedFold.plan`, `PlannedFold.delta`.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _CARRIED: Final = (PARTITION, OFFSET, TIMESTAMP, DELETED)
-"""META that a fold has to let through; the topic is one for all rows."""
+"""The META columns that a fold has to return; the topic is the same for all rows."""
 
 
 @dataclass(frozen=True)
 class PlanFacts:
-    """What one plan of a fold shows: the topic's columns it needs, None if that cannot be told, whether each row
-    surely has the key and the place of its record, whether it surely says of each row whether its record is a
-    tombstone, and what it does.
+    """What one plan of a fold shows: the topic's columns it needs (None if unknown), whether every row certainly keeps
+    the key and the place of its record, whether it certainly keeps `_deleted`, and what the plan does.
     """
 
     used: frozenset[str] | None
@@ -63,16 +62,16 @@ class PlanFacts:
 
 @dataclass(frozen=True)
 class PreparedFold:
-    """A fold that was checked against its topic's columns: what it makes of them."""
+    """A fold that was checked against its topic's columns, with the shape of its rows."""
 
     fold: Fold
     frames: TopicFrames
     shape: Shape
     logic: Logic
     is_plain: bool
-    """The fold took its rows as they are when it was prepared. Whether it still does is seen with every range."""
+    """Whether the fold returned its rows unchanged when it was prepared. Each range checks again."""
     _known: dict[tuple[str, int], PlanFacts] = field(default_factory=dict, repr=False)
-    """By the plan's key. A function is called for every range, and mostly gives the same plan."""
+    """By the plan's key. The function is called for every range, and usually gives the same plan."""
 
     @property
     def needs_key(self) -> bool:
@@ -80,12 +79,12 @@ class PreparedFold:
         return self.fold.view.is_keyed
 
     def plan(self, given: DataFrame) -> PlannedFold:
-        """Call the function on a range's rows, and look at what it makes of them this time: PlanChanged if that is
-        something else than before. Nothing is read yet, unless the function does so.
+        """Call the function on a range's rows and check its plan: PlanChanged if it differs from the prepared one.
+        Nothing is read yet, unless the function itself reads.
         """
         result = checked_frame(self.fold.name, self.fold(_given(self.fold, given)))
         final = _final(self.fold, result, self.shape)
-        if result is given and self.is_plain:  # else the view was promised other columns than the topic's
+        if result is given and self.is_plain:  # otherwise the view has other columns than the topic
             return PlannedFold(self, given, final, frozenset(given.columns), is_plain=True)
         facts = self._facts(given, result, final)
         if self.fold.view.is_keyed and not facts.keeps_key and self.shape.record_key != RECORD:
@@ -115,24 +114,24 @@ class PreparedFold:
 
 @dataclass(frozen=True)
 class PlannedFold:
-    """What a fold makes of one range, not computed yet."""
+    """The plan of a fold for one range, not computed yet."""
 
     prepared: PreparedFold
     given: DataFrame
     final: DataFrame
     used: frozenset[str] | None
-    """The columns that have to be read; None: all."""
+    """The columns that have to be read; None for all."""
     is_plain: bool = False
-    """The fold takes its rows as they are: Spark need not look at them."""
+    """The fold returns its rows unchanged, so Spark does not have to process them."""
     keeps_deleted: bool = True
-    """Each row's _deleted is its record's. Else the fold says by itself what is to be deleted."""
+    """Every row's _deleted is its record's. If False, the fold may compute _deleted itself."""
 
     def rows(self) -> pa.Table:
-        """The fold's rows, without RECORD, in the order of their offsets; or aggregated. Runs Spark."""
+        """The fold's rows, without RECORD, in offset order; or aggregated. Runs Spark."""
         return as_view_rows(self.prepared.fold, self.prepared.shape, self.final.toArrow())
 
     def delta(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen]) -> Delta:
-        """The change of the view. `seen` counts what reading the range meets."""
+        """The change of the view. `seen` counts the records that reading the range meets."""
         table = self.rows()
         prepared = self.prepared
         if not self.keeps_deleted and prepared.fold.view.aggregation is None:
@@ -144,19 +143,19 @@ class PlannedFold:
         return Delta(table, ranges_read(ranges))
 
     def _with_deletions(self, table: pa.Table, ranges: Sequence[OffsetRange], seen: Seen) -> pa.Table:
-        """A record that the fold gives no rows of deletes what its key had, as a tombstone does.
+        """Add a deletion for each record that the fold returned no rows for, as for a tombstone.
 
         So a keyed view is always the fold of the newest record of each key: a row that a filter no longer lets through
-        is gone, and a compacted topic gives the same view. Where rows are missing, the keys are read once more.
+        is deleted, and a compacted topic gives the same view. If rows are missing, the keys are read once more.
         """
         places = places_of(table)
-        if 0 < seen.records - seen.dead <= len(places.unique()):  # none are counted if Spark found it need not read
+        if 0 < seen.records - seen.dead <= len(places.unique()):  # records is 0 if Spark found that it need not read
             return table
         return _with_missing(table, self.prepared.frames.keys(ranges), places)
 
 
 def as_view_rows(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
-    """What Spark gave, in the view's types and with all META."""
+    """Spark's result in the view's types and with all META columns."""
     import pyarrow as pa
 
     if fold.view.aggregation is not None:
@@ -170,8 +169,8 @@ def as_view_rows(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
 
 
 def with_deleted(table: pa.Table, tombstones: pa.Table) -> pa.Table:
-    """Which rows delete: those of tombstones, whatever the fold says of them, and those that it says so of. What it
-    leaves open (null) is as the record is.
+    """Mark the rows that delete: those of tombstones, even if the fold says otherwise, and those that the fold marks. A
+    null of the fold's means that the row deletes only if its record is a tombstone.
     """
     import pyarrow.compute as pc
 
@@ -182,7 +181,7 @@ def with_deleted(table: pa.Table, tombstones: pa.Table) -> pa.Table:
 
 
 def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -> pa.Table:
-    """The rows with the key of the record that each is of, and a deletion for each record that none is of.
+    """Add to each row the key of its record, and a deletion for each record without rows.
 
     `records` has the key and META of every record of the range that parses. Rows know their record by its place.
     """
@@ -203,12 +202,12 @@ def with_records(fold: Fold, shape: Shape, table: pa.Table, records: pa.Table) -
         )
     owned = table.append_column(RECORD, records[RECORD].take(numbers))
     wanted = pa.schema([*shape.columns, *(one for one in table.schema if one.name in META)])
-    # The key that was written is in the view already: what deletes it is the record's.
+    # The column of the key already holds what the fold returned; a deletion is addressed by the record's digest.
     return _with_missing(_as(owned, wanted), records.drop_columns([key]), places)
 
 
 def record_digests(keys: pa.ChunkedArray) -> pa.Array:
-    """What stands for a record's key in a view that must not show it: 32 hexadecimal digits."""
+    """A digest for a record's key, for views that must not show the key: 32 hexadecimal digits."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -225,8 +224,8 @@ def _texts(keys: pa.ChunkedArray) -> list[str | None]:
 
 
 def with_tombstones(prepared: PreparedFold, table: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
-    """With a deletion for each tombstone of these ranges that the table has nothing of: what is to be erased has to go,
-    also where the fold fails at it.
+    """Add a deletion for each tombstone of these ranges without rows in the table. A key that is to be erased has to go
+    even if the fold fails at its tombstone.
     """
     if not prepared.fold.view.is_keyed or not ranges:
         return table
@@ -239,7 +238,7 @@ def with_tombstones(prepared: PreparedFold, table: pa.Table, ranges: Sequence[Of
 
 
 def _with_missing(table: pa.Table, records: pa.Table, places: pa.Array) -> pa.Table:
-    """With a deletion for each of the records whose place is not among these."""
+    """Add a deletion for each of the records whose place is not among these."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -258,7 +257,7 @@ def _with_missing(table: pa.Table, records: pa.Table, places: pa.Array) -> pa.Ta
 
 
 def prepare(fold: Fold, frames: TopicFrames) -> PreparedFold:
-    """Run the fold's function over no rows: UnlawfulFold, or another FoldError, if it cannot be right."""
+    """Run the fold's function over no rows: UnlawfulFold, or another FoldError, if the fold cannot be right."""
     ship(fold)
     rows = frames.empty()
     given = _given(fold, rows)
@@ -288,12 +287,12 @@ def _plan_facts(fold: Fold, result: DataFrame, final: DataFrame) -> PlanFacts:
 
 
 def ranges_read(ranges: Sequence[OffsetRange]) -> dict[int, tuple[int, int]]:
-    """Per partition what was read."""
+    """The offsets that were read of each partition: first, and one past the last."""
     return {one.partition: (one.start, one.stop) for one in ranges}
 
 
 def _given(fold: Fold, rows: DataFrame) -> DataFrame:
-    """What the function gets. Counters count records that say something: a tombstone does not."""
+    """The rows for the function. For counters without tombstones, which have no value to count."""
     return rows if fold.view.aggregation is None else rows.filter(~F.col(DELETED))
 
 
@@ -322,7 +321,7 @@ def _shape(fold: Fold, result: DataFrame) -> Shape:
         raise FoldError(f"fold {fold.name!r} drops {key!r}, the key of its rows; keep it")
     import pyarrow as pa
 
-    # What Spark knows to be filled in every row is null in those that delete.
+    # A column that Spark knows to be never null is null in the rows that delete.
     columns = pa.schema([one.with_nullable(True) for one in arrow if one.name not in META])
     if not fold.view.is_keyed or {key, PARTITION, OFFSET} <= kept_columns(result):
         return Shape(columns, key, (key,) if key else ())
@@ -334,7 +333,7 @@ def _shape(fold: Fold, result: DataFrame) -> Shape:
 
 
 def _check_type(fold: Fold, column: str, given: DataType) -> None:
-    """FoldError for a type that is Spark's own business: Arrow has only the bytes that it is made of."""
+    """FoldError for a type that only Spark can interpret: Arrow would get its raw bytes."""
     name = given.typeName()
     if name in ("variant", "geometry", "geography"):
         advice = (
@@ -354,11 +353,11 @@ def _check_type(fold: Fold, column: str, given: DataType) -> None:
 
 
 def _final(fold: Fold, result: DataFrame, shape: Shape) -> DataFrame:
-    """All of the plan: what the function made of the rows, and what the view needs of that."""
+    """The whole plan: the function's result, then the columns or the aggregation that the view needs."""
     aggregation = fold.view.aggregation
     if aggregation is not None:
         if DELETED in result.columns:
-            # Tombstones were left out before: what is deleted now is what the fold says is.
+            # Tombstones are already filtered out, so these are the deletions that the fold asks for.
             result = result.filter(~F.coalesce(named(DELETED).cast("boolean"), F.lit(False)))
         return _aggregated(fold.view, result, aggregation, shape.columns)
     own = [name for name in shape.columns.names if name != RECORD]
@@ -380,13 +379,13 @@ def _aggregated(view: View, result: DataFrame, aggregation: Aggregation, columns
         .alias(name)
         for name, how, column in aggregation.partials()
     ]
-    # Of what is aggregated, not of the result: a larger text may hide one in this range, and not in another.
+    # Checked over the aggregated rows, not the result: a larger text may hide an unholdable one in this range only.
     signs = signs_of_unheld(view, aggregation, result, window_start)
     return result.groupBy(*groups).agg(*partials, *signs)
 
 
 def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Instants and values under the view's types: Spark gives timestamps in the session's zone."""
+    """Cast to the view's types; Spark returns timestamps in the session's zone."""
     return table.select(schema.names).cast(schema)
 
 
@@ -402,7 +401,7 @@ def _carried_fields() -> list[pa.Field]:
 
 
 def places_of(table: pa.Table) -> pa.Array:
-    """Partition and offset as one value."""
+    """Partition and offset joined into one text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -411,7 +410,7 @@ def places_of(table: pa.Table) -> pa.Array:
 
 
 def in_offset_order(table: pa.Table) -> pa.Table:
-    """Sorted by partition and offset, stably; a shuffle in the fold may have mixed them."""
+    """Sorted by partition and offset, stably; a shuffle in the fold may have changed the order."""
     import pyarrow.compute as pc
 
     if len(table) < 2:

@@ -1,9 +1,9 @@
-"""Records that a fold fails at: found, so that each becomes a dead letter, as poison does, and the rest goes on.
+"""Finds the records that a fold fails at, so that each becomes a dead letter and the fold continues with the others.
 
-A record is at fault if the fold fails of it alone: its function raises, an operation of Spark's does not take one of
-its values, or the view cannot hold what comes of it. That depends on nothing but the record, so every split of the log
-and every replay sets the same records aside. Spark says only that a range has failed; halving it finds where. Nothing
-of this costs anything while no range fails.
+A record is at fault if the fold fails on it alone: its function raises, an operation of Spark's rejects one of its
+values, or the view cannot hold its rows. That depends on the record only, so every split of the log and every replay
+sets the same records aside. Spark reports only that a range has failed; halving the range finds the records. This costs
+nothing while no range fails.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RecordFault(NamedTuple):
 
 @dataclass(frozen=True)
 class Folded:
-    """The change of a view, without the records that the fold fails at."""
+    """The change of a view, without the records at fault."""
 
     delta: Delta
     faults: tuple[RecordFault, ...] = ()
@@ -45,7 +45,7 @@ class Folded:
 def without_faults(
     prepared: PreparedFold, ranges: Sequence[OffsetRange], found: Delta | Exception
 ) -> Folded | Exception:
-    """What came of a range, without the records at fault; what is not the fault of single records stays an error."""
+    """The result of a range without the records at fault; or the error, if it is not the fault of single records."""
     try:
         if isinstance(found, Delta):
             return _held(prepared, ranges, Folded(found))
@@ -57,22 +57,22 @@ def without_faults(
 
 
 def letters_of(prepared: PreparedFold, ranges: Sequence[OffsetRange], faults: Sequence[RecordFault]) -> pa.Table | None:
-    """The records at fault as they stand in the log, with their reasons; None if there are none."""
+    """The records at fault as they are in the log, with their reasons; None if there are none."""
     if not faults:
         return None
     reasons = {(one.partition, one.offset): one.reason for one in faults}
     return prepared.frames.letters(places_at(ranges, faults), reasons)
 
 
-# --- what the function fails at ---------------------------------------------------------------------------------------
+# --- records that the function fails at -----------------------------------------------------------------------------
 
 
 def _around_faults(prepared: PreparedFold, ranges: Sequence[OffsetRange], error: Exception) -> Folded:
-    """Find what fails, and fold the rest."""
+    """Find the records at fault, and fold the rest."""
     faults = tuple(_find(prepared, ranges, error))
     rest = list(beyond(ranges, places_at(ranges, faults)))
     frames = prepared.frames
-    seen = frames.count()  # tasks that failed were not counted, so the count begins anew
+    seen = frames.count()  # failed tasks were not counted, so start a new count
     given = frames.rows(rest, seen, needs_key=prepared.needs_key)
     try:
         planned = prepared.plan(given)
@@ -85,7 +85,7 @@ def _around_faults(prepared: PreparedFold, ranges: Sequence[OffsetRange], error:
 
 
 def _find(prepared: PreparedFold, ranges: Sequence[OffsetRange], error: Exception) -> Iterator[RecordFault]:
-    """Halve what fails until single records are left. FoldError if they are too many to be the records' fault."""
+    """Halve the failing ranges down to single records. FoldError if there are too many to blame the records."""
     first = ""
     for count, (at, found) in enumerate(_halved(list(ranges), error, lambda some: _attempt(prepared, some))):
         reason = _reason(prepared, found)
@@ -99,7 +99,7 @@ def _find(prepared: PreparedFold, ranges: Sequence[OffsetRange], error: Exceptio
 
 
 def _attempt(prepared: PreparedFold, ranges: Sequence[OffsetRange]) -> Exception | None:
-    """How the fold fails at these ranges; None if it does not. Raises what is no record's fault."""
+    """The error that these ranges fail with, None if they do not. Raises errors that are not a record's fault."""
     frames = prepared.frames
     given = frames.rows(ranges, None, needs_key=prepared.needs_key)
     try:
@@ -118,12 +118,12 @@ def _attempt(prepared: PreparedFold, ranges: Sequence[OffsetRange]) -> Exception
 def _halved(
     ranges: list[OffsetRange], error: Exception, attempt: Callable[[Sequence[OffsetRange]], Exception | None]
 ) -> Iterator[tuple[OffsetRange, Exception]]:
-    """Each single offset that fails, with its own error. Raises `error` where the parts of what fails do not: a sum
-    that overflows, say, is no record's fault.
+    """Yields each single offset that fails, with its own error. Raises `error` if the ranges fail only together, as a
+    sum that overflows does: then no record is at fault.
     """
     total = sum(one.stop - one.start for one in ranges)
     if total <= 1:
-        found = attempt(ranges)  # alone: it was perhaps only concluded that it fails
+        found = attempt(ranges)  # that it fails was perhaps only inferred
         if found is None:
             raise error
         yield ranges[0], found
@@ -135,12 +135,12 @@ def _halved(
         found = attempt(second)
         if found is None:
             return
-    # What is whole in the first half fails in the second.
+    # If the first half works, the failure is in the second.
     yield from _halved(second, found or error, attempt)
 
 
 def _halves(ranges: list[OffsetRange], first: int) -> tuple[list[OffsetRange], list[OffsetRange]]:
-    """The first so many offsets, and the others.
+    """Split into the first `first` offsets, and the rest.
 
     >>> _halves([OffsetRange("t", 0, 0, 3), OffsetRange("t", 1, 5, 8)], 4)[1]
     [OffsetRange(topic='t', partition=1, start=6, stop=8)]
@@ -158,7 +158,7 @@ def _halves(ranges: list[OffsetRange], first: int) -> tuple[list[OffsetRange], l
 
 
 def places_at(ranges: Sequence[OffsetRange], faults: Sequence[RecordFault]) -> list[OffsetRange]:
-    """Each of these records as a range of its own."""
+    """Each of these records as a range of one offset."""
     topic = ranges[0].topic
     return [OffsetRange(topic, one.partition, one.offset, one.offset + 1) for one in faults]
 
@@ -173,11 +173,11 @@ def _reason(prepared: PreparedFold, error: Exception) -> str:
     return brief_spark_error(error)
 
 
-# --- what the view cannot hold ----------------------------------------------------------------------------------------
+# --- rows that the view cannot hold -----------------------------------------------------------------------------------
 
 
 def _held(prepared: PreparedFold, ranges: Sequence[OffsetRange], folded: Folded) -> Folded:
-    """Without the records that have a row which the view cannot hold, and without deletions of what it cannot have."""
+    """Remove the records with a row that the view cannot hold, and deletions of keys that it cannot hold."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -192,7 +192,7 @@ def _held(prepared: PreparedFold, ranges: Sequence[OffsetRange], folded: Folded)
         bad = delta.rows.select([PARTITION, OFFSET]).filter(pc.and_(flags, pc.invert(delta.rows[DELETED])))
         for place in zip(bad[PARTITION].to_pylist(), bad[OFFSET].to_pylist(), strict=True):
             faults.setdefault(place, RecordFault(*place, reason))
-    # All rows of such a record go, also those that could be held: a record is in the view or is not.
+    # All rows of such a record are removed, even those that could be held: a record is in the view, or it is not.
     texts = pa.array([f"{partition}@{offset}" for partition, offset in faults], pa.string())
     rows = delta.rows.filter(pc.invert(pc.is_in(places_of(delta.rows), value_set=texts)))
     found = tuple(sorted(faults.values()))
@@ -201,7 +201,7 @@ def _held(prepared: PreparedFold, ranges: Sequence[OffsetRange], folded: Folded)
 
 
 def _unheld(prepared: PreparedFold, rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
-    """Why rows cannot be held, and which."""
+    """The reasons why rows cannot be held, each with a flag per row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -213,7 +213,7 @@ def _unheld(prepared: PreparedFold, rows: pa.Table) -> list[tuple[str, pa.Chunke
             reason = f"its key column {name!r} is null, for which {view.place} has no place"
             found.append((reason, pc.is_null(rows[name])))
     if filled:
-        # Only those that can be asked about, and are to be kept.
+        # Ask only about keys without another fault, of rows to be kept.
         asked = reduce(pc.and_, (pc.invert(flags) for _, flags in found), pc.invert(rows[DELETED]))
         keys = pa.table({name: pc.if_else(asked, rows[name], pa.scalar(None, rows[name].type)) for name in filled})
         found += unheld_keys(view, keys)
@@ -229,7 +229,7 @@ def _has_live_null(rows: pa.Table, name: str) -> bool:
 
 
 def _holdable_deletions(prepared: PreparedFold, rows: pa.Table) -> pa.Table:
-    """Nothing is to be deleted under a key that the view cannot hold."""
+    """Remove deletions of keys that the view cannot hold: they cannot be in it."""
     import pyarrow.compute as pc
 
     key = prepared.shape.record_key

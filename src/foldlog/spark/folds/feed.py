@@ -1,6 +1,6 @@
-"""A feed: one fold on its way into one view, and where it stands. The runner moves it; others look at it.
+"""A feed: one fold, the view it writes, and its state. The runner moves it; other code only reads it.
 
-An ordinary feed follows the log into the fold's own view. A replay feeds a shadow of it, up to a given place.
+An ordinary feed follows the log into the fold's own view. A replay feeds a shadow of the view, up to given offsets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from foldlog.views.bookmark import Bookmark, Position
 from foldlog.views.contract import View
 
 SAME_FAILURES_MAX: Final = 8
-"""How often the same range is tried that fails with the same error: the pauses between them add up to a minute."""
+"""How often a range that fails with the same error is tried: the pauses in between add up to a minute."""
 
 _DIGITS: Final = re.compile(r"[0-9]+")
 
@@ -40,14 +40,14 @@ class State(StrEnum):
     RUNNING = "running"
     CAUGHT_UP = "caught up"
     PAUSED = "paused"
-    WAITING = "waiting"  # it failed, and is tried again
+    WAITING = "waiting"  # it failed, and will be tried again
     FAILED = "failed"  # it will not be tried again by itself
-    DONE = "done"  # it has reached where it was sent
+    DONE = "done"  # it has reached its `stops`
 
 
 @dataclass
 class Feed:
-    """Mutable, the runner's thread's. `stops` is where a replay, or a single run, ends; None follows the log."""
+    """Owned by the runner's thread. `stops` is where a replay or a single run ends; None follows the log."""
 
     fold: Fold
     view: View
@@ -57,18 +57,18 @@ class Feed:
     strict: bool = False
     skip_missing: bool = False
     accept_change: bool = False
-    """Go on with a view that another function has made."""
+    """Continue with a view that another version of the function has written."""
     on_caught_up: Callable[[], bool] | None = None
-    """Called whenever nothing is left to read; True if the feed is done with it."""
+    """Called whenever nothing is left to read; returns True if the feed is done."""
     start: Bookmark | None = None
-    """Where a view that does not exist yet begins; None: where the log does."""
+    """Where a new view begins; None for the start of the log."""
     is_loading: bool = False
     """The view is a shadow that may be bulk loaded."""
     buries: bool = True
-    """Dead letters are stored; a replay has met them before."""
+    """Whether dead letters are stored. A verification does not store them: the fold's own feed has."""
 
     goes_long: bool = False
-    """It is folded without any shortcut, in ranges of random sizes, and shares no read: see `reference.py`."""
+    """Compute without any shortcut, in ranges of random sizes, and share no read: see `reference.py`."""
 
     prepared: PreparedFold | None = None
     bookmark: Bookmark | None = None
@@ -90,14 +90,14 @@ class Feed:
     looked_ms: float = 0.0
     committed: Bookmark | None = field(default=None, repr=False)
     is_placed: bool = False
-    """The log was found to go on from the bookmark; before that it may be another log's."""
+    """Whether the log was found to continue from the bookmark; before that, the bookmark may belong to another log."""
     moved_keys: tuple[int, tuple[TopicGrowth, ...]] | None = field(default=None, repr=False)
-    """What was found where brokers do not remember when the topic grew, as of an epoch of the bookmark."""
+    """The bookmark epoch, and the growths inferred from moved keys for it: see `moved_keys.py`."""
     _repeats: tuple[str, Bookmark | None] | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
-        """For people: the fold, and what is done with it if it is not just followed."""
+        """For messages: the fold's name, with the label of a replay."""
         return f"{self.fold.name} ({self.label})" if self.label else self.fold.name
 
     @property
@@ -106,7 +106,7 @@ class Feed:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Of a replay: how many offsets it has read, and how many there are to read."""
+        """Of a replay: how many offsets it has read, and how many it reads in all."""
         if self.start is None or self.stops is None:
             return 0, 0
         total = sum(max(0, stop - (self.start.offset(number) or 0)) for number, stop in self.stops.items())
@@ -116,15 +116,15 @@ class Feed:
         return sum(max(0, stop - (bookmark.offset(number) or 0)) for number, stop in (self.stops or {}).items())
 
     def fail(self, error: BaseException, now_ms: float, *, for_good: bool) -> None:
-        """Note what went wrong: tried again after a while that doubles, or not at all."""
+        """Record a failure: the feed is retried after a pause that doubles, or not at all with `for_good`."""
         self.failures += 1
         self.error = str(error)
         self.state = State.FAILED if for_good else State.WAITING
         self.retry_at_ms = now_ms + min(30_000, 250 * 2 ** min(self.failures, 8))
 
     def fail_again(self, error: BaseException, now_ms: float) -> None:
-        """A failure that is Spark's. That may be an executor that was lost, and the next try works; but a
-        function that raises the same of the same records will not do otherwise for ever, and stands as failed.
+        """Record a failure in Spark. An executor may have been lost, so the range is retried; but the same error at the
+        same bookmark SAME_FAILURES_MAX times in a row is permanent.
         """
         same = _DIGITS.sub("0", str(error)), self.bookmark  # numbers of stages and tasks differ from try to try
         self.repeated = self.repeated + 1 if same == self._repeats else 1
@@ -144,7 +144,7 @@ class Feed:
 
 
 def starting_bookmark(facts: TopicFacts, bounds: Mapping[int, Bounds], epoch: int = 0) -> Bookmark:
-    """Before the first record the log holds."""
+    """A bookmark before the first record that the log holds."""
     return Bookmark(
         facts.name,
         facts.topic_id,
@@ -155,15 +155,15 @@ def starting_bookmark(facts: TopicFacts, bounds: Mapping[int, Bounds], epoch: in
 
 
 def placed(feed: Feed, origin: Origin, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> Bookmark:
-    """The feed's bookmark, with partitions it had not met, after making sure that the log still goes on from it.
+    """The feed's bookmark, with new partitions added, after checking that the log still continues from it.
 
-    RecordsMissing says why it does not, and what to do. With `skip_missing` it goes on from what is there, and the
-    bookmark counts what was skipped.
+    RecordsMissing if it does not, with the cause and what to do. With `skip_missing`, the feed continues from what the
+    log still holds, and the bookmark counts what was skipped.
     """
     bookmark = feed.bookmark
     if bookmark is None:
         raise FoldError(f"fold {feed.name!r} has no bookmark yet")
-    # A partition that the topic has gained began at 0, whatever is left of it.
+    # A partition that the topic has gained starts at 0, even if retention has removed its first records.
     met = bookmark.met(dict.fromkeys(bounds, 0))
     if met.topic_id != facts.topic_id:
         raise _missing(feed, met, min(met.positions, default=0), "recreated")
@@ -208,7 +208,7 @@ def _missing(feed: Feed, bookmark: Bookmark, number: int, cause: str, bounds: Bo
 
 
 def ends_of(feed: Feed, base: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> dict[int, int]:
-    """How far the feed, which stands at `base`, may read now."""
+    """Per partition how far the feed may read now, from `base` on."""
     ends = reachable_ends(base, facts, bounds)
     if feed.stops is None:
         return ends
@@ -216,10 +216,10 @@ def ends_of(feed: Feed, base: Bookmark, facts: TopicFacts, bounds: Mapping[int, 
 
 
 def lag_of(feed: Feed, base: Bookmark, bounds: Mapping[int, Bounds]) -> int:
-    """Offsets that are left to read."""
+    """The number of offsets left to read."""
     stops = feed.stops
     if stops is None or not feed.label:
-        return lag(base, bounds)  # a fold that is run once may stop before the end, and lags all the same
+        return lag(base, bounds)  # a single run may stop before the end of the log, and lags all the same
     until = {
         number: bound._replace(end=min(bound.end, stops[number])) for number, bound in bounds.items() if number in stops
     }
@@ -227,6 +227,6 @@ def lag_of(feed: Feed, base: Bookmark, bounds: Mapping[int, Bounds]) -> int:
 
 
 def is_for_good(error: BaseException) -> bool:
-    """Whether trying again cannot help: the fold, its topic or its view has to be changed first."""
+    """Whether a retry cannot help: the fold, its topic or its view has to be changed first."""
     hopeless = CallerError | CorruptLog | MissingDependency | SchemaChanged | ViewInUse | RecordsMissing | UnknownTopic
     return isinstance(error, hopeless) or type(error) is FoldError

@@ -1,9 +1,9 @@
-"""What a fold does, as a number: another number, and its view was made by another function.
+"""A fingerprint of what a fold does. If it differs from the view's, the view was written by another function.
 
-It is made of the analysed plan above the topic's rows, without Spark's own numbers and without columns that are just
-passed on (a view grows by those), of the session's settings that change what expressions give, and of the code of every
-Python function in it. Renaming a variable, moving the file or starting again does not change it. Another version of
-Spark or Python may, or another way of ours to make it, so it says which they were.
+It covers the analysed plan above the topic's rows, without Spark's expression ids and without columns that are just
+passed on (a view grows by those), the session's settings that change what expressions return, and the code of every
+Python function in it. Renaming a variable, moving the file or restarting does not change it. Another version of Spark
+or Python may, or of this code, so the versions are stored with it.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ from foldlog.views.bookmark import Bookmark, Logic
 _log = logging.getLogger("foldlog")
 
 _FORM: Final = 4
-"""Of the texts that plans and code are put into. With another one, a view is not said to be of another function."""
+"""Version of the texts made of plans and code. If a view was written with another, a change is only logged."""
 
 _BITS: Final = 60
-"""Of a fingerprint: a table of Delta's keeps it as a number of 64."""
+"""Size of a fingerprint: a Delta table stores it as a 64-bit integer."""
 
 _SETTINGS: Final = re.compile(
     r"\b(?:spark\.sql\.legacy\.[\w.]+"
     r"|spark\.sql\.(?:timestampType|mapKeyDedupPolicy|jsonGenerator\.ignoreNullFields|json\.enablePartialResults"
     r"|decimalOperations\.allowPrecisionLoss))=[^,}]*"
 )
-"""That change what expressions give and do not stand in them, where they are set. The session's zone does, where it
-matters."""
+"""Settings that change what expressions return, but are not in the plan. The session's time zone is, where it matters.
+"""
 _ANSI: Final = "spark.sql.ansi.enabled"
 _TOLD_BYTES_MAX: Final = 1 << 20
-"""Of a value in a text: of a longer one the text has a digest."""
+"""Longer byte strings enter the text as a digest."""
 _SCALARS: Final = frozenset({int, float, str, bool, type(None)})
 _UNSAID: Final = frozenset(
     {"__module__", "__doc__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__", "__annotations__"}
 )
-"""Of a class: where it stands and what it says, not what it does."""
+"""Attributes of a class that do not affect what it does."""
 _HAS_DOCSTRING: Final = 0x4000000
-"""The flag of a code object; from Python 3.13 on."""
+"""A flag of code objects, from Python 3.13 on."""
 
 
 def unsteady(fold: str) -> UnlawfulFold:
@@ -72,7 +72,7 @@ def unsteady(fold: str) -> UnlawfulFold:
 
 
 class PlanChanged(FoldError):
-    """A function gave another plan than before, while it was being run."""
+    """A function returned another plan than before, while the fold was running."""
 
     def __init__(self, fold: str) -> None:
         super().__init__(
@@ -84,9 +84,9 @@ class PlanChanged(FoldError):
 
 @dataclass(frozen=True)
 class Doing:
-    """What a plan does. `text` is its own; `functions` says where its Python functions are, and `codes` what each does,
-    as a digest: by a number that Java has of what it was sent as, and by a digest of the same, since a large function
-    is sent under another name each time.
+    """What a plan does: its `text`, the places of its Python functions, and a cache of the digests of their code. The
+    cache is keyed by the hash code of the command that Spark sends, and by a digest of the unwrapped bytes, since a
+    large function is sent under another broadcast each time.
     """
 
     text: str
@@ -94,7 +94,7 @@ class Doing:
     codes: dict[int | bytes, str] = field(default_factory=dict, repr=False)
 
     def logic(self, result: DataFrame) -> Logic:
-        """Of a plan with this text."""
+        """The fingerprint of a plan with this text."""
         told = [self._code(str(one.name()), one.func()) for one in functions_at(result, self.functions)]
         versions = f"spark {pyspark.__version__} python {sys.version_info.major}.{sys.version_info.minor} code {_FORM}"
         return Logic(_number("\n".join([self.text, *told])), _number(versions))
@@ -116,11 +116,11 @@ class Doing:
             return self.codes[sent_as]
         except Exception as error:  # noqa: BLE001 whatever a user's object does when it is unpacked
             _warn_untold(name, error)
-            return f"not unpacked: {type(error).__name__}"  # the function's name, which the plan has, has to do
+            return f"not unpacked: {type(error).__name__}"  # the plan still has the function's name
 
 
 def doing_of(result: DataFrame) -> Doing:
-    """Of what a fold's function returned."""
+    """What the plan of a fold's result does."""
     text = logic_text(result)
     if text:
         session = result.sparkSession
@@ -130,13 +130,13 @@ def doing_of(result: DataFrame) -> Doing:
 
 
 def logic_of(result: DataFrame) -> Logic:
-    """Of what a fold's function returned."""
+    """The fingerprint of a fold's result."""
     return doing_of(result).logic(result)
 
 
 def logic_to_store(fold: str, stored: Bookmark, found: Logic, *, has_rows: bool, accept_change: bool) -> Logic:
-    """What the bookmark says from now on of the logic behind its view; FoldError if that has changed and nobody
-    accepted it. A view from before logics were kept, or without rows, takes what it is given.
+    """The logic to store in the bookmark from now on; FoldError if it has changed and `accept_change` is not set. A
+    view without rows, or without a stored logic, takes the new one.
     """
     before = stored.logic
     if before is None or not has_rows or before.plan == found.plan:
@@ -160,7 +160,7 @@ def logic_to_store(fold: str, stored: Bookmark, found: Logic, *, has_rows: bool,
 
 
 def replace_logic(before: Logic, found: Logic) -> Logic:
-    """The new one, with what is known of the view's history."""
+    """The new logic, with the view's count of mixes."""
     return found._replace(mixes=before.mixes)
 
 
@@ -181,7 +181,7 @@ def _digest(lines: Iterable[str]) -> str:
 
 
 _untold: set[tuple[str, str]] = set()
-"""What was said of functions that cannot be unpacked: each is looked at for every range."""
+"""Functions that could not be unpacked and were logged: each is seen again with every range."""
 
 
 def _warn_untold(name: str, error: Exception) -> None:
@@ -200,13 +200,13 @@ def _warn_untold(name: str, error: Exception) -> None:
 
 
 def _function_lines(packed: bytes, broadcasts: Mapping[int, SentBroadcast]) -> Iterator[str]:
-    """The code of a function that was packed for the workers."""
+    """The code of a function that was pickled for the workers, as lines."""
     sent = _unpacked(packed, broadcasts)
     return _code_lines(sent[0] if isinstance(sent, tuple) else sent, {})
 
 
 _broadcast_values: dict[bytes, str] = {}
-"""What broadcasts are, by their bytes. They may be large, and one that a fold makes itself comes with every range."""
+"""Digests of broadcast values, by their bytes: a value may be large, and be broadcast anew for every range."""
 
 
 def _broadcast_text(broadcast: SentBroadcast) -> str:
@@ -219,15 +219,15 @@ def _broadcast_text(broadcast: SentBroadcast) -> str:
 
 
 # --- functions as they are sent -------------------------------------------------------------------------------------
-# A function is sent to workers as a pickle. Of a broadcast that it uses there is only the number in it, which a worker
-# exchanges for the value that Spark has brought there. The driver has no such table: the value is where the JVM has put
-# it. A pickle of more than 1 MB (`spark.broadcast.UDFCompressionThreshold`) is put into a broadcast itself, and its
+# A function is sent to workers as a pickle. A broadcast that it uses is in the pickle by number only; a worker replaces
+# the number by the value that Spark has shipped. The driver has no such table: it reads the value from the JVM's file.
+# A pickle of more than 1 MB (`spark.broadcast.UDFCompressionThreshold`) is put into a broadcast itself, and only its
 # number is sent.
 
 
 @dataclass(frozen=True, eq=False)
 class SentBroadcast:
-    """What a function has of a broadcast once it is unpacked. It is read when it is asked for, each time."""
+    """Stands for a broadcast in an unpickled function. The value is read on each access."""
 
     opened: Callable[[], BufferedIOBase]
 
@@ -237,13 +237,13 @@ class SentBroadcast:
             return pickle.load(file)
 
     def digest(self) -> bytes:
-        """Of the bytes that were sent. Those of an equal value may be others in another process."""
+        """A digest of the bytes that were sent. An equal value may have other bytes in another process."""
         with self.opened() as file:
             return file_digest(file, "blake2b").digest()
 
 
 def _sent_bytes(function: Any) -> tuple[bytes, Mapping[int, SentBroadcast]]:
-    """What the JVM would send of a function, and its broadcasts, by their numbers."""
+    """The pickle that the JVM would send for a function, and its broadcasts by number."""
     broadcasts = {int(one.id()): SentBroadcast(partial(_opened, one)) for one in function.broadcastVars()}
     packed = bytes(function.command().unsafeArray())
     if broadcasts:
@@ -254,12 +254,12 @@ def _sent_bytes(function: Any) -> tuple[bytes, Mapping[int, SentBroadcast]]:
 
 
 def _unpacked(packed: bytes, broadcasts: Mapping[int, SentBroadcast]) -> Any:
-    """Raises what a user's object raises when it is unpacked."""
+    """Unpickle a function. Raises what a user's object raises when it is unpickled."""
     return _Unpickler(packed, broadcasts).load()
 
 
 class _Unpickler(pickle.Unpickler):
-    """As a worker unpacks, but that broadcasts are those it is given."""
+    """Unpickles as a worker does, with the given broadcasts."""
 
     def __init__(self, packed: bytes, broadcasts: Mapping[int, SentBroadcast]) -> None:
         super().__init__(BytesIO(packed))
@@ -272,7 +272,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _opened(broadcast: Any) -> BufferedIOBase:
-    """The bytes of a broadcast of the JVM's. With `spark.io.encryption.enabled` only the JVM can read the file."""
+    """The bytes of a broadcast. With `spark.io.encryption.enabled` only the JVM can read the file."""
     held = broadcast.value()
     context = SparkContext._active_spark_context
     if context is None or not context._encryption_enabled:
@@ -285,12 +285,12 @@ def _opened(broadcast: Any) -> BufferedIOBase:
     return decrypted
 
 
-# --- what they do ---------------------------------------------------------------------------------------------------
+# --- the code of functions ------------------------------------------------------------------------------------------
 
 
 def _code_lines(value: object, seen: dict[int, tuple[int, object]]) -> Iterator[str]:
-    """What a function does, without where it stands: its bytecode, and what it takes from around it. `seen` numbers
-    what it has met, and keeps it, so that an id stands for one object only.
+    """The code of a function as lines, without its location: its bytecode, and the values it uses from outside. `seen`
+    numbers the objects met and keeps a reference to each, so that no id is reused.
     """
     if id(value) in seen:
         yield f"^{seen[id(value)][0]}"
@@ -308,31 +308,31 @@ def _code_lines(value: object, seen: dict[int, tuple[int, object]]) -> Iterator[
         yield f"{{{', '.join(sorted(_member(one, seen) for one in value))}}}"
         return
     else:
-        if not isinstance(value, tuple):  # Python shares equal ones, or does not
+        if not isinstance(value, tuple):  # Python may or may not share equal ones
             seen[id(value)] = (len(seen), value)
         yield f"{type(value).__module__}.{type(value).__qualname__}"
         parts = _inside(value)
     for part in parts:
-        if type(part) in _SCALARS:  # here as well: tables that functions look things up in have many
+        if type(part) in _SCALARS:  # inlined for speed: lookup tables have many
             yield repr(part)
         else:
             yield from _code_lines(part, seen)
-    yield "."  # where it ends: [[a], b] is not [[a, b]]
+    yield "."  # end marker: [[a], b] differs from [[a, b]]
 
 
 def _member(value: object, seen: dict[int, tuple[int, object]]) -> str:
-    """Of a set, which is in no order: what one member has met is not known to the next."""
+    """A set has no order, so no member may see the numbers that another member assigned."""
     return repr(value) if type(value) in _SCALARS else " ".join(_code_lines(value, dict(seen)))
 
 
 def _steps(code: CodeType) -> Iterator[object]:
-    """The instructions, with the constants and names that they use, but not with the numbers that those have: what is
-    in no instruction, as a docstring is, changes nothing, nor does it push the others aside.
+    """The instructions, with the constants and names they use instead of indexes into tables: a constant that no
+    instruction uses, such as a docstring, changes nothing, and does not shift the indexes of others.
     """
     steps = list(dis.get_instructions(code))
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         if following is not None and following.opname == "STORE_NAME" and following.argval in _UNSAID:
-            continue  # of a class inside: what it says, and where
+            continue  # of an inner class: its docstring, or its location
         yield step.opname
         if step.opcode in dis.hasconst:
             yield step.argval
@@ -343,8 +343,8 @@ def _steps(code: CodeType) -> Iterator[object]:
 
 
 def _inside(value: object) -> Iterable[object]:
-    """What an object is made of, as far as it is the user's. What is installed is named: it does not travel with the
-    function, and what it keeps for itself, such as the patterns that it has met, is another in each process.
+    """The parts of an object, as far as they are the user's. Installed code is only named: it does not travel with the
+    function, and its internal state, such as a cache of patterns, differs between processes.
     """
     if isinstance(value, FunctionType | BuiltinFunctionType | MethodType):
         return _inside_function(value)
@@ -370,7 +370,7 @@ def _inside_function(value: FunctionType | BuiltinFunctionType | MethodType) -> 
         return [name] if bound is None or isinstance(bound, ModuleType) else [name, bound]
     if not _is_library(value):
         return [value.__code__, *_given(value), *_globals(value, value.__code__)]
-    # One that was made in a function cannot be imported, so it travels as well.
+    # A function made inside another function cannot be imported, so its code travels as well.
     return [name, value.__code__, *_given(value)] if "<" in value.__qualname__ else [name]
 
 
@@ -383,20 +383,20 @@ def _inside_object(value: Any) -> Iterable[object]:
         return [type(value), value.name, value.value]
     if isinstance(value, property):
         return [value.fget, value.fset]
-    if hasattr(value, "__wrapped__"):  # such as what lru_cache or staticmethod gives
+    if hasattr(value, "__wrapped__"):  # the wrappers of lru_cache, staticmethod and others
         return [value.__wrapped__]
     return _state(value)
 
 
 def _state(value: object) -> Iterable[object]:
-    """What an object would be pickled as. Spark's own are no values: they have numbers that each start counts anew."""
+    """What an object would be pickled as. Objects of Spark's are left out: they hold ids that differ in each run."""
     if type(value).__module__.startswith("pyspark."):
         return ()
     try:
-        registered = copyreg.dispatch_table.get(type(value))  # such as that of a pattern
+        registered = copyreg.dispatch_table.get(type(value))  # a pattern's, for example
         reduced = value.__reduce_ex__(2) if registered is None else registered(value)
     except (TypeError, AttributeError, ValueError, RuntimeError, pickle.PickleError):
-        return ()  # it cannot be pickled: its type has to do
+        return ()  # it cannot be pickled, so only its type counts
     if isinstance(reduced, str):
         return [reduced]
     made, state = reduced[:3], [list(more) for more in reduced[3:5] if more is not None]
@@ -410,7 +410,7 @@ def _is_library(value: Any) -> bool:
 
 def _is_installed(module: str) -> bool:
     if module == "__main__" or module not in sys.modules or module in list_registry_pickle_by_value():  # type: ignore[no-untyped-call]
-        return False  # sent to the workers with the function: the pipeline's, and what is beside it
+        return False  # sent to the workers with the function: the pipeline's module, and its neighbours
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return True
@@ -419,7 +419,7 @@ def _is_installed(module: str) -> bool:
 
 
 def _given(function: FunctionType) -> list[Any]:
-    """What a function got when it was made."""
+    """The defaults and the closure of a function."""
     return [function.__defaults__, function.__kwdefaults__, *_cells(function)]
 
 
@@ -432,7 +432,7 @@ def _cells(function: FunctionType) -> Iterator[Any]:
 
 
 def _globals(function: FunctionType, code: CodeType) -> Iterator[Any]:
-    """What a function and those inside it use of their module, and of modules beside it; what Python has by itself is
+    """The globals that a function and its inner functions use, and attributes of the user's own modules. Builtins are
     left out.
     """
     for name in code.co_names:

@@ -1,12 +1,13 @@
-"""Where keys have moved in a topic whose brokers do not remember when it grew, found in the topic itself.
+"""Infers from a topic's keys where it grew, if its brokers do not remember that.
 
-A key's records are in the partition that its hash has among as many as there are now: at home. A record elsewhere was
-written when there were fewer partitions, so it is older than those of its key at home. Where each partition's last such
-record ends is as good as where it ended when the topic grew: once all of them are read, a key's records come in order.
+The home of a key is the partition that its hash selects with the current number of partitions. A record elsewhere was
+written before a growth, so it is older than its key's records at home. The offset after the last such record of each
+partition can stand for its end at the growth: once all partitions are read up to there, each key's records come in
+order.
 
-It takes one look at the keys of what is about to be read, in all partitions at once. After several growths, of a
-key that has moved more than once only the newest place is sure to be read last. Where partitions are chosen by another
-rule, no key is at home, and nothing is held back.
+This takes one pass over the keys of the records to be read, in all partitions at once. After several growths, of a
+key that has moved more than once only the newest place is sure to be read last. If partitions are chosen by another
+rule, nearly all records count as moved, and almost nothing is held back.
 """
 
 from __future__ import annotations
@@ -27,10 +28,9 @@ if TYPE_CHECKING:
 def with_growths(
     feed: Feed, base: Bookmark, origin: Origin, facts: TopicFacts, bounds: Mapping[int, Bounds]
 ) -> TopicFacts:
-    """The facts, with a growth where keys of a keyed view have moved and nobody remembers when.
+    """The facts, with a growth inferred from moved keys if the view is keyed and the brokers remember no growths.
 
-    Looked for once for a feed, and again after its bookmark was moved by hand: what a growth does to a fold that runs
-    is not to be found out, but to stop it.
+    Computed once per bookmark epoch, so again after a rewind. A growth while the fold runs is an error: see `placed`.
     """
     if facts.growths is not None or not feed.fold.view.is_keyed or len(bounds) < 2:
         return facts
@@ -46,7 +46,7 @@ def with_growths(
 
 
 def ends_of_moved_keys(origin: Origin, ranges: Sequence[OffsetRange], topic_id: str | None = None) -> tuple[int, ...]:
-    """Of one range for each partition: one past its last record whose key is at home in another; 0 if there is none."""
+    """For one range per partition: one past its last record whose key is at home in another; 0 if there is none."""
     ends = {one.partition: 0 for one in ranges}
     unread = [one for one in ranges if one.start < one.stop]
     for wanted, batch in origin.read_all(unread, ["key", "offset"], topic_id=topic_id):
@@ -57,7 +57,7 @@ def ends_of_moved_keys(origin: Origin, ranges: Sequence[OffsetRange], topic_id: 
 
 
 def _last_moved_key(keys: pa.Array, partition: int, partitions: int) -> int:
-    """The last row with a key that is at home elsewhere, -1 if there is none. Records without key have no home."""
+    """The last row whose key is at home in another partition; -1 if there is none. Records without key have no home."""
     import numpy as np
 
     from foldlog.records.arrow import binary_input

@@ -1,4 +1,4 @@
-"""A running pipeline: the runner with its folds, what it publishes about them, and the commands it takes meanwhile."""
+"""A running pipeline: the runner with its folds, the statuses it publishes, and the commands it takes meanwhile."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from foldlog.spark.origins.ledger import LedgerEntry, open_ledger
 from foldlog.spark.origins.origin import OriginSpec, open_origin
 
 ONCE_TRIES: Final = 4
-"""How often a fold is tried where somebody waits for the end: the pauses between them add up to 3.5 s."""
+"""With `once`, a fold is tried this often before the run gives up: the pauses in between add up to 3.5 s."""
 
 _log = logging.getLogger("foldlog")
 
 
 class Pipeline:
-    """Folds that run. Use it in a `with` block; `stop` may be set by any thread, the rest is one thread's."""
+    """Folds that run. Use it in a `with` block. Any thread may set `stop`; everything else belongs to one thread."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class Pipeline:
         return list(self._runner.feeds)
 
     def run(self, *, once: bool = False, interval_s: float = 1.0) -> None:
-        """Move the folds until `stop` is set; with `once`, until they have read what there is.
+        """Move the folds until `stop` is set; with `once`, up to the ends at the start.
 
-        FoldError with the first failure, if nothing is left to run: all folds have failed for good, or, with `once`,
-        one of them could not get there.
+        FoldError with the first failure if all folds have failed permanently, or, with `once`, if one of them could not
+        get there.
         """
         self._take_commands()
         if once:
@@ -114,7 +114,7 @@ class Pipeline:
             raise FoldError(f"{failed[0].error}{others}")
 
     def close(self) -> None:
-        """Say that the folds stand still, and let go of everything."""
+        """Publish that the folds have stopped, and close everything."""
         try:
             self._runner.close()
             for verification in self._verifying.values():
@@ -133,12 +133,12 @@ class Pipeline:
         self.close()
 
     def _stop_at_the_ends(self) -> None:
-        """Of now: a topic that is written all the time has no end to wait for."""
+        """Of now: a topic with a steady writer never ends."""
         for feed in self._own:
             try:
                 bounds = self._origin.bounds(feed.fold.topic.name)
             except FoldlogError:
-                continue  # the first step says so
+                continue  # the first step reports it
             feed.stops = {number: bound.end for number, bound in bounds.items()}
 
     def _is_settled(self) -> bool:
@@ -146,7 +146,7 @@ class Pipeline:
         return all(feed.state in still or _is_given_up(feed) for feed in self.feeds)
 
     def _pause_s(self, interval_s: float) -> float:
-        """Until the next look at the log; sooner if a fold is to be tried again."""
+        """The time until the next look at the log; shorter if a fold is to be retried."""
         now_ms = self._clock.monotonic_ms()
         due = [max(0.0, feed.retry_at_ms - now_ms) / 1000 for feed in self.feeds if feed.state == State.WAITING]
         return min([interval_s, *due])
@@ -155,7 +155,7 @@ class Pipeline:
         self._changed = True
         self._told(feed)
 
-    # --- what others are told -------------------------------------------------------------------------------------
+    # --- statuses -------------------------------------------------------------------------------------------------
 
     def _publish(self, *, force: bool, stopped: bool = False) -> None:
         if not force and not self._publisher.is_due:
@@ -211,7 +211,7 @@ class Pipeline:
         )
 
     def _doing(self, feed: Feed, replay: Feed | None) -> dict[str, object] | None:
-        """What is under way with a fold beside following the log, and how far it is."""
+        """The replay or rewind of a fold that is under way, and its progress."""
         if replay is not None:
             done, total = replay.progress
             return {"verb": replay.label, "done": done, "total": total}
@@ -224,10 +224,10 @@ class Pipeline:
             return None
         return {"verb": "rewind", "done": max(0, rewound.again - left), "total": rewound.again}
 
-    # --- what others ask ------------------------------------------------------------------------------------------
+    # --- commands -------------------------------------------------------------------------------------------------
 
     def _take_commands(self) -> None:
-        """Carry out what was asked since the last look, or before the start if nobody has done it yet."""
+        """Carry out the commands since the last call, and on the first call those that no runner has carried out."""
         own = {feed.fold.name: feed for feed in self._own}
         self._commands.hear(self._news())
         claims = self._commands.to_claim(self._clock.now_ms())
@@ -244,7 +244,7 @@ class Pipeline:
             self._publish(force=True)
 
     def _news(self) -> list[Item]:
-        """What cannot be read now is read with the next look: folds have their own way to wait for a log."""
+        """The new records of `__folds`. If they cannot be read, the error is logged and the next call reads them."""
         try:
             return self._bulletin.news()
         except FoldlogError as error:
@@ -267,7 +267,7 @@ class Pipeline:
 
     def _set(self, feed: Feed, state: State, told: str) -> str:
         feed.state = state
-        feed.bookmark = None  # somebody may have moved it meanwhile
+        feed.bookmark = None  # another process may have moved it
         feed.recovered()
         feed.rows_per_s = 0.0
         self._progressed(feed)
@@ -280,7 +280,7 @@ class Pipeline:
         return f"{rewound.again} to read again"
 
     def _go_on(self, feed: Feed) -> None:
-        """Also after a failure for good, which this may have mended; a pause lasts until somebody resumes."""
+        """Continue, also after a permanent failure, which the command may have fixed; a paused fold stays paused."""
         self._set(feed, State.PAUSED if feed.state is State.PAUSED else State.RUNNING, "")
 
     def _begin_rebuild(self, feed: Feed, *, accept_loss: bool) -> str:
@@ -331,7 +331,7 @@ class Pipeline:
 
 
 def _key_for(spec: OriginSpec, folds_key: str | None) -> FoldsKey | None:
-    """A directory whose key is not for this process to read is folded all the same, and nobody is told of it."""
+    """The key for status records; None, with a warning, if this process may not read it. The folds run all the same."""
     try:
         return runners_key(spec.path, folds_key)
     except StorageError as error:
@@ -340,12 +340,12 @@ def _key_for(spec: OriginSpec, folds_key: str | None) -> FoldsKey | None:
 
 
 def _is_given_up(feed: Feed) -> bool:
-    """Whether somebody who waits for the end has waited long enough: what is away may come back, but not to him."""
+    """Whether `once` gives up on a feed that keeps failing."""
     return feed.state is State.WAITING and feed.failures >= ONCE_TRIES
 
 
 def other_split(range_bytes: int) -> int:
-    """Ranges of another size than the fold was run with: a view that depends on them shows it."""
+    """Another range size than the fold was run with: a view that depends on the split then comes out differently."""
     return max(4096, range_bytes // 3 + 1)
 
 

@@ -1,13 +1,13 @@
 """The law of folds, as far as a plan shows it: splitting the log differently must not change the view.
 
-Spark's analysed plan says what a fold does with its rows. What looks at several rows at once (aggregation, windows,
-limits), at the clock, at chance, or at rows that do not come from the topic would give another view for another split.
-It is refused before anything is stored. What happens inside a user's own function cannot be seen in a plan: a trial
-(reference.py) and `verify` find that by running it.
+Spark's analysed plan shows what a fold does with its rows. An operator that looks at several rows at once (aggregation,
+windows, limits), at the clock, at random numbers, or at rows that do not come from the topic would give another view
+for another split. It is refused before anything is stored. A plan does not show what happens inside a user's own
+function: a trial (reference.py) and `verify` find that by running it.
 
-A plan also says which of the topic's columns a fold needs, and which it passes on unchanged. Both are answered only
-where every node on the way is one of a known few; whatever else is in a plan means that all columns are needed, and
-that none is known to be unchanged.
+A plan also shows which of the topic's columns a fold needs, and which it passes on unchanged. Both are answered only if
+every node on the way is of a known kind; any other node means that all columns are needed, and that none is known to be
+unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from foldlog.errors import FoldError, UnlawfulFold
 
 ROWS_FUNCTION: Final = "foldlog_rows"
-"""The name of the function that reads the topic, by which its rows are known in a plan."""
+"""The name of the function that reads the topic; it marks the topic's rows in a plan."""
 
 _AGGREGATE = "aggregate in the view instead: fl.counters(..., measures={...})"
 _PER_ROW = "a fold may look at one row at a time"
@@ -76,8 +76,8 @@ _PER_ROW_NODES: Final = frozenset(
         "WithCTE",
     }
 )
-"""What looks at one row at a time, or hands partitions to a function of the user's, which a trial tries. Whatever else
-the topic's rows go through is refused: Spark gains operators, and one that nobody has looked at may count rows."""
+"""Operators that look at one row at a time, or pass partitions to a user's function, which the trial checks. Any other
+operator on the topic's rows is refused: a new one of Spark's may look at several rows."""
 
 _REFUSED_SIGNS: Final = ("Groups", "CoGroup", "AggregateIn", "WindowIn", "TransformWithState")
 """Parts of the names of Python's and Scala's grouped operators."""
@@ -95,15 +95,15 @@ _CLOCKS: Final = frozenset(
 )
 
 _CLOCK_WORD: Final = re.compile(r"\s*(?:now|today|tomorrow|yesterday)\b", re.IGNORECASE)
-"""Texts that Spark takes for a time or a date that depends on the clock, perhaps with a zone after them: where it casts
-what it can compute beforehand. In the rows themselves they mean nothing to it."""
+"""Texts that Spark reads as a time that depends on the clock, optionally followed by a zone, when it casts a constant.
+In the rows themselves they have no such meaning."""
 _CASTS: Final = frozenset({"Cast", "ParseToDate", "ParseToTimestamp", "ParseToTimestampNTZ", "ParseToTimestampLTZ"})
 _TIMES: Final = ("date", "time")
-"""How the names of their types begin."""
+"""Prefixes of the names of date and time types."""
 _TYPED_TEXT: Final = re.compile(r"\s*\w+\s*r?['\"]\s*(?P<text>.*)", re.DOTALL | re.IGNORECASE)
 """A literal with its type before it, as in TIMESTAMP 'now'."""
 _FIXED_TIME: Final = re.compile(r"T?[-+0-9:]|epoch\b", re.IGNORECASE)
-"""How the text of such a one begins that is always the same time."""
+"""Matches such a literal's text if it denotes a fixed time."""
 
 _SURROUNDINGS: Final = frozenset(
     {
@@ -117,15 +117,15 @@ _SURROUNDINGS: Final = frozenset(
         "VariableReference",
     }
 )
-"""What is another for another user, session or version of Spark's."""
+"""Expressions that depend on the user, the session or the version of Spark."""
 
 _PASSING: Final = frozenset(
     {"Filter", "Sort", "SubqueryAlias", "Repartition", "RepartitionByExpression", "ResolvedHint"}
 )
-"""Nodes whose output is their child's: rows may be missing or in another order, and no value is another."""
+"""Nodes with their child's output: they may drop or reorder rows, but change no value."""
 
 _EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
-"""Spark's own expressions: what they read are their children."""
+"""The package of Spark's own expressions: they read nothing but their children."""
 _PLAN_EXPRESSION: Final = _EXPRESSIONS + "PlanExpression"
 _AGGREGATES: Final = _EXPRESSIONS + "aggregate."
 _LITERAL: Final = _EXPRESSIONS + "Literal"
@@ -135,13 +135,13 @@ _FIELDS_MAX: Final = 2**31 - 1
 _ROWS_LEAF: Final = re.compile(rf"MapInArrow {ROWS_FUNCTION}\([^)]*\)#(\d+)")
 _EXPRESSION_ID: Final = re.compile(r"#(\d+)")
 _NUMBERS_MAX: Final = 100_000
-"""More than a plan uses of Spark's numbers. They count up, so a range's lie between the first of its rows and this."""
+"""More expression ids than one plan uses. Ids count up, so those of a range are below its rows' first id plus this."""
 _COUNTED: Final = re.compile(r"(?:\blambda \w+?_|\b(?:CTERelation(?:Def|Ref)|UnionLoop(?:Ref)?) )\d+\b")
-"""What Spark counts up through all of a session, beside its numbers: variables of higher-order functions, and CTEs."""
+"""Other numbers that Spark counts up through a session: variables of higher-order functions, and CTEs."""
 _COUNTED_NODES: Final = re.compile(r"^[ :+'-]*(?:CTERelation(?:Def|Ref)|UnionLoop(?:Ref)?) \d+\b", re.MULTILINE)
-"""Of these, what it counts in a plan that is put into the form that it compares."""
+"""Those that also appear in a canonicalized plan."""
 _PASSING_NAMES: Final = re.compile(r"_pyspark_[0-9a-f]{32}")
-"""Spark's names of the views behind `spark.sql("... {rows}", rows=rows)`."""
+"""Spark's names of the temporary views behind `spark.sql("... {rows}", rows=rows)`."""
 
 
 def check_plan(fold: str, rows: DataFrame, result: object) -> None:
@@ -149,8 +149,8 @@ def check_plan(fold: str, rows: DataFrame, result: object) -> None:
     frame = checked_frame(fold, result)
     if not hasattr(rows, "_jdf"):
         raise FoldError("folds need a classic Spark session, and this is a Spark Connect one; unset SPARK_REMOTE")
-    # The analysed plan, not the optimised one: it has what the user wrote, node for node, before Spark folds constants,
-    # prunes and reorders. A clock that was computed beforehand would be a literal by then.
+    # The analysed plan, not the optimised one: it has the user's operators, node for node, before Spark folds
+    # constants, prunes and reorders. In the optimised plan, a clock function may already be a literal.
     _check_source(fold, rows, _analysed_text(frame))
     _check(fold, _tree(frame), checked=set())
 
@@ -165,7 +165,7 @@ def checked_frame(fold: str, result: object) -> DataFrame:
 
 
 def check_source(fold: str, rows: DataFrame, text: PlanText) -> None:
-    """UnlawfulFold if a plan of this text has other rows of a topic than these, or none at all."""
+    """UnlawfulFold if a plan with this text reads topic rows other than these, or none."""
     _check_source(fold, rows, text.analysed)
 
 
@@ -175,15 +175,15 @@ def _check_source(fold: str, rows: DataFrame, text: str) -> None:
 
 
 def used_columns(result: DataFrame) -> frozenset[str] | None:
-    """Which of the topic's columns a fold uses, or returns: the others need not be read. None if the plan has a part
-    that is not understood: then all of them may be.
+    """The topic's columns that a fold uses or returns; the others need not be read. None if the plan has a node of
+    unknown kind: then any column may be used.
     """
     root = _tree(result)
     return _used(root, {_id(attribute) for attribute in _items(root.java.output())}, is_root=True)
 
 
 def kept_columns(result: DataFrame) -> frozenset[str]:
-    """The topic's columns that the result has under their own names and surely with their own values."""
+    """The topic's columns that the result has under their own names and certainly with unchanged values."""
     root = _tree(result)
     return frozenset(
         attribute.name()
@@ -193,39 +193,39 @@ def kept_columns(result: DataFrame) -> frozenset[str]:
 
 
 def is_cached(rows: DataFrame, result: DataFrame) -> bool:
-    """Whether Spark has something of these rows in its cache that the result would be computed from."""
+    """Whether the result would be computed from something of these rows in Spark's cache."""
     manager = cache_of(rows)
     if manager.isEmpty():
         return False
-    # Of another frame: once this one's plan has been through the cache, what is cached later would pass it by.
+    # On a new frame: a frame's plan goes through the cache once, and would miss what is cached later.
     execution = result.select("*")._jdf.queryExecution()
-    # What is cached is a leaf there: the rows below it are gone from the plan.
+    # In that plan, cached data is a leaf without the rows below it.
     return _rows_leaves(_Trees().of(execution.withCachedData())) != _rows_leaves(_Trees().of(execution.analyzed()))
 
 
 def cache_of(frame: DataFrame) -> Any:
-    """What Spark knows to be cached, of all sessions."""
+    """Spark's cache manager, shared by all sessions."""
     return frame.sparkSession._jsparkSession.sharedState().cacheManager()
 
 
 @dataclass(frozen=True)
 class PlanText:
-    """A plan in Spark's words, to the last field."""
+    """A plan as text, with nothing left out."""
 
     analysed: str
-    """With all names, and with Spark's numbers, from which a literal such as '#17' cannot be told."""
+    """With all names, and with expression ids, which a literal such as '#17' looks like."""
     compared: str
-    """In the form in which Spark compares plans: columns have places, so what looks like a number is a literal."""
+    """Canonicalized, as Spark compares plans: columns are positions, so anything that looks like an id is a literal."""
 
 
 def plan_text(frame: DataFrame) -> PlanText:
-    """Of the analysed plan."""
+    """The text of the frame's analysed plan."""
     text = _analysed_text(frame)
     try:
         with _all_fields(frame.sparkSession):
             compared = _text(frame._jdf.queryExecution().analyzed().canonicalized())
     except Py4JError:
-        compared = text  # a node that cannot be put into that form: no plan is the same as this one
+        compared = text  # the node cannot be canonicalized: no plan equals this one
     return PlanText(text, compared)
 
 
@@ -235,11 +235,11 @@ def _analysed_text(frame: DataFrame) -> str:
 
 
 def plan_key(rows: DataFrame, text: PlanText) -> tuple[str, int]:
-    """Equal for plans that do the same with rows of several ranges, if no setting of the session has changed; `text` is
-    the plan's. What their Python functions do is not in it: see `python_functions`.
+    """A key that is equal for plans that do the same with rows of different ranges, under the same session settings.
+    `text` is the plan's. The code of Python functions is not in it: see `python_functions`.
     """
-    # Spark numbers expressions through a session. What is below the numbers of these rows was made before the range, as
-    # static frames are, and keeps its numbers: another frame is another plan.
+    # Spark numbers expressions through a session. Ids below those of these rows belong to expressions from before the
+    # range, such as static frames, and stay as they are: another frame is another plan.
     first = min(map(int, _EXPRESSION_ID.findall(_analysed_text(rows))), default=0)
     analysed = normal_text(text.analysed, first)
     both = f"{len(analysed)} {analysed}{_recounted(_COUNTED_NODES, text.compared, {})}"
@@ -247,8 +247,8 @@ def plan_key(rows: DataFrame, text: PlanText) -> tuple[str, int]:
 
 
 def normal_text(text: str, first: int = 0) -> str:
-    """A plan's text with its numbers, from the first on, counted from 0 in the order of their first appearance: the
-    same for the same function each time it is called.
+    """A plan's text with its expression ids, from `first` on, renumbered from 0 in order of appearance: equal for each
+    call of the same function.
 
     >>> normal_text("Project [upper(id#17) AS id#23]")
     'Project [upper(id#0) AS id#1]'
@@ -259,7 +259,7 @@ def normal_text(text: str, first: int = 0) -> str:
 
     def counted(found: re.Match[str]) -> str:
         if not first <= int(found[1]) < first + _NUMBERS_MAX:
-            return found[0]  # such as a text that looks like one
+            return found[0]  # a text that looks like an id
         return "#" + numbers.setdefault(found[1], str(len(numbers)))
 
     text = _EXPRESSION_ID.sub(counted, text)
@@ -269,24 +269,24 @@ def normal_text(text: str, first: int = 0) -> str:
 
 
 def _recounted(counted: re.Pattern[str], text: str, names: dict[str, str]) -> str:
-    """With what Spark counted up counted from 0."""
+    """The text with Spark's counters replaced by numbers from 0."""
     return counted.sub(lambda found: names.setdefault(found[0], f"{found[0].rstrip('0123456789')}{len(names)}"), text)
 
 
 def logic_text(result: DataFrame) -> str:
-    """What a plan does with the topic's rows: its nodes, each with all that it is made of, but without Spark's numbers
-    and without columns just passed on. Empty if it does nothing but pick some of the topic's columns.
+    """What a plan does with the topic's rows: its nodes with all their arguments, but without expression ids and
+    without columns just passed on. Empty if it does nothing but select some of the topic's columns.
     """
     return _LogicText().text(_tree(result))
 
 
 Path = tuple[tuple[str, int | None], ...]
-"""A way through a plan: methods to call, and which one to take of the sequence that each gives."""
+"""A path through a plan: methods to call, and which item to take of the sequence that each returns."""
 
 
 def python_functions(result: DataFrame) -> list[Path]:
-    """Where the Python functions of a plan are, in the order of the plan. In plans of the same key they are there, too:
-    finding them again costs a few calls and not hundreds.
+    """The paths to the Python functions of a plan, in plan order. In plans with the same key they are the same: reusing
+    them takes a few calls into the JVM instead of hundreds.
     """
     return [
         node.path + place
@@ -297,7 +297,7 @@ def python_functions(result: DataFrame) -> list[Path]:
 
 
 def functions_at(result: DataFrame, paths: Iterable[Path]) -> list[JavaObject]:
-    """The Python functions there: a PythonUDF or PythonUDTF of the JVM's each."""
+    """The Python functions at these paths: each a PythonUDF or PythonUDTF of the JVM."""
     analysed = result._jdf.queryExecution().analyzed()
     return [_at(analysed, path) for path in paths]
 
@@ -311,15 +311,14 @@ def _at(java: Any, path: Path) -> Any:
 
 
 _wide: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
-"""Copies of sessions that leave no field out."""
+"""Copies of sessions in which texts leave out no fields."""
 _settings: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
 
 
 @contextmanager
 def _all_fields(session: SparkSession) -> Iterator[None]:
-    """Meanwhile expressions say all they are made of; else they leave out what is behind the 25th
-    (`spark.sql.debug.maxToStringFields`). A copy of the session is the active one of this thread: the session itself
-    is the user's, and its settings are not touched.
+    """While active, expressions print all their fields, not only the first 25 (`spark.sql.debug.maxToStringFields`). A
+    copy of the session becomes the thread's active one: the user's session and its settings are not touched.
     """
     if session not in _wide:
         copied = session._jsparkSession.cloneSession()
@@ -345,7 +344,7 @@ def _settings_of(session: SparkSession) -> Any:
 
 
 def settings_text(session: SparkSession) -> str:
-    """What is set in a session, as Java writes a map."""
+    """The session's settings, as Java prints a map."""
     return str(_settings_of(session).toString())
 
 
@@ -356,13 +355,13 @@ def _text(plan: Any) -> str:
         return str(plan.treeString(True, True, _FIELDS_MAX, False))  # Spark 4.2 has one argument less
 
 
-# --- a plan as a tree of ours ---------------------------------------------------------------------------------------
+# --- the tree of a plan ---------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
 class _Node:
-    """A node of the analysed plan. Its children are those of the plan, but a reference to a common table expression
-    has the expression's own plan as its child, and the topic's rows have none. `inner` are the plans of subqueries.
+    """A node of the analysed plan, with the plan's children, except that a reference to a common table expression has
+    the expression's plan as its child, and the topic's rows have no children. `inner` are the plans of subqueries.
     """
 
     java: Any
@@ -371,15 +370,15 @@ class _Node:
     path: Path = ()
     parts: list[Any] = field(default_factory=list)
     places: list[Path] = field(default_factory=list)
-    """Where each of the parts is, from here."""
+    """The path from this node to each of the parts."""
     inner: list[_Node] = field(default_factory=list)
     is_rows: bool = False
     is_fed: bool = False
-    """The topic's rows come in here, through a child or a subquery."""
+    """Whether the topic's rows reach this node, through a child or a subquery."""
 
 
 _known: WeakKeyDictionary[DataFrame, _Node] = WeakKeyDictionary()
-"""A frame's plan never changes, several questions are asked of it, and each call into the JVM costs."""
+"""Cached: a frame's plan never changes, and each call into the JVM is slow."""
 
 
 def _tree(frame: DataFrame) -> _Node:
@@ -390,7 +389,7 @@ def _tree(frame: DataFrame) -> _Node:
 
 
 class _Trees:
-    """Makes the tree of one plan. A common table expression is made once, however often it is referred to."""
+    """Builds the tree of one plan. A common table expression is built once, however often it is referenced."""
 
     def __init__(self) -> None:
         self._definitions: dict[int, _Node] = {}
@@ -464,7 +463,7 @@ def _all_nodes(node: _Node) -> Iterator[_Node]:
         yield from _all_nodes(one)
 
 
-# --- what a plan does -----------------------------------------------------------------------------------------------
+# --- the logic of a plan --------------------------------------------------------------------------------------------
 
 _TREE_NODE: Final = "org.apache.spark.sql.catalyst.trees.TreeNode"
 _SORTS: Final = {
@@ -474,36 +473,36 @@ _SORTS: Final = {
     "many": "scala.collection.Iterable",
     "some": "scala.Product",
 }
-"""What an object of the JVM is, as far as it matters here."""
+"""The kinds of JVM objects that are told apart here."""
 _sorts: dict[str, str] = {}
-"""By the name of the class: asking the JVM costs."""
+"""Kinds by class name, cached because a call into the JVM is slow."""
 
 _NO_VALUES: Final = (_EXPRESSIONS + "ExprId", "org.apache.spark.api.python.SimplePythonFunction")
-"""Numbers of Spark's, and functions, whose code is looked at by itself."""
+"""Left out: expression ids, and functions, whose code is fingerprinted separately."""
 _PLACES: Final = re.compile(r"@[0-9a-f]+\b|\$\$Lambda\S*|#\d+L?|, splits=\w+(?:\(\d+\))?")
-"""What a text of Spark's has of this start: places in memory, numbers, and how many parts this machine has."""
+"""Parts of Spark's texts that differ between runs or machines: addresses, ids, and the number of splits."""
 _DEPTH_MAX: Final = 8
-"""Of objects inside an argument of a node."""
+"""How deep objects inside a node's argument are followed."""
 
 
 class _LogicText:
-    """Puts a plan into lines, one for each node that does something. Nothing is left to Spark's own texts, which
-    shorten what is long and leave out what they find obvious: each expression is told with all its arguments.
+    """Turns a plan into lines, one for each node that does something. Spark's own texts shorten long values and omit
+    defaults, so each expression is written with all its arguments.
     """
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._numbers: dict[int, int] = {}
-        """The line that gives the rows of a node."""
+        """The number of a node's line, by the id of the node."""
         self._columns: dict[int, str] = {}
-        """By Spark's number, what a column is: one of the topic's, or one that a line has made."""
+        """The origin of each column, by expression id: a topic's column, or one that a line has created."""
         self._variables = 0
         self._loops: dict[int, int] = {}
-        """By Spark's number of a recursive query, its own."""
+        """Numbers of recursive queries, by Spark's id."""
         self._subqueries: Iterator[int] = iter(())
 
     def text(self, root: _Node) -> str:
-        """All lines; the last says which columns come out, but for those of the topic that are passed on."""
+        """All lines; the last ones are the output columns, except for topic columns that are passed on."""
         self._number(root)
         picked = [f"{one.name()!r} is {told}" for one, told in self._output(root) if told != _of_rows(one)]
         return "" if self._lines == ["rows"] and not picked else "\n".join([*self._lines, *picked])
@@ -531,7 +530,7 @@ class _LogicText:
             return self._line("rows")
         line = self._told_node(node)
         if line is None:
-            # The same columns, at the same places if they have other numbers.
+            # Such a node returns its child's columns by position; they may have other ids.
             new = [one for one in _items(node.java.output()) if _id(one) not in self._columns]
             if new:
                 self._columns.update(
@@ -553,7 +552,7 @@ class _LogicText:
         return len(self._lines) - 1
 
     def _told_node(self, node: _Node) -> str | None:
-        """None of a node that only names things, or picks columns."""
+        """The node's line; None for a node that only renames things or selects columns."""
         if node.kind == "UnionLoopRef":
             return f"{node.kind} {self._loop(node.java.loopId())} {node.java.accumulated()}"
         if not node.children:
@@ -575,13 +574,13 @@ class _LogicText:
         return self._loops.setdefault(int(number), len(self._loops))
 
     def _is_column(self, node: _Node, expression: Any) -> bool:
-        """Whether it is a column that is just passed on, or one that the node makes of another expression."""
+        """Whether the expression is a column that is just passed on, or one that the node itself creates."""
         if _kind(expression) != "AttributeReference":
             return False
         return node.kind == "Project" or _id(expression) not in self._columns
 
     def _picked(self, union: _Node, child: _Node) -> str:
-        """What a branch gives under other names than its own."""
+        """The columns that a branch of a union returns under other names than its own."""
         pairs = zip(_items(union.java.output()), self._output(child), strict=True)
         return str([f"{one.name()} is {told}" for one, (_, told) in pairs if told != _of_rows(one)])
 
@@ -597,7 +596,7 @@ class _LogicText:
         own = [f"subquery {next(self._subqueries)}"] if _sort(part, name) == "query" else []
         own += [self._told(child) for child in _items(part.children())]
         if kind == "Cast" and not any("date" in one or "time" in one for one in _types(part)):
-            return f"Cast({', '.join([*own, *_types(part), str(part.evalMode().toString())])})"  # in whatever zone
+            return f"Cast({', '.join([*own, *_types(part), str(part.evalMode().toString())])})"  # in any time zone
         return f"{kind}({', '.join([*own, *_arguments(part, 0)])})"
 
 
@@ -610,16 +609,16 @@ def _types(cast: Any) -> tuple[str, str]:
 
 
 def _arguments(java: Any, depth: int) -> list[str]:
-    """What an object was made with, without the nodes below it."""
+    """The constructor arguments of an object, without child nodes."""
     try:
         arguments = [java.productElement(number) for number in range(java.productArity())]
     except Py4JError:
-        return [_PLACES.sub("", str(java.toString()))]  # no case class: its text has to do
+        return [_PLACES.sub("", str(java.toString()))]  # not a case class: use its text
     return [told for one in arguments if (told := _argument(one, depth)) is not None]
 
 
 def _argument(value: Any, depth: int) -> str | None:
-    """None of what is told elsewhere."""
+    """The argument as text; None if it is an id, a function or a child node, which are written separately."""
     if not isinstance(value, JavaObject):
         return repr(value)
     if isinstance(value, JavaArray):
@@ -644,7 +643,7 @@ def _told_many(value: Any, name: str, depth: int) -> str | None:
     for one in _items(value.toSeq()):
         text = _argument(one, depth + 1)
         if text is None:
-            return None  # they are nodes, all of them
+            return None  # all of them are nodes
         told.append(text)
     return str(told if "Seq" in name or "List" in name or "Vector" in name or "$colon$colon" in name else sorted(told))
 
@@ -653,7 +652,7 @@ def _sort(value: Any, name: str) -> str:
     if name not in _sorts:
         sort = next((sort for sort, kind in _SORTS.items() if _is_a(value, kind)), "other")
         if "$$Lambda" in name:
-            return sort  # each has a class of its own
+            return sort  # every lambda has its own class
         _sorts[name] = sort
     return _sorts[name]
 
@@ -662,7 +661,7 @@ def _sort(value: Any, name: str) -> str:
 
 
 def _check(fold: str, node: _Node, checked: set[int]) -> None:
-    """One node, and those below it. What stands on static frames only is free, but for the clock and chance."""
+    """Check a node and those below it. Static frames may do anything but read the clock or random numbers."""
     if node.is_rows or id(node) in checked:
         return
     checked.add(id(node))
@@ -724,11 +723,11 @@ def _check_expressions(fold: str, node: _Node) -> None:
                 "give it an iv that is made of the record, or hash instead: sha2(...)",
             )
         if part.deterministic() or not all(child.deterministic() for child in _items(part.children())):
-            continue  # only the innermost is to blame
+            continue  # only the innermost one is reported
         if not node.is_fed and (_name(part).startswith(_AGGREGATES) or _is_a(part, _PLAN_EXPRESSION)):
-            continue  # such as first() in a static frame: whoever made it knows its order
+            continue  # first() in a static frame, for example: the user is responsible for its order
         if _is_a(part, _PLAN_EXPRESSION) or (node.kind in _REFUSED and _name(part).startswith(_AGGREGATES)):
-            continue  # its plan is looked at by itself; the node is refused with a better sentence
+            continue  # its plan is checked separately; or the node is refused with a better message
         advice = f"{_PER_ROW}, and must find the same in it"
         if _name(part) == _PYTHON_UDTF:
             advice += "; Spark expects that of no table function unless you say so: udtf(...).asDeterministic()"
@@ -736,24 +735,24 @@ def _check_expressions(fold: str, node: _Node) -> None:
 
 
 def _is_clock_word(part: Any) -> bool:
-    """Such as cast('now' as timestamp)."""
+    """Whether it is a cast of a constant such as cast('now' as timestamp)."""
     if _kind(part) not in _CASTS or (_kind(part) == "Cast" and not _is_time(part)):
         return False
     return any(_CLOCK_WORD.match(_constant(child)) for child in _items(part.children()))
 
 
 def _constant(part: Any) -> str:
-    """The text that an expression always is; empty if it is none, or depends on the rows."""
+    """The value of a constant text expression; empty if it is not constant, or not a text."""
     if str(part.dataType().typeName()) != "string" or not part.foldable():
         return ""
     try:
         return str(part.eval(None))
     except Py4JError:
-        return ""  # it cannot be computed at all
+        return ""  # it cannot be computed
 
 
 def _is_clock_literal(part: Any) -> bool:
-    """Such as TIMESTAMP 'now', of which the plan has only what it came to: it is told by the text it was written in."""
+    """Whether it is a literal such as TIMESTAMP 'now': the plan holds only its value, so its SQL text is checked."""
     if _name(part) != _LITERAL or not _is_time(part):
         return False
     typed = _TYPED_TEXT.match(_written(part))
@@ -765,7 +764,7 @@ def _is_time(part: Any) -> bool:
 
 
 def _written(part: Any) -> str:
-    """What stands in the SQL for an expression; empty if it was not written in SQL."""
+    """The SQL text of an expression; empty if it was not written in SQL."""
     origin = part.origin()
     if not (origin.sqlText().isDefined() and origin.startIndex().isDefined() and origin.stopIndex().isDefined()):
         return ""
@@ -774,7 +773,7 @@ def _written(part: Any) -> str:
 
 
 def _has_random_iv(encryption: Any) -> bool:
-    """Whether aes_encrypt begins with random bytes: in every mode but ECB, unless it is given some."""
+    """Whether aes_encrypt chooses a random iv: in every mode but ECB, unless an iv is given."""
     _, _, mode, _, iv, _ = _items(encryption.children())
     if _constant(mode).upper() == "ECB":
         return False
@@ -794,11 +793,11 @@ def _brief(expression: Any) -> str:
     return text if len(text) <= 80 else text[:80] + "..."
 
 
-# --- what is needed, and what is kept -------------------------------------------------------------------------------
+# --- columns used, and columns kept ---------------------------------------------------------------------------------
 
 
 def _used(node: _Node, wanted: set[int], *, is_root: bool = False) -> frozenset[str] | None:
-    """The topic's columns that the columns `wanted` of a node are made of; None if the way there is not understood."""
+    """The topic's columns that the columns `wanted` of a node depend on; None if a node between is of unknown kind."""
     if node.is_rows:
         return frozenset(one.name() for one in _items(node.java.output()) if _id(one) in wanted)
     if node.inner or not all(_name(part).startswith(_EXPRESSIONS) for part in node.parts):
@@ -809,7 +808,7 @@ def _used(node: _Node, wanted: set[int], *, is_root: bool = False) -> frozenset[
     if node.kind == "Project":
         return _used(fed[0], _references(one for one in _items(node.java.projectList()) if _id(one) in wanted))
     is_known = node.kind in _PASSING or node.kind in ("Join", "Generate")
-    # The one aggregation there can be is the view's own, on top of what the fold gives.
+    # The only aggregation that was not refused is the view's own, on top of the fold's result.
     if is_known or (node.kind == "Aggregate" and is_root):
         return _used(fed[0], wanted | _ids(node.java.references().toSeq()))
     return None
@@ -820,13 +819,13 @@ def _references(expressions: Iterable[Any]) -> set[int]:
 
 
 def _origin(node: _Node, number: int) -> str | None:
-    """The topic's column that the column with this number is, unchanged; None if that is not sure."""
+    """The topic's column that the column with this id is, unchanged; None if that is not certain."""
     if node.is_rows:
         return next((str(one.name()) for one in _items(node.java.output()) if _id(one) == number), None)
     if node.kind == "Project":
         return _projected_origin(node, number)
     if node.kind in ("CTERelationRef", "Union"):
-        # Columns go by their places: each branch has numbers of its own.
+        # Columns correspond by position: each branch has its own ids.
         place = [_id(one) for one in _items(node.java.output())].index(number)
         origins = {_origin(child, _id(child.java.output().apply(place))) for child in node.children}
         return origins.pop() if len(origins) == 1 else None

@@ -1,8 +1,8 @@
-"""Which offsets a fold reads next: pure planning, but for `RangeSizes`, which measures on the log how large they are.
+"""Which offsets a fold reads next: pure planning, except for `RangeSizes`, which samples record sizes from the log.
 
 A range is bounded by an estimate of its bytes and shared over the partitions in proportion to what each has left. When
-a topic has grown, keys have moved: what the older partitions held at that moment is finished before anything that was
-written after it is read, so that a key's records come in order.
+a topic has grown, keys have moved: the records that the older partitions held at that moment are read before any that
+were written after it, so that each key's records come in order.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from foldlog.views.bookmark import Bookmark, Position
 
 
 def reachable_ends(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> dict[int, int]:
-    """Per partition how far may be read now: to its end, or to where it ended when the topic grew.
+    """Per partition how far it may be read now: to its end, or to its end when the topic grew.
 
-    Partitions that are not among them wait until the older ones have been read up to a growth.
+    Partitions that are missing here wait until the older ones have been read up to a growth.
     """
     ends = {number: bound.end for number, bound in bounds.items()}
-    # The first growth that is not read up to is a barrier. A key is in one partition between two growths, so within
-    # them the order of partitions does not matter; across one it does, as the key's newer records may be in another
-    # partition. Assumed: producers route by the number of partitions they know, and an old one that still routes by the
-    # old number after the growth writes behind the remembered ends.
+    # The first growth that is not read up to is a barrier. Between two growths a key is in one partition, so the order
+    # of partitions does not matter; across a growth it does, as the key's newer records may be in another partition.
+    # Assumed: producers route by the number of partitions they know. Records of a producer that still uses the old
+    # number after the growth lie behind the remembered ends, and are not put in order.
     for growth in facts.growths or ():
         older = {number: end for number, end in enumerate(growth.ends) if number in bounds}
         if any(_at(bookmark, number, bounds) < end for number, end in older.items()):
@@ -33,10 +33,10 @@ def reachable_ends(bookmark: Bookmark, facts: TopicFacts, bounds: Mapping[int, B
 
 
 def back_to_growths(offsets: Mapping[int, int], facts: TopicFacts, bounds: Mapping[int, Bounds]) -> dict[int, int]:
-    """Where a reader that goes back to `offsets` has to go back to in all partitions.
+    """Extend a rewind to `offsets` to all partitions.
 
-    Who reads again what was written before a growth has to read all again that was written after it: an older record
-    of a key would else stay over its newer one, which is in another partition.
+    If records from before a growth are read again, all records from after it have to be read again, too: otherwise an
+    older record of a key would replace its newer one, which is in another partition.
     """
     back = dict(offsets)
     for growth in facts.growths or ():
@@ -51,13 +51,13 @@ def back_to_growths(offsets: Mapping[int, int], facts: TopicFacts, bounds: Mappi
 
 
 def _at(bookmark: Bookmark, number: int, bounds: Mapping[int, Bounds]) -> int:
-    """Where the reader stands: what retention has taken counts as read, as nobody can read it any more."""
+    """The reader's offset. Records that retention has removed count as read."""
     offset = bookmark.offset(number)
     return bounds[number].start if offset is None else max(offset, bounds[number].start)
 
 
 def next_ranges(bookmark: Bookmark, ends: Mapping[int, int], budget: int) -> list[OffsetRange]:
-    """Up to about `budget` offsets from the bookmark on, shared in proportion; at least one where there is any."""
+    """Up to about `budget` offsets from the bookmark on, in proportion; at least one per partition with any left."""
     left = {
         number: end - position.offset
         for number, end in sorted(ends.items())
@@ -66,7 +66,7 @@ def next_ranges(bookmark: Bookmark, ends: Mapping[int, int], budget: int) -> lis
     total = sum(left.values())
     if not total:
         return []
-    # In proportion, so that all partitions come to their end together: a view then never has one far ahead of another,
+    # In proportion, so that all partitions reach their ends together: no partition in the view is far ahead of another,
     # and the last ranges are as wide as the first, with a task for each core.
     share = min(1.0, max(1, budget) / total)
     ranges: list[OffsetRange] = []
@@ -78,14 +78,14 @@ def next_ranges(bookmark: Bookmark, ends: Mapping[int, int], budget: int) -> lis
 
 
 def after(bookmark: Bookmark, ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]) -> Bookmark:
-    """The bookmark once these ranges are in the view: it comes from the ranges, never from the rows."""
-    # Rows may be none (filtered, compacted, tombstones), or the last ones dead letters: taken from them, the bookmark
-    # would stay behind what was read, and read it again for ever.
+    """The bookmark once these ranges are in the view: computed from the ranges, never from the rows."""
+    # There may be no rows (filtered, compacted, tombstones), or the last ones may be dead letters: a bookmark taken
+    # from the rows would stay behind what was read, and the range would be read for ever.
     return bookmark.advanced({one.partition: Position(one.stop, bounds[one.partition].leader_epoch) for one in ranges})
 
 
 def split_for_tasks(ranges: Sequence[OffsetRange], tasks: int, smallest: int) -> list[list[OffsetRange]]:
-    """The ranges cut into at most `tasks` lists of about equal length, in order; none shorter than `smallest` offsets.
+    """The ranges cut into at most `tasks` lists of equal length, at least `smallest` offsets; the last may be shorter.
 
     >>> split_for_tasks([OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 5, 15)], 2, 1)[1]
     [OffsetRange(topic='t', partition=1, start=5, stop=15)]
@@ -114,14 +114,14 @@ def lag(bookmark: Bookmark, bounds: Mapping[int, Bounds]) -> int:
 
 
 RANGE_BYTES: Final = 64 << 20
-"""What a range holds at most, about: the driver holds one that is applied, and one or two that are read ahead."""
+"""The approximate maximum size of a range: the driver holds one that is being applied, and one or two read ahead."""
 
 _SAMPLE_OFFSETS: Final = 256
 _FIRST_GUESS_BYTES: Final = 256.0
 
 
 class RangeSizes:
-    """Bytes per offset of each topic, as sampled and as met. One thread."""
+    """Bytes per offset of each topic, as sampled and as measured. For one thread."""
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
@@ -138,8 +138,8 @@ class RangeSizes:
         if number is None or left[number] <= 0:
             return 1
         start = bookmark.positions[number].offset
-        # The larger of what was met and what is sampled here: a range that is too small costs a little time, one that
-        # is too large the memory of the driver, and of one task.
+        # The larger of the measured and the sampled size: a range that is too small costs a little time, one that is
+        # too large costs memory of the driver, and of one task.
         size = max(
             self._met.get(bookmark.topic, 0.0), self._sample(OffsetRange(bookmark.topic, number, start, ends[number]))
         )
@@ -152,7 +152,7 @@ class RangeSizes:
         return max(1, int(range_bytes / size))
 
     def met(self, topic: str, offsets: int, size_bytes: int) -> None:
-        """A range was read: its size is the best guess for the next."""
+        """Record the size of a range that was read: it is the best guess for the next."""
         if offsets > 0:
             self._met[topic] = max(1.0, size_bytes / offsets)
 
@@ -161,7 +161,7 @@ class RangeSizes:
         try:
             batch = next(iter(self._origin.read(wanted._replace(stop=stop), ["offset", "key", "value"])), None)
         except FoldlogError:
-            batch = None  # it is damaged or gone: who reads the range is told, and the folds of other topics go on
+            batch = None  # damaged or gone: reading the range will raise it, and folds of other topics continue
         if batch is None:
             return _FIRST_GUESS_BYTES
         span = int(batch.column("offset")[-1].as_py()) - wanted.start + 1
@@ -169,7 +169,7 @@ class RangeSizes:
 
 
 def beyond(ranges: Sequence[OffsetRange], spans: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-    """What is in the ranges and in none of the spans.
+    """The parts of the ranges that are in none of the spans.
 
     >>> list(beyond([OffsetRange("t", 0, 0, 9)], [OffsetRange("t", 0, 5, 7), OffsetRange("t", 0, 0, 2)]))
     [OffsetRange(topic='t', partition=0, start=2, stop=5), OffsetRange(topic='t', partition=0, start=7, stop=9)]

@@ -1,13 +1,12 @@
 """Ranges of a topic as DataFrames of decoded rows. Planned by the driver, read and decoded by the Python workers.
 
 The workers open the log, gather the columns and decode them to Arrow, so that rows cross into the JVM once, typed.
-Crossing is what costs, 0.1 us a row and column each way: columns that a plan surely does not use cross as nulls, where
-the job that reads them says so (`TopicFrames.narrowed`). The frame itself always has all of them, for a function may
-look into it. Where a fold takes its
-rows as they are, Spark has nothing to plan and the JVM nothing to look at: whole batches cross as bytes, in a job that
-has no plan and less than half the fixed cost. Records that do not parse are left out, and come with the count of what
-the tasks met, each with its reason. Where a count is lost, or too large, a second look at that part of the range brings
-them.
+Crossing costs 0.1 us per row and column each way: columns that a plan certainly does not use cross as nulls, if the job
+names the used ones (`TopicFrames.narrowed`). The frame itself always has all of them, as a function may look into it.
+If a fold returns its rows unchanged, there is nothing to plan and nothing for the JVM to look at: whole batches cross
+as bytes, in a job without a plan and with less than half the fixed cost. Records that do not parse are left out of the
+rows; the tasks report them, with the reasons, along with their counts. If a task's report is lost or too large, its
+part of the range is read a second time.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SMALLEST_TASK: Final = 20_000
-"""Offsets below which a second task costs more than it saves."""
+"""With fewer offsets, a second task costs more than it saves."""
 
 NO_KEY: Final = "the record has no key"
 _TOO_LATE: Final = " ms, after the year 9999; its writer perhaps counts in a smaller unit"
@@ -69,31 +68,31 @@ _DEAD: Final = T.StructType(
 
 
 _UNFILLED: Final = re.compile(r"(char|varchar|time|interval|void)\b")
-"""Types of Spark's that no decoder makes values of."""
+"""Types that no decoder produces."""
 
 
 def named(column: str) -> Column:
-    """A column by its name, whatever the name is made of: a point in it is no field of a struct."""
+    """A column by its literal name: a dot in it does not select a field of a struct."""
     return F.col("`" + column.replace("`", "``") + "`")
 
 
 Packed = bytes
-"""A batch of Arrow's."""
+"""A serialized Arrow batch."""
 
 
 class Seen(NamedTuple):
-    """What the tasks of a range met. Hints, not results: a task that ran twice, or ended late, counts too much."""
+    """What the tasks of a range counted. Hints, not results: a task that ran twice, or ended late, counts too much."""
 
     records: int = 0
     dead: int = 0
     bytes: int = 0
     letters: tuple[Packed, ...] = ()
-    """The dead ones, as batches of `_DEAD`."""
+    """The dead records, as batches of `_DEAD`."""
     looked: tuple[OffsetRange, ...] = ()
-    """Where all that are dead are among the letters."""
+    """The ranges whose dead records are all among the letters."""
 
     def with_more(self, other: Seen) -> Seen:
-        """Of two counts of the same range, of which each may lack something."""
+        """Merge two possibly incomplete counts of the same range."""
         counts = (max(self.records, other.records), max(self.dead, other.dead), max(self.bytes, other.bytes))
         return Seen(*counts, self.letters + other.letters, self.looked + other.looked)
 
@@ -102,7 +101,7 @@ Look = Literal["rows", "dead", "tombstones"]
 
 
 class _Sum(AccumulatorParam[Seen]):
-    """Adds up what tasks have met."""
+    """Adds up the counts of tasks."""
 
     def zero(self, value: Seen) -> Seen:
         return Seen()
@@ -114,7 +113,7 @@ class _Sum(AccumulatorParam[Seen]):
 
 
 class _Letters:
-    """What one task met that is dead: all of it, or too much to tell of."""
+    """The dead records of one task, or none of them if they are too large to report."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -132,7 +131,7 @@ class _Letters:
 
 @dataclass(frozen=True)
 class RangeDecoder:
-    """What one task does; travels to the workers. `look` says which records it gives: see `TopicFrames`."""
+    """The work of one task; pickled to the workers. `look` selects the records it returns: see `TopicFrames`."""
 
     spec: OriginSpec
     topic_id: str
@@ -145,12 +144,12 @@ class RangeDecoder:
     look: Look
     seen: Accumulator[Seen] | None = field(default=None)
     name: str = ""
-    """What the job says of this frame's columns, it says under this name."""
+    """The local property in which the job names the columns that it uses."""
     used: frozenset[str] | None = None
-    """The columns that are filled; None: all."""
+    """The columns that are filled; None for all."""
 
     def narrowed(self) -> RangeDecoder:
-        """On a worker: with the columns that the job asks for."""
+        """On a worker: limited to the columns that the job names."""
         context = TaskContext.get()
         told = None if context is None else context.getLocalProperty(self.name)
         return self if told is None else replace(self, used=frozenset(json.loads(told)))
@@ -171,10 +170,10 @@ class RangeDecoder:
             origin.close()
 
     def _columns(self) -> list[str]:
-        """What has to be gathered of the log for the columns that are wanted."""
+        """The log's columns that are needed for the wanted ones."""
         if self.look == "tombstones":
             return ["value", "offset"]
-        # A value that does not parse, or a time that cannot be, is noticed even if nothing of it is used.
+        # A value that does not parse, or a time out of range, makes a dead letter even if the column is not used.
         columns = ["value", "timestamp"]
         tells_dead = self.look == "dead" or self.seen is not None
         if self.keys is not None or tells_dead:
@@ -187,7 +186,7 @@ class RangeDecoder:
         return column in self.schema.names and (self.used is None or column in self.used)
 
     def _filled(self, columns: dict[str, Any], rows: int) -> list[Any]:
-        """The schema's columns; those that are not wanted cost next to nothing."""
+        """The schema's columns; those that are not wanted are nulls or constants."""
         return [columns[one.name] if self._wants(one.name) else _unused_column(one, rows) for one in self.schema]
 
     def _decoded(self, records: pa.RecordBatch, wanted: OffsetRange, letters: _Letters) -> pa.RecordBatch:
@@ -239,8 +238,8 @@ class RangeDecoder:
         return decoded, key_reasons if reasons is None else pc.coalesce(key_reasons, reasons)
 
     def _times(self, records: pa.RecordBatch, reasons: pa.StringArray | None) -> tuple[pa.Array, pa.StringArray | None]:
-        """When each record was written, by its writer's word: who sends nanoseconds for milliseconds is 10,000 years
-        ahead, where nothing else can follow. A tombstone of a key deletes whatever its time.
+        """The records' timestamps. Those after the year 9999, as from a producer that sends nanoseconds for
+        milliseconds, are a reason for a dead letter. A tombstone with a key deletes whatever its time.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -259,7 +258,7 @@ class RangeDecoder:
 
 
 def _dead(records: pa.RecordBatch, wanted: OffsetRange, reasons: pa.StringArray | None) -> pa.RecordBatch:
-    """The records that have a reason, as `_DEAD`."""
+    """The records with a reason, as `_DEAD`."""
     import pyarrow as pa
 
     schema = to_arrow_schema(_DEAD, timezone="UTC")
@@ -272,7 +271,7 @@ def _dead(records: pa.RecordBatch, wanted: OffsetRange, reasons: pa.StringArray 
 
 
 def _once(letters: pa.Table, ranges: Sequence[OffsetRange]) -> pa.Table:
-    """Of these ranges, each record once, in the order of their places: a task may have told twice, or too late."""
+    """Each record of these ranges once, ordered by place: a task may have reported twice, or for an earlier range."""
     import pyarrow as pa
 
     places = zip(letters[PARTITION].to_pylist(), letters[OFFSET].to_pylist(), strict=True)
@@ -291,7 +290,7 @@ def _as_times(times_ms: Any) -> Any:
 
 
 class TopicFrames:
-    """Makes DataFrames of ranges of one topic. The driver's; one thread at a time."""
+    """Makes DataFrames of ranges of one topic. On the driver; one thread at a time."""
 
     def __init__(self, spark: SparkSession, topic: DeclaredTopic, spec: OriginSpec, topic_id: str) -> None:
         self._spark = spark
@@ -313,7 +312,7 @@ class TopicFrames:
             raise FoldError(f"topic {topic.name!r} has a column {clash[0]!r}, which every row has anyway; rename it")
         self._seen = spark.sparkContext.accumulator(Seen(), _Sum())
         self.schema = T.StructType([*columns, *_META_TYPES])
-        """What a fold is given."""
+        """The columns that a fold is given."""
 
     def rows(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> DataFrame:
         """The rows of these ranges, with all columns."""
@@ -321,7 +320,7 @@ class TopicFrames:
 
     @contextmanager
     def narrowed(self, used: frozenset[str] | None) -> Iterator[None]:
-        """What this thread has Spark read of this topic meanwhile has only these columns filled; all with None."""
+        """While active, frames of this topic that this thread computes fill only these columns; all with None."""
         context = self._spark.sparkContext
         context.setLocalProperty(self._name, None if used is None else json.dumps(sorted(used)))  # type: ignore[arg-type]
         try:
@@ -330,17 +329,17 @@ class TopicFrames:
             context.setLocalProperty(self._name, None)  # type: ignore[arg-type]
 
     def forget(self, rows: DataFrame) -> None:
-        """Let go of what a function has cached of these rows: nobody asks for them again."""
+        """Remove from Spark's cache what a function has cached of these rows."""
         manager = cache_of(rows)
         if not manager.isEmpty():
             manager.uncacheQuery(rows._jdf, True, False)
 
     def table(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> pa.Table:
-        """All columns of these ranges, past Spark's rows: for folds that take them as they are."""
+        """All columns of these ranges, without going through Spark's rows: for folds that return them unchanged."""
         return self._table(ranges, self.schema, "rows", seen, needs_key=needs_key)
 
     def reader(self, ranges: Sequence[OffsetRange], seen: Accumulator[Seen] | None, *, needs_key: bool) -> RangeDecoder:
-        """What the tasks of `table` do."""
+        """The work of the tasks of `table`."""
         return self._reader(ranges, self.schema, "rows", needs_key, seen)
 
     def keys(self, ranges: Sequence[OffsetRange]) -> pa.Table:
@@ -350,12 +349,12 @@ class TopicFrames:
         return self._table(ranges, schema, "rows", None, needs_key=True)
 
     def tombstones(self, ranges: Sequence[OffsetRange]) -> pa.Table:
-        """Where the records without a value are: _partition and _offset. Nothing is decoded."""
+        """The places of the records without a value: _partition and _offset. Nothing is decoded."""
         schema = T.StructType([one for one in self.schema if one.name in (PARTITION, OFFSET)])
         return self._table(ranges, schema, "tombstones", None, needs_key=False)
 
     def records(self, ranges: Sequence[OffsetRange], *, needs_key: bool = True) -> pa.Table:
-        """What `keys` gives, read by the driver itself, one record after the other."""
+        """The rows of `keys`, read by the driver itself; without `needs_key` also of records without a key."""
         import pyarrow as pa
 
         names = {*META, *([self._key] if self._key else [])}
@@ -381,15 +380,15 @@ class TopicFrames:
         return pa.Table.from_batches(batches, schema=reader.schema)
 
     def empty(self) -> DataFrame:
-        """No rows, of the same columns: to see what a fold makes of them."""
+        """A frame without rows and with all columns: to check a fold's plan."""
         return self._frame([], self.schema, "rows", False, None)
 
     def dead(self, ranges: Sequence[OffsetRange], *, needs_key: bool) -> pa.Table:
-        """What does not parse, with the reason: columns _partition, _offset, key, value, reason."""
+        """The records that do not parse, with the reason: columns _partition, _offset, key, value, reason."""
         return self._frame(ranges, _DEAD, "dead", needs_key, None).toArrow()
 
     def met_dead(self, ranges: Sequence[OffsetRange], met: Seen, *, needs_key: bool) -> pa.Table | None:
-        """What `dead` gives of these ranges, of which `met` was counted: read again is only what nobody told of."""
+        """The dead letters of these ranges; only ranges that no task has reported are read again."""
         import pyarrow as pa
 
         if not met.dead:
@@ -401,7 +400,7 @@ class TopicFrames:
         return _once(pa.concat_tables([pa.Table.from_batches(told, schema=schema), *more]), ranges)
 
     def letters(self, wanted: Sequence[OffsetRange], reasons: Mapping[tuple[int, int], str]) -> pa.Table:
-        """Records as `dead` gives them, read here and now: those of these ranges that have a reason."""
+        """The records of these ranges that have a reason, in the form of `dead`; read by the driver."""
         import pyarrow as pa
 
         rows: list[dict[str, object]] = []
@@ -418,7 +417,7 @@ class TopicFrames:
         return pa.Table.from_pylist(rows, to_arrow_schema(_DEAD, timezone="UTC"))
 
     def count(self) -> Accumulator[Seen]:
-        """The count, begun anew for one range. There is one for all: Spark's Python never forgets one that was made."""
+        """The counter, reset for one range. There is only one: PySpark never releases an accumulator."""
         self._seen.value = Seen()
         return self._seen
 
@@ -458,8 +457,7 @@ class TopicFrames:
 
 
 def _reading(reader: RangeDecoder) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Spark wants a plain function of the iterator. Its name stands in the plan, and tells plans.py which rows are the
-    topic's."""
+    """Spark wants a plain function of the iterator. Its name is in the plan: plans.py finds the topic's rows by it."""
 
     unpacked = packed_for_workers(reader)
 
@@ -470,7 +468,7 @@ def _reading(reader: RangeDecoder) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 
 def _unused_column(column: pa.Field, rows: int) -> pa.Array:
-    """A column that nobody looks at. Spark believes those of META to be never null."""
+    """A filler for a column that is not used. Spark takes META columns to be never null."""
     import pyarrow as pa
 
     if column.name not in META:
@@ -481,7 +479,7 @@ def _unused_column(column: pa.Field, rows: int) -> pa.Array:
 
 
 def _packing(reader: RangeDecoder) -> Callable[[Iterable[int]], Iterator[bytes]]:
-    """Whole batches as bytes."""
+    """A plain function that serializes whole batches."""
     unpacked = packed_for_workers(reader)
 
     def foldlog_batches(numbers: Iterable[int]) -> Iterator[bytes]:
@@ -511,7 +509,7 @@ def _parsed(topic: DeclaredTopic) -> T.StructType | None:
 
 
 def _kinds_in(of: T.DataType) -> Iterator[str]:
-    """The types in a type, as a schema spells them."""
+    """The types in a type, as a DDL spells them."""
     if isinstance(of, T.StructType):
         for one in of:
             yield from _kinds_in(one.dataType)

@@ -1,10 +1,10 @@
-"""The long way: what a range means for a view, computed without any shortcut; and the trial of a fold by it.
+"""The long way: the change of a view by a range, computed without any shortcut; and the trial of a fold by it.
 
-Nothing here knows of plans, used columns, packed batches, shared reads or counted records. The driver reads each record
-of the range by itself, Spark runs the function over a frame with all columns, and what is missing, whose row is whose
-and what counters count is worked out anew. So a mistake of the short way (`deltas`, `runner`) is seen and not repeated.
+This code uses no plans, used columns, packed batches, shared reads or counts. The driver reads the records' keys
+itself, Spark runs the function over a frame with all columns, and deletions, the records that rows belong to and
+counters are computed independently. So a bug of the short way (`deltas`, `runner`) is detected and not repeated.
 
-`verify` replays this way. And before a fold first stores anything, a sample is folded both ways, cut at random places
+`verify` replays this way. And before a fold first stores anything, a sample is folded both ways, split at random places
 for the long one: `try_fold`.
 """
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NAN: Final = float("nan")
-"""One for all: two of them are not equal, but each is the same object as itself."""
+"""A single NaN object: two NaNs are not equal, but tuples compare identity first."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _ROW: Final = "__row"
-"""A column that is there where counters look at no other."""
+"""A constant column, for counters that use no other."""
 
 _FAULTY_RANGES: Final = 10
-"""How many ranges of a run one here may be as long as, each with FAULTY_RECORDS_MAX records that the fold fails at."""
+"""A range here may be as long as this many ranges of a run, each with FAULTY_RECORDS_MAX records at fault."""
 
 Ranges = Sequence[OffsetRange]
 
 
 def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) -> Delta:
-    """The change of the view that these ranges mean. Reads them twice, but for counters."""
+    """The change of the view by these ranges. Reads them twice, except for counters."""
     import pyarrow as pa
 
     aggregation = fold.view.aggregation
@@ -62,7 +62,7 @@ def long_delta(fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges) ->
     if fold.view.is_keyed and records is not None:
         rows = _with_records(fold, shape, rows, _sound(records, faulty))
         if shape.record_key != RECORD:
-            # A key that the view cannot hold is not in it, and need not be deleted.
+            # A key that the view cannot hold is not in it, so no deletion is needed.
             keys, deleted = rows[shape.record_key], rows[DELETED].to_pylist()
             kept = [not gone or _is_held(fold, keys.slice(number, 1)) for number, gone in enumerate(deleted)]
             rows = rows.filter(pa.array(kept, pa.bool_()))
@@ -75,8 +75,8 @@ Places = set[tuple[int, int]]
 def _parts(
     fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, tombstones: Places
 ) -> tuple[list[pa.Table], Places]:
-    """All rows that the function gives, in parts, and where the records are that it fails at, or whose rows the view
-    cannot hold. Those are found by folding less and less at a time, until one of them is alone.
+    """All rows that the function returns, in parts, and the places of the records that it fails at, or whose rows the
+    view cannot hold. These are found by folding smaller and smaller ranges, down to single records.
     """
     error: Exception | None = None
     try:
@@ -99,14 +99,14 @@ def _parts(
         parts += more
         faulty |= where
     if error is not None and not faulty:
-        raise error  # no record is at fault alone
+        raise error  # the parts work one by one, so no record is at fault
     if len(faulty) > FAULTY_RECORDS_MAX * _FAULTY_RANGES:
         raise FoldError(f"fold {fold.name!r} fails at {len(faulty)} records of {_count(ranges)}; mend it") from error
     return parts, faulty
 
 
 def _without_unheld(fold: Fold, shape: Shape, rows: pa.Table) -> tuple[list[pa.Table], Places]:
-    """The rows of records that the view can hold all rows of, and where the others are."""
+    """The rows of records whose rows can all be held, and the places of the other records."""
     import pyarrow as pa
 
     places = list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True))
@@ -125,7 +125,7 @@ def _without_unheld(fold: Fold, shape: Shape, rows: pa.Table) -> tuple[list[pa.T
 
 
 def _smaller(ranges: Ranges) -> Iterator[list[OffsetRange]]:
-    """Each partition by itself; of a single one its quarters."""
+    """Each partition separately; a single partition in quarters."""
     if len(ranges) > 1:
         yield from ([one] for one in ranges)
         return
@@ -136,7 +136,7 @@ def _smaller(ranges: Ranges) -> Iterator[list[OffsetRange]]:
 
 
 def _given_rows(fold: Fold, frames: TopicFrames, ranges: Ranges, tombstones: Places) -> pa.Table:
-    """What the function makes of the ranges. Of counters only what they count: other columns nobody looks at."""
+    """The function's result for the ranges. For counters, only the columns that they count."""
     given = frames.rows(ranges, None, needs_key=fold.view.is_keyed)
     aggregation = fold.view.aggregation
     try:
@@ -159,7 +159,7 @@ def _tombstones(records: pa.Table) -> Places:
 
 
 def _with_deleted(rows: pa.Table, tombstones: Places) -> pa.Table:
-    """A tombstone deletes, and so does a row of which the function says so."""
+    """Mark the rows that delete: those of tombstones, and those that the function marks."""
     import pyarrow as pa
 
     columns = (rows[name].to_pylist() for name in (PARTITION, OFFSET, DELETED))
@@ -174,7 +174,7 @@ def _live(rows: pa.Table) -> pa.Table:
 
 
 def _are_held(fold: Fold, shape: Shape, rows: pa.Table) -> bool:
-    """Whether the view can hold these rows of the function's."""
+    """Whether the view can hold these rows of the function's result."""
     aggregation = fold.view.aggregation
     if aggregation is None:
         kept = [name for name in rows.column_names if name not in META]
@@ -193,7 +193,7 @@ def _are_held(fold: Fold, shape: Shape, rows: pa.Table) -> bool:
 
 
 def _is_held(fold: Fold, column: pa.ChunkedArray) -> bool:
-    """Python's own text and times end where those of the views do."""
+    """Whether the view can hold the values. Python's str and datetime have the limits that all views have."""
     try:
         values = column.to_pylist()
     except (UnicodeDecodeError, ValueError, OverflowError):
@@ -232,7 +232,7 @@ def _window_starts(rows: pa.Table, aggregation: Aggregation) -> list[int | None]
 
 
 def _sound(records: pa.Table, faulty: Places) -> pa.Table:
-    """The records that are not at fault; and tombstones, which delete whatever the function makes of them."""
+    """The records that are not at fault; and all tombstones, which delete even if the function fails at them."""
     import pyarrow as pa
 
     columns = (records[name].to_pylist() for name in (PARTITION, OFFSET, DELETED))
@@ -251,7 +251,7 @@ def _typed(fold: Fold, shape: Shape, found: pa.Table) -> pa.Table:
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
-    """By partition and offset; what one record gives stays in its order."""
+    """Sorted by partition and offset; the rows of one record stay in their order."""
     import pyarrow as pa
 
     places = list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True))
@@ -259,7 +259,7 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -> pa.Table:
-    """Each row with its record's key where the view keeps that, and each record without a row as a deletion."""
+    """Add the digest of the record's key if the view stores it, and a deletion for each record without rows."""
     import pyarrow as pa
 
     from foldlog.spark.folds.deltas import record_digests
@@ -284,7 +284,7 @@ def _with_records(fold: Fold, shape: Shape, rows: pa.Table, records: pa.Table) -
 
 
 def _counted(rows: pa.Table, aggregation: Aggregation, shape: Shape) -> pa.Table:
-    """One row for each group, counted one by one."""
+    """One row for each group, aggregated value by value."""
     import pyarrow as pa
 
     groups = [_same_nan(rows[name].to_pylist()) for name in aggregation.by]
@@ -312,7 +312,7 @@ def _one(how: str, value: Any) -> Any:
 
 
 def _merged(how: str, one: Any, other: Any) -> Any:
-    """Two partial results as one; null says nothing, and NaN is the largest number."""
+    """Merge two partial results; null is ignored, and NaN is the largest number."""
     if one is None or other is None:
         return other if one is None else one
     if how in ("count", "sum"):
@@ -338,8 +338,8 @@ def sampled(ranges: Ranges) -> list[OffsetRange]:
 def try_fold(
     fold: Fold, frames: TopicFrames, shape: Shape, ranges: Ranges, short: Delta, chance: random.Random | None = None
 ) -> None:
-    """UnlawfulFold if other splits of these ranges give other rows; FoldError if the short way gave others than the
-    long one. `short` is what the short way made of all of them.
+    """Raises UnlawfulFold if another split of these ranges gives other rows; FoldError if the short way gives other
+    rows than the long one. `short` is the short way's result for all of them.
     """
     first, second = _cut(ranges, chance or random.Random())
     pieces = [piece for piece in (first, second) if piece]
@@ -368,7 +368,7 @@ def _count(ranges: Ranges) -> int:
 
 
 def _cut(ranges: Ranges, chance: random.Random) -> tuple[list[OffsetRange], list[OffsetRange]]:
-    """Each partition's range in two, somewhere. A range of one offset is in the first part or in the second."""
+    """Split each partition's range at a random offset. A range of one offset is not split."""
     first, second = [], []
     for one in ranges:
         at = chance.randint(one.start + 1, max(one.start + 1, one.stop - 1))
@@ -378,7 +378,7 @@ def _cut(ranges: Ranges, chance: random.Random) -> tuple[list[OffsetRange], list
 
 
 def _held(fold: Fold, shape: Shape, deltas: Iterable[Delta]) -> Counter[str]:
-    """What a view holds after these changes, in plain Python: each row as a text, with how often it is there."""
+    """The contents of a view after these changes, in plain Python: each row as a text, with its count."""
     if fold.view.aggregation is not None:
         return _held_counters(fold.view.aggregation, deltas)
     rows = (row for delta in deltas for row in delta.rows.to_pylist())

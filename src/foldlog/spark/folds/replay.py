@@ -1,6 +1,6 @@
-"""Rewind, rebuild, verify and drop: what a log allows because it keeps what happened.
+"""Rewind, rebuild, verify and drop: what a log allows because it keeps its records.
 
-Nothing here depends on a runner: whoever runs notices, because its view's bookmark has another epoch. A rebuild and a
+Nothing here depends on a runner: a running one notices because its view's bookmark has another epoch. A rebuild and a
 verification are feeds into a shadow, moved by the same runner code as every other feed.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from foldlog.spark.folds.feed import Feed
 
 VERIFY_RANGES: Final = 5
-"""In how many ranges a verification reads a topic at least."""
+"""The minimum number of ranges in which a verification reads a topic."""
 
 CATCH_UP_ROUNDS: Final = 3
-"""How often a rebuild reads what was written while it read: each time there is less. A topic that is written all the
-time has no end to wait for, and the fold itself reads the rest.
+"""How often a rebuild reads what was written while it was reading: less each time. A topic with a steady writer never
+ends, so the fold's own feed reads the rest.
 """
 
 _STALE_TRIES: Final = 20
@@ -40,7 +40,7 @@ _STALE_TRIES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """What a rewind did: where the view was, where it is, and how many offsets are read again."""
+    """The effect of a rewind: the bookmark before, the bookmark now, and how many offsets are read again."""
 
     before: Bookmark
     now: Bookmark
@@ -50,13 +50,13 @@ class Rewound:
         return sum(at.offset - self.now.positions[number].offset for number, at in self.before.positions.items())
 
     def left(self, bookmark: Bookmark) -> int:
-        """How many of them a view with this bookmark has still to read."""
+        """How many of these offsets a view with this bookmark has still to read."""
         return sum(max(0, at.offset - (bookmark.offset(number) or 0)) for number, at in self.before.positions.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a verification found. `missing` says why it is not provable."""
+    """The result of a verification. `missing` says why it is not provable."""
 
     fold: str
     answer: Literal["equal", "different", "not provable"]
@@ -68,16 +68,16 @@ class Verdict:
 
 
 def rewind(fold: Fold, to: str, origin: Origin, *, clock: Clock | None = None) -> Rewound:
-    """Move the fold's bookmark back; whoever runs it reads on from there.
+    """Move the fold's bookmark back; its runner reads on from there.
 
-    A view that adds would count twice what it reads again: FoldError says so, and names the rebuild.
+    A view that adds would count twice what is read again: FoldError, which names the rebuild.
     """
     for _ in range(_STALE_TRIES):
         planned = planned_rewind(fold, to, origin, clock=clock)
         try:
             fold.view.move(planned.before, planned.now)
         except StaleBookmark:
-            continue  # the runner was quicker
+            continue  # the runner has moved it first
         return planned
     raise FoldError(f"fold {fold.name!r} moved on {_STALE_TRIES} times while it was to be rewound; pause its runner")
 
@@ -99,7 +99,7 @@ def planned_rewind(fold: Fold, to: str, origin: Origin, *, clock: Clock | None =
 
 
 def described(bookmark: Bookmark) -> str:
-    """For people.
+    """The positions as text.
 
     >>> described(Bookmark("t", "id", {0: Position(7), 1: Position(9)}, {0: 0, 1: 0}))
     '0=7,1=9'
@@ -108,7 +108,7 @@ def described(bookmark: Bookmark) -> str:
 
 
 def drop(fold: Fold, ledger: Ledger, *, old_only: bool = False) -> None:
-    """Remove the fold's view with its bookmark, and its group; or only what the last rebuild replaced."""
+    """Remove the fold's view with its bookmark, and its group; with `old_only` only what the last rebuild replaced."""
     if old_only:
         if not fold.view.drop_old():
             raise FoldError(f"{fold.view.place} keeps nothing of an older rebuild")
@@ -128,13 +128,13 @@ def check_same_topic(fold: Fold, bookmark: Bookmark, facts: TopicFacts) -> None:
         )
 
 
-# --- what the log no longer holds -----------------------------------------------------------------------------------
+# --- missing records ------------------------------------------------------------------------------------------------
 
 _CUT: Final = ("truncated", "unwritten")
 
 
 def what_is_missing(fold: Fold, bookmark: Bookmark, origin: Origin) -> str:
-    """Why a replay cannot give what the view holds; an empty text if it can."""
+    """Why a replay cannot reproduce the view; empty if it can."""
     bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
     if bookmark.topic_id != facts.topic_id:
         return f"the view was folded from another topic that was also named {facts.name!r}"
@@ -157,7 +157,7 @@ def what_is_missing(fold: Fold, bookmark: Bookmark, origin: Origin) -> str:
 
 
 def refuse_loss(fold: Fold, missing: str, *, accept_loss: bool) -> None:
-    """FoldError if a rebuild would give less than there is, unless that was accepted."""
+    """FoldError if a rebuild would lose rows, unless `accept_loss`."""
     if missing and not accept_loss:
         raise FoldError(
             f"fold {fold.name!r} cannot be rebuilt to what it is: {missing};"
@@ -169,9 +169,9 @@ def refuse_loss(fold: Fold, missing: str, *, accept_loss: bool) -> None:
 
 
 def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_swapped: Callable[[], None]) -> Feed:
-    """A feed that replays the log into a shadow from its start, and then puts it in the view's place.
+    """A feed that replays the log into a shadow from its start, and then swaps the shadow in as the view.
 
-    The view keeps serving, and its own feed may go on. A shadow that a crash left behind is begun anew.
+    The view keeps serving, and its own feed may continue. A shadow that a crash left behind is dropped first.
     """
     from foldlog.spark.folds.feed import Feed, starting_bookmark
 
@@ -179,15 +179,15 @@ def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_sw
     if stored is None:
         raise FoldError(f"fold {fold.name!r} has no view yet; to build it: foldlog fold run")
     bounds, facts = origin.bounds(fold.topic.name), origin.topic(fold.topic.name)  # in this order, as the runner does
-    # Before anything is read: replaying takes hours, and a swap that is refused at the end would be hours for nothing.
+    # Checked before anything is read: a replay takes hours, and should not end with a swap that is refused.
     refuse_loss(fold, what_is_missing(fold, stored, origin), accept_loss=accept_loss)
     fold.view.check_swap()
     shadow = fold.view.shadow("rebuild")
     shadow.drop()
-    # One epoch further: once it is swapped in, a runner that holds the bookmark of the old view stores nothing more,
-    # even where the offsets happen to be the same.
+    # One epoch further: after the swap, a runner that holds the old view's bookmark is refused, even if the offsets
+    # happen to be the same.
     start = starting_bookmark(facts, bounds, stored.epoch + 1)
-    # A schema that has changed may make dead letters of other records than before, so they are stored.
+    # Dead letters are stored: with another schema, other records may not parse.
     feed = Feed(fold, shadow, label="rebuild", start=start, stops=_ends(bounds), is_loading=True)
     rounds = iter(range(CATCH_UP_ROUNDS))
 
@@ -195,21 +195,21 @@ def rebuild_feed(fold: Fold, origin: Origin, *, accept_loss: bool = False, on_sw
         if feed.is_loading:
             shadow.finish_loading()
             feed.is_loading = False
-        # What was written meanwhile follows in the ordinary way.
+        # What was written meanwhile is read in the next round.
         ends = _ends(origin.bounds(fold.topic.name))
         if ends != feed.stops and next(rounds, None) is not None:
             feed.stops = ends
             return False
-        # The shadow has no lock of its own while it is read into: its bookmark tells whether it is still ours.
+        # The shadow is not locked while it is loaded: its bookmark shows whether another process has changed it.
         stored = shadow.bookmark()
         if stored is None or stored != feed.bookmark:
-            # Another rebuild of this fold has begun the shadow anew, or is at work on it.
+            # Another rebuild of this fold has restarted the shadow, or is writing it.
             found = "nothing" if stored is None else stored.to_json()
             raise StaleBookmark(shadow.place, found, "" if feed.bookmark is None else feed.bookmark.to_json())
         try:
             fold.view.swap(shadow)
         except ViewInUse:
-            shadow.drop()  # what is in the way came while the log was replayed; nothing is left of the try
+            shadow.drop()  # the obstacle appeared during the replay; leave nothing behind
             raise
         finally:
             shadow.close()
@@ -228,7 +228,7 @@ def _ends(bounds: Mapping[int, Bounds]) -> dict[int, int]:
 
 
 class Verification:
-    """Replays what a view has read into a scratch view, cut differently and the long way, and compares the two."""
+    """Replays what a view has read into a scratch view, split differently and the long way, and compares the two."""
 
     def __init__(self, fold: Fold, origin: Origin, *, range_bytes: int) -> None:
         self.fold = fold
@@ -240,8 +240,8 @@ class Verification:
         if not self._missing:
             snapshot = fold.view.scan()
             self._bookmark, self._digest = snapshot.bookmark, digest(snapshot.batches)
-        # From where the view began, which may be behind the first record that there ever was. That the log still goes
-        # back so far was looked at above.
+        # From where the view began, which may be after the topic's first record. `what_is_missing` has checked that the
+        # log still reaches back so far.
         self._start = replace(
             self._bookmark,
             positions={number: Position(at) for number, at in self._bookmark.origins.items()},
@@ -252,7 +252,7 @@ class Verification:
         self._range_bytes = min(range_bytes, self._in_parts(origin, range_bytes))
 
     def feed(self) -> Feed | None:
-        """What has to be replayed; None if it would prove nothing."""
+        """The feed to run; None if a replay would prove nothing."""
         from foldlog.spark.folds.feed import Feed
 
         if self._missing:
@@ -271,13 +271,13 @@ class Verification:
         )
 
     def discard(self) -> None:
-        """Remove the scratch view. Where that fails, the next verification does it."""
+        """Remove the scratch view. If that fails, the next verification does it."""
         with suppress(FoldlogError):
             self._scratch.drop()
         self._scratch.close()
 
     def _in_parts(self, origin: Origin, range_bytes: int) -> int:
-        """Ranges so small that there are a few: a topic that fits one would be read in one again, and prove little."""
+        """A range size that gives several ranges: reading a small topic in one range again would prove little."""
         offsets = sum(stop - self._start.positions[number].offset for number, stop in self._stops.items())
         if self._missing or not offsets:
             return range_bytes
@@ -285,21 +285,21 @@ class Verification:
         return max(1, range_bytes * offsets // (budget * VERIFY_RANGES))
 
     def verdict(self) -> Verdict:
-        """Once the feed is done."""
+        """The result, once the feed is done."""
         if self._missing or self._digest is None:
             return Verdict(self.fold.name, "not provable", self._bookmark, missing=self._missing)
         replayed = digest(self._scratch.scan().batches)
         if replayed == self._digest:
             return Verdict(self.fold.name, "equal", self._bookmark, self._digest, replayed)
-        # Different is a grave word, so it is said last: where compaction may have removed what the view has read, the
-        # log cannot prove it wrong.
+        # "different" is the last answer: if compaction may have removed records that the view has read, the log cannot
+        # prove the view wrong.
         compacted = self._compacted()
         if compacted:
             return Verdict(self.fold.name, "not provable", self._bookmark, self._digest, replayed, missing=compacted)
         return self._different(replayed)
 
     def _compacted(self) -> str:
-        """Why compaction may have made the difference; an empty text if it cannot have."""
+        """Why compaction may have caused the difference; empty if it cannot have."""
         name = self.fold.topic.name
         if not self._origin.topic(name).is_compacted:
             return ""
@@ -311,7 +311,7 @@ class Verification:
         return ""
 
     def _different(self, replayed: Digest) -> Verdict:
-        """Which rows differ can only be told while the view has not moved on."""
+        """The verdict "different"; with the rows that differ, if the view has not moved on."""
         comparison: Comparison | None = None
         if self.fold.view.bookmark() == self._bookmark:
             comparison = compare(lambda: _rows(self.fold.view), lambda: _rows(self._scratch))
@@ -330,7 +330,7 @@ def _bookmark(fold: Fold) -> Bookmark:
 
 
 def _not_read_again(bookmark: Bookmark) -> str:
-    """Why a view that was rewound holds more than its bookmark says; an empty text if it does not."""
+    """Why a view that was rewound holds more than its bookmark says; empty if it does not."""
     if not bookmark.reached:
         return ""
     told = places_text(bookmark.reached)
@@ -340,10 +340,10 @@ def _not_read_again(bookmark: Bookmark) -> str:
 def resolve_rewind(
     to: str, bookmark: Bookmark, facts: TopicFacts, bounds: dict[int, Bounds], origin: Origin, now_ms: int
 ) -> dict[int, Position]:
-    """The positions that `to` means for each partition, never beyond where the bookmark is.
+    """The positions that `to` means for each partition, never beyond the bookmark.
 
-    Where they lie before a growth of the topic, other partitions go back to it, too: see `back_to_growths`.
-    InvalidArgument if it means no place at all, or lies beyond the bookmark everywhere.
+    If they lie before a growth of the topic, other partitions go back to it, too: see `back_to_growths`.
+    InvalidArgument if `to` cannot be resolved, or is not before the bookmark in any partition.
     """
     stands = {number: at.offset for number, at in bookmark.positions.items()}
     known = {number: (at.start, at.end) for number, at in bounds.items() if number in stands}
@@ -361,7 +361,7 @@ def resolve_rewind(
 
 
 class _Asked:
-    """What `resolve` asks of a log, asked of an origin."""
+    """Answers the queries of `resolve` from an origin."""
 
     def __init__(self, origin: Origin, known: dict[int, tuple[int, int]]) -> None:
         self._origin = origin

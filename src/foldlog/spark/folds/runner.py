@@ -1,8 +1,8 @@
-"""The runner: plans ranges, has Spark read and fold them, and hands each view its change with its new bookmark.
+"""The runner: plans ranges, has Spark read and fold them, and applies each change to its view with a new bookmark.
 
 One thread moves all feeds; a second one has Spark compute the next range while the views store this one. There is no
-Spark checkpoint and nothing else to lose: every feed begins where its view's bookmark says, and a view that has moved
-on meanwhile refuses what was computed for its old place. To follow a range: `step`, `_begin`, `_compute`, `_apply`.
+Spark checkpoint and no other state: every feed begins at its view's bookmark, and a view that has moved on meanwhile
+refuses a change computed for its old bookmark. To follow a range: `step`, `_begin`, `_compute`, `_apply`.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RANGES_AHEAD_MAX: Final = 2
-"""How many ranges are kept that were read ahead, however many folds stand at places of their own."""
+"""The maximum number of ranges read ahead, however many folds have positions of their own."""
 
 OnProgress = Callable[[Feed], None]
 
 WAIT_S: Final = 1.0
-"""How long a runner waits for Spark before it says that it is still there."""
+"""How long the runner waits for Spark between two calls of `on_wait`."""
 
 Result = TypeVar("Result")
 
 _REPLANNED_MAX: Final = 3
-"""How often a range is planned anew because its function gave another plan; then it gives another one each time."""
+"""How often a range is planned anew because its function returned another plan; after that the fold is refused."""
 
 LOOK_EVERY_MS: Final = 1000
-"""How often a view that has read everything is asked for its bookmark."""
+"""How often the bookmark of a view that is at the end is read again."""
 
 
 @dataclass(frozen=True)
 class _Standing:
-    """Where a feed stands: what its view stores, and where to read from, with partitions that it meets just now."""
+    """Where a feed is: the bookmark its view stores, and the one to read from, which includes new partitions."""
 
     feed: Feed
     stored: Bookmark
@@ -65,7 +65,7 @@ class _Standing:
 
     @property
     def is_young(self) -> bool:
-        """So little of the topic is in the view that there was hardly anything to cut when the fold was tried."""
+        """Whether so little is in the view that the fold's trial had hardly anything to split."""
         return self._read < FOLD_TRIAL_YOUNG_OFFSETS and not self.base.reached
 
     @property
@@ -73,7 +73,7 @@ class _Standing:
         return sum(at.offset - self.base.origins[number] for number, at in self.base.positions.items())
 
     def sample(self, ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]) -> list[OffsetRange]:
-        """What to try the fold on: these ranges, and what stands before them in the topic, as far as it is there."""
+        """The ranges to try the fold on: these, and what precedes them in the topic and is still in the log."""
         earlier = {number: max(start, bounds[number].start) for number, start in self.base.origins.items()}
         whole = [one._replace(start=min(one.start, earlier.get(one.partition, one.start))) for one in ranges]
         named = {one.partition for one in ranges}
@@ -83,10 +83,10 @@ class _Standing:
         return sampled(whole)
 
     def sharing(self, ends: Mapping[int, int]) -> object:
-        """Feeds with equal ones can share a read."""
+        """A key: feeds with equal keys can share a read."""
         fold = self.feed.fold
-        # Equal in all that decides which rows Spark reads, and how: one read then gives each of them what it would have
-        # read alone. Whoever fails, is rewound or lags has another position, and so leaves the others by itself.
+        # Equal in everything that decides which rows Spark reads, and how: one shared read gives each feed what it
+        # would have read alone. A feed that fails, is rewound or lags has another position, and so leaves the group.
         positions = tuple(sorted((number, at.offset) for number, at in self.base.positions.items()))
         reach = tuple(sorted(ends.items()))
         how = (
@@ -100,8 +100,8 @@ class _Standing:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What Spark made of a range: for each feed its change or what went wrong, and the records that did not parse, or
-    that its fold fails at.
+    """Spark's result for a range: for each feed its change or its error, and the dead letters: records that did not
+    parse, or that its fold fails at.
     """
 
     deltas: Sequence[Delta | Exception]
@@ -111,7 +111,7 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class _Batch:
-    """One range that is being computed, for feeds that stand at the same place."""
+    """One range that is being computed, for feeds at the same position."""
 
     standings: Sequence[_Standing]
     ranges: tuple[OffsetRange, ...]
@@ -138,7 +138,7 @@ def _planned(prepared: PreparedFold, given: DataFrame) -> PlannedFold | Exceptio
 
 
 def _merged_letters(one: pa.Table | None, other: pa.Table | None) -> pa.Table | None:
-    """The letters of both, in the order of their places."""
+    """The letters of both, ordered by place."""
     import pyarrow as pa
 
     if one is None or other is None:
@@ -147,7 +147,7 @@ def _merged_letters(one: pa.Table | None, other: pa.Table | None) -> pa.Table | 
 
 
 def _all_of(used: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
-    """The columns that somebody uses; None as soon as nobody knows of one."""
+    """The union of the used columns; None if any fold's are unknown."""
     columns: set[str] = set()
     for one in used:
         if one is None:
@@ -157,15 +157,15 @@ def _all_of(used: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
 
 
 def awaited(outcome: Future[Result], meanwhile: Callable[[], None], every_s: float = WAIT_S) -> Result:
-    """What it comes to, or raises; `meanwhile` is called again and again until then."""
+    """The future's result, or its exception; calls `meanwhile` every `every_s` until then."""
     while not wait([outcome], every_s).done:
         meanwhile()
     return outcome.result()
 
 
 class Runner:
-    """Moves feeds. One thread calls `step`; on it, `on_progress` is told after every range and every failure, and
-    `on_wait` is called now and then while Spark takes its time over one."""
+    """Moves feeds. One thread calls `step`; on that thread, `on_progress` is called after every range and failure, and
+    `on_wait` every WAIT_S while Spark computes."""
 
     def __init__(
         self,
@@ -190,12 +190,12 @@ class Runner:
         self._sizes = RangeSizes(origin)
         self._frames: dict[tuple[int, str], TopicFrames] = {}
         self._ahead: list[_Batch] = []
-        # One thread beside ours: Spark computes the next range while a view stores this one. More would only compete
+        # One more thread: Spark computes the next range while a view stores this one. More threads would only compete
         # for the same executors, and hold more ranges in the driver's memory.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="foldlog-spark")
 
     def close(self) -> None:
-        """Wait for what Spark is computing, and let go of the views. The origin and the ledger are their owner's."""
+        """Wait for what Spark is computing, and close the views. The origin and the ledger belong to the caller."""
         self._pool.shutdown(cancel_futures=True)
         for feed in self.feeds:
             feed.view.close()
@@ -207,7 +207,7 @@ class Runner:
         self.close()
 
     def drain(self, stop: Event | None = None) -> None:
-        """Until nothing is left to read, everything failed for good, or `stop` is set. Waits out retries."""
+        """Step until nothing is left to read, every feed has failed for good, or `stop` is set. Waits for retries."""
         stop = stop or Event()
         while not stop.is_set():
             if self.step():
@@ -219,9 +219,9 @@ class Runner:
             stop.wait(max(0.0, soonest_ms - self.clock.monotonic_ms()) / 1000)
 
     def step(self) -> bool:
-        """One range for every group of feeds that stand at the same place; whether there was any.
+        """Process one range for every group of feeds at the same position. Whether there was any.
 
-        A feed's failure is the feed's. FoldError only if Spark has ended: then nothing can go on.
+        A feed's failure affects that feed only. FoldError if Spark has ended: then no feed can continue.
         """
         now_ms = self.clock.monotonic_ms()
         self._forget_idle()
@@ -234,7 +234,7 @@ class Runner:
             try:
                 name = feed.fold.topic.name
                 if name not in topics:
-                    # The ends first: a growth that they may lie behind is then among the facts.
+                    # Read the ends first: any growth before these ends is then among the facts.
                     bounds = self.origin.bounds(name)
                     topics[name] = (self.origin.topic(name), bounds)
                 facts, bounds = topics[name]
@@ -251,11 +251,11 @@ class Runner:
         moved = [self._serve(standings, *reach[key]) for key, standings in groups.items()]
         return any(moved)
 
-    # --- where a feed stands --------------------------------------------------------------------------------------
+    # --- positions ------------------------------------------------------------------------------------------------
 
     def _stand(self, feed: Feed, facts: TopicFacts, bounds: Mapping[int, Bounds]) -> _Standing:
         frames = self._frames_of(feed, facts)
-        if feed.prepared is None or feed.prepared.frames is not frames:  # the topic may be another one by now
+        if feed.prepared is None or feed.prepared.frames is not frames:  # the topic may have been recreated
             feed.prepared = prepare(feed.fold, frames)
         if feed.bookmark is None:
             start = feed.start or starting_bookmark(facts, bounds)
@@ -266,7 +266,7 @@ class Runner:
         return _Standing(feed, feed.bookmark, base)
 
     def _with_logic(self, feed: Feed, base: Bookmark) -> Bookmark:
-        """The bookmark with what the fold does now; FoldError if its view was made by another function."""
+        """The bookmark with the fold's current logic; FoldError if its view was written by another function."""
         if feed.prepared is None or feed.bookmark is None:
             raise FoldError(f"fold {feed.name!r} was not prepared")
         logic = logic_to_store(
@@ -278,9 +278,9 @@ class Runner:
         )
         before = feed.bookmark.logic
         if before is not None and (logic.mixes > before.mixes or logic.plan != before.plan):
-            # At once, and not with the next range: who asks has to be told, and is told once.
-            # A change of the bookmark alone, and compared like any other: a runner with the older function that stores
-            # after this is refused, and finds out.
+            # Stored at once, not with the next range, so that `mixes` counts a change once and status shows it. The
+            # bookmark is compared as always: a runner with the older function that stores after this is refused, and
+            # finds out.
             accepted = with_logic(feed.bookmark, logic)
             feed.view.move(feed.bookmark, accepted)
             feed.bookmark = accepted
@@ -295,7 +295,7 @@ class Runner:
 
     def _fail(self, feed: Feed, error: BaseException) -> None:
         if isinstance(error, StaleBookmark):
-            # Somebody else moved the view on, or moved its bookmark: that is where to go on from.
+            # Another process moved the view or its bookmark: continue from the stored one.
             feed.bookmark = None
             return
         if isinstance(error, PlanChanged) and feed.prepared is not None:
@@ -318,8 +318,8 @@ class Runner:
         self._on_progress(feed)
 
     def _looked_at_again(self, feed: Feed, prepared: PreparedFold) -> Exception | None:
-        """What its function does now is taken note of, as at a start: the next step sees whether the view may be of
-        another function. What is wrong with it, if it cannot be right. The view keeps the columns that it was promised.
+        """Prepare the fold again after its plan has changed: the next step checks whether the view may have another
+        function's rows. Returns an error if the fold cannot be right. The view keeps its columns.
         """
         feed.replanned += 1
         if feed.replanned >= _REPLANNED_MAX:
@@ -346,8 +346,8 @@ class Runner:
         if outcome.seen.bytes:
             offsets = sum(one.stop - one.start for one in batch.ranges)
             self._sizes.met(batch.ranges[0].topic, offsets, outcome.seen.bytes)
-        # Begun before this one is stored, as if that had worked: most often it does. If it does not, the feed stands
-        # elsewhere the next time, and `_read_ahead` drops what was begun for a place where nobody stands.
+        # Begun before this range is stored, assuming that storing works. If it fails, the feed has another position in
+        # the next step, and `_read_ahead` drops the batch.
         following = [_Standing(one.feed, batch.new(one), batch.new(one)) for one in standings]
         if len(self._ahead) < RANGES_AHEAD_MAX and all(isinstance(delta, Delta) for delta in outcome.deltas):
             ahead = self._begin(following, ends, bounds)
@@ -361,7 +361,7 @@ class Runner:
         return True
 
     def _caught_up(self, standings: Sequence[_Standing]) -> bool:
-        """Nothing is left for these feeds; whether one of them has more to do after all."""
+        """Called when nothing is left for these feeds. Whether one of them has more to do after all."""
         has_more = False
         for standing in standings:
             feed = standing.feed
@@ -377,15 +377,15 @@ class Runner:
             changed = feed.state != State.CAUGHT_UP
             feed.state = State.DONE if is_done else State.CAUGHT_UP
             if feed.on_caught_up is not None and not is_done:
-                feed.state, has_more = State.RUNNING, True  # a replay with another round before it
+                feed.state, has_more = State.RUNNING, True  # a replay with another round
             feed.rows_per_s = 0.0
             if changed:
                 self._on_progress(feed)
         return has_more
 
     def _was_moved(self, feed: Feed) -> bool:
-        """Whether somebody moved the bookmark of a feed that waits at the end, or removed its view. It is looked for
-        now and then: a feed that reads finds out by itself, when the view refuses what it read.
+        """Whether another process moved the bookmark of a feed that waits at the end, or removed its view. Checked
+        every LOOK_EVERY_MS only: a feed that reads finds out when the view refuses its change.
         """
         now_ms = self.clock.monotonic_ms()
         if feed.on_caught_up is not None or now_ms - feed.looked_ms < LOOK_EVERY_MS:
@@ -397,7 +397,7 @@ class Runner:
         return True
 
     def _read_ahead(self, standings: Sequence[_Standing]) -> _Batch | None:
-        """What was begun for exactly these feeds at exactly this place. What was begun for another place is dropped."""
+        """The batch begun for exactly these feeds at this position. Their batches for other positions are dropped."""
         feeds = {id(one.feed) for one in standings}
         for batch in [one for one in self._ahead if any(id(other.feed) in feeds for other in one.standings)]:
             self._ahead.remove(batch)
@@ -408,7 +408,7 @@ class Runner:
         return None
 
     def _forget_idle(self) -> None:
-        """What was begun for feeds that have failed, are paused or gone is not kept for them: it may be large."""
+        """Drop batches begun for feeds that have failed, are paused or gone: a batch may be large."""
         ready = {id(feed) for feed in self.feeds if feed.is_ready}
         for batch in [one for one in self._ahead if any(id(other.feed) not in ready for other in one.standings)]:
             self._ahead.remove(batch)
@@ -422,7 +422,7 @@ class Runner:
         if not reach:
             return None
         budget = self._sizes.budget(first.base, reach, first.feed.range_bytes or self._range_bytes)
-        # A verification cuts where the fold did not: a function that depends on the cut gives other rows then.
+        # A verification splits at random places: a function that depends on the split then gives other rows.
         if first.feed.goes_long:
             budget = random.randint(max(1, budget // 3), budget)
         ranges = tuple(next_ranges(first.base, reach, budget))
@@ -435,7 +435,7 @@ class Runner:
     def _compute(
         self, standings: Sequence[_Standing], ranges: Sequence[OffsetRange], bounds: Mapping[int, Bounds]
     ) -> _Outcome:
-        """On the second thread: the change of each view; of those that hold next to nothing yet, after a trial."""
+        """On the second thread: the change of each view; with a trial of folds whose views hold little yet."""
         prepared = [one.feed.prepared for one in standings if one.feed.prepared is not None]
         outcome = self._compute_short(prepared, ranges)
         deltas = [
@@ -449,7 +449,7 @@ class Runner:
     def _tried(
         self, prepared: PreparedFold, ranges: Sequence[OffsetRange], delta: Delta, sample: list[OffsetRange]
     ) -> Delta | Exception:
-        """The delta, if folding a sample in another way gives the same; else why not."""
+        """The delta, if the trial on a sample succeeds; else the error."""
         try:
             if sample != list(ranges):
                 (short,) = self._compute_short([prepared], sample).deltas
@@ -466,7 +466,7 @@ class Runner:
         try:
             try_fold(prepared.fold, prepared.frames, prepared.shape, sample, short)
         except FoldError as error:
-            # Two ways give two results if the function is not the same both times: that is no mistake of a way.
+            # If the function has changed between the two ways, that explains the difference, and is reported instead.
             given = prepared.frames.rows(sample, None, needs_key=prepared.needs_key)
             try:
                 prepared.plan(given)
@@ -477,7 +477,7 @@ class Runner:
             raise
 
     def _compute_long(self, standings: Sequence[_Standing], ranges: Sequence[OffsetRange]) -> _Outcome:
-        """On the long way, for the one feed that goes it."""
+        """The result of the long way, for the one feed that uses it."""
         prepared = standings[0].feed.prepared
         if prepared is None:
             raise FoldError(f"fold {standings[0].feed.name!r} was not prepared")
@@ -485,7 +485,7 @@ class Runner:
         return _Outcome([delta], [None], Seen())
 
     def _compute_short(self, prepared: Sequence[PreparedFold], ranges: Sequence[OffsetRange]) -> _Outcome:
-        """Spark reads the range once, and runs each fold over it."""
+        """The result of the short way: Spark reads the range once, and runs each fold over it."""
         frames, needs_key = prepared[0].frames, prepared[0].needs_key
         seen = frames.count()
         given = frames.rows(ranges, seen, needs_key=needs_key)
@@ -493,7 +493,7 @@ class Runner:
             planned = [_planned(one, given) for one in prepared]
             deltas: Sequence[Delta | Exception]
             if all(isinstance(one, PlannedFold) and one.is_plain for one in planned):
-                seen = frames.count()  # what the functions read by themselves does not count
+                seen = frames.count()  # without what the functions themselves have read
                 table = frames.table(ranges, seen, needs_key=needs_key)
                 deltas = [Delta(table, ranges_read(ranges))] * len(planned)
             else:
@@ -502,9 +502,9 @@ class Runner:
             frames.forget(given)
         met = seen.value
         found = [without_faults(one, ranges, delta) for one, delta in zip(prepared, deltas, strict=True)]
-        met = met.with_more(seen.value)  # what failed was perhaps not counted, and then counted anew
+        met = met.with_more(seen.value)  # failed tasks may be missing in the first count
         faults = [one.faults if isinstance(one, Folded) else () for one in found]
-        # A record that a fold fails at has been parsed.
+        # Records that a fold fails at have been parsed, so they are not among the dead.
         sound = list(beyond(ranges, places_at(ranges, [fault for some in faults for fault in some])))
         dead = frames.met_dead(sound, met, needs_key=needs_key)
         return _Outcome(
@@ -536,8 +536,8 @@ class Runner:
                 except Exception as error:  # noqa: BLE001 one fold's trouble is not the others'
                     deltas.append(error)
                     if len(good) > 1:
-                        # A task that failed may have left its rows, but Spark forgets what it counted: dead records
-                        # and tombstones would go unnoticed. What the next fold reads is counted again.
+                        # A failed task may have left its rows in the cache while Spark discarded its counts, which
+                        # would hide dead records and tombstones. So the next fold reads, and counts, again.
                         given.unpersist(blocking=True)
                         given.persist()
         return deltas
@@ -548,13 +548,13 @@ class Runner:
         feed = standing.feed
         if isinstance(delta, Exception):
             raise delta
-        # The letters first: a crash between the two writes them again, under the same key. The other way round it would
-        # lose them, with a bookmark that says they were dealt with.
+        # The letters first: a crash in between writes them again, under the same keys. In the other order, a crash
+        # would lose them, while the bookmark says they were handled.
         if dead is not None and dead.num_rows and feed.buries:
             bury(feed.fold, dead, self.ledger, strict=feed.strict)
             feed.dead += dead.num_rows
-        # Compared and set in the view's own transaction, with the rows: two runners of one fold may both compute a
-        # range, and the view takes one of them. Exactly once rests on this, and on nothing that Spark or the log does.
+        # The view compares and sets the bookmark in one transaction with the rows: if two runners of a fold both
+        # compute a range, the view takes one of them. Exactly once rests on this alone, not on Spark or the log.
         new = batch.new(standing)
         feed.view.apply(delta, standing.stored, new)
         feed.bookmark = new

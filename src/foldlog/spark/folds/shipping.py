@@ -1,8 +1,8 @@
-"""What a fold's function takes with it to the Python workers: its file, and what that imports from beside it.
+"""Which modules a fold's function takes with it to the Python workers: its file, and what that imports from beside it.
 
-Workers cannot import either: the file was run by its path, and its directory is only on the driver's path. So their
-functions travel as they are, which works on this machine and on others. Packages that are installed are not touched:
-workers have to have them.
+Workers cannot import these: the file was run by its path, and its directory is only on the driver's path. So their
+functions are pickled by value, which works on this machine and on others. Installed packages are not touched: they have
+to be installed on the workers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _OURS: Final = "foldlog"
 
 
 def ship(fold: Fold) -> None:
-    """From here on, functions of the fold's file and of its neighbours are sent by value. Nothing happens for a fold
-    that was not loaded from a file: Python finds its module, or Spark sends it, without our help.
+    """Have functions of the fold's file and of its neighbours pickled by value. Does nothing for a fold that was not
+    loaded from a file: Python can import its module, or Spark sends it by itself.
     """
     home = sys.modules.get(fold.function.__module__)
     if home is None or not home.__name__.startswith(PIPELINE_MODULE) or home.__file__ is None:
@@ -34,7 +34,7 @@ def ship(fold: Fold) -> None:
 
 
 def _beside(directory: Path) -> Iterator[ModuleType]:
-    """Modules and packages that were imported from a directory itself, not from somewhere below it."""
+    """Modules and packages that were imported from the directory itself, not from a subdirectory."""
     for name, module in list(sys.modules.items()):
         if "." in name or name in (_OURS, "__main__") or not isinstance(module, ModuleType):
             continue

@@ -1,4 +1,4 @@
-"""Spark's errors, in one line for people; whose fault they are; and whether Spark is there at all."""
+"""Spark's errors: as one line for people, whether a record is at fault, and whether the session is gone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from foldlog.errors import CorruptLog
 
 _UNFIT_WORKER: Final = "ImportError: the Spark worker on host "
-"""How the line begins that foldlog.spark.workers has a worker say of itself."""
+"""How the error begins that foldlog.spark.workers makes a worker raise about itself."""
 
 _NO_PYTHON: Final = re.compile(
     r'\((?P<host>[^\s()]+) executor [^)]*\): java\.io\.IOException: Cannot run program "(?P<python>[^"]+)"'
@@ -37,18 +37,18 @@ _EMPTY_WORDS: Final = ("Exception thrown in awaitResult", "An error occurred whi
 _OUT_OF_MEMORY: Final = "java.lang.OutOfMemoryError"
 
 _OF_VALUES: Final = ("22", "23", "54", "P0001")
-"""Classes of SQL states for values that an operation does not take: a division by zero, a key that is there twice, an
-array that would be too long; and the state of raise_error() and assert_true()."""
+"""Classes of SQL states for values that an operation rejects: a division by zero, a duplicate key, an array that would
+be too long; and the state of raise_error() and assert_true()."""
 
 _OF_SURROUNDINGS: Final = (
     *("08", "0A", "21", "25", "40", "42", "46", "53"),
     *("55", "56", "57", "58", "HV", "HY", "KD", "XXK"),
 )
-"""Classes of SQL states that no record has a part in: connections, what Spark cannot do or was not told rightly,
-memory, files and other storage, jobs that were cancelled."""
+"""Classes of SQL states that no record causes: connections, unsupported or wrong requests, memory, files and other
+storage, cancelled jobs."""
 
 _IN_A_TASK: Final = "org.apache.spark.executor.Executor"
-"""Stands in the stack of what failed while rows were computed, and not while they were planned."""
+"""In the stack trace of an error that occurred while rows were computed, not while they were planned."""
 
 _OUTSIDE_JAVA: Final = re.compile(
     r"^java\.(io|net|nio\.file|nio\.channels|sql|security)\.|^(javax\.net|org\.apache\.hadoop|com\.amazonaws)\."
@@ -56,35 +56,35 @@ _OUTSIDE_JAVA: Final = re.compile(
     r"|^org\.apache\.spark\.(memory|network|rpc|scheduler|shuffle|storage)\.|Timeout|Connect|Cancel|TaskKilled"
     r"|ExecutorLost|FetchFailed|TaskResultLost|TaskCommitDenied"
 )
-"""Errors of the JVM that no record has a part in, by their class, or by how Spark calls them."""
+"""Errors of the JVM that no record causes, by their class, or by Spark's name for them."""
 
 _FAILED_BY: Final = re.compile(r"^[\w.$]+")
 
 _OUTSIDE: Final = ImportError, OSError, MemoryError, KeyboardInterrupt
-"""Errors of the surroundings, and of no record."""
+"""Errors of the environment, which no record causes."""
 
 _OUTSIDE_NAMES: Final = re.compile(
     r"Connect|Timeout|TimedOut|Unavailable|OperationalError|InterfaceError|Network|Socket|SSL|PySparkImport|Pickling|Py4J"
 )
-"""Of libraries that derive from Exception: something was not to be reached."""
+"""Errors of libraries that derive from Exception: a service could not be reached."""
 
 _READER: Final = "/foldlog/spark/folds/reading.py"
-"""What fails in it, fails before the fold's function has seen a record."""
+"""An error in this file occurs before the fold's function has seen a record."""
 
 _DAMAGE: Final = f"{CorruptLog.__module__}.{CorruptLog.__qualname__}: "
-"""How the line of a traceback begins that says it."""
+"""How a traceback's line begins that reports damage."""
 
 _HEADLINE: Final = "Traceback (most recent call last)"
 _FRAME: Final = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _BAR: Final = re.compile(r"^\s*\| ?")
 _OF_A_LIBRARY: Final = "pyspark."
-"""How the types begin that Spark's own Python wraps around the errors of others."""
+"""Prefix of the types that PySpark wraps around other errors."""
 
 _END_S: Final = 5.0
-"""How long a JVM that no longer answers may take to end."""
+"""How long a JVM that does not answer may take to exit."""
 
 _EXIT_OUT_OF_MEMORY: Final = 52
-"""With which Spark ends its JVM when its heap is full."""
+"""Spark's exit code for a JVM whose heap is full."""
 
 
 def is_gone(spark: SparkSession) -> bool:
@@ -99,11 +99,11 @@ def is_gone(spark: SparkSession) -> bool:
 
 
 def why_gone(error: BaseException | None = None) -> str:
-    """Why Spark is gone, as far as its JVM's end and the last error tell; for a sentence that begins with Spark."""
+    """Why Spark is gone, judging by its JVM's exit code and the last error, as the beginning of a sentence."""
     process = getattr(SparkContext._gateway, "proc", None)
     code = None
     if process is not None:
-        with suppress(TimeoutExpired):  # its connections close before it has ended; a context may be stopped in it
+        with suppress(TimeoutExpired):  # connections close before it exits; after a mere stop it runs on
             code = process.wait(_END_S)
     if code == _EXIT_OUT_OF_MEMORY or any(_OUT_OF_MEMORY in text for text in _texts(error)):
         return (
@@ -121,7 +121,7 @@ def why_gone(error: BaseException | None = None) -> str:
 
 
 def brief_spark_error(error: BaseException) -> str:
-    """What a person needs of Spark's message: the reason at its root in a line, and of a Python function its line."""
+    """The essence of Spark's message: the root cause in one line, and for a Python function its file and line."""
     texts = list(_texts(error))
     for text in texts:
         told = _known_trouble(text)
@@ -140,14 +140,14 @@ def brief_spark_error(error: BaseException) -> str:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether a worker found the log damaged: it looked twice, so the next try finds the same."""
+    """Whether a worker found the log damaged: it has read twice, so a retry finds the same."""
     return any(line.strip().startswith(_DAMAGE) for text in _texts(error) for line in text.splitlines())
 
 
 def is_records_fault(error: BaseException) -> bool:
-    """Whether it may be one record's doing: whatever is not known to be of the surroundings, such as a module that is
-    missing, a connection that fails, a file that is gone, a worker that dies, a plan that cannot be. Whoever asks folds
-    single records then, so what fails of none of them alone stays an error.
+    """Whether a record may be at fault: true unless the error is known to come from the environment, such as a missing
+    module, a failed connection, a lost file, a dead worker or an invalid plan. The caller then folds single records, so
+    an error that no record causes alone stays an error.
     """
     if not isinstance(error, CapturedException | Py4JJavaError) or isinstance(error, AnalysisException):
         return False
@@ -158,7 +158,7 @@ def is_records_fault(error: BaseException) -> bool:
 
 
 def _is_functions(raised: Raised) -> bool:
-    """Whether a function of the user's has raised it, at what it was given."""
+    """Whether a user's function raised the error, because of its input."""
     if raised.line.startswith(("foldlog.", _UNFIT_WORKER)) or any(_READER in file for file, _ in raised.frames):
         return False
     kind = getattr(builtins, raised.name, Exception)
@@ -167,8 +167,8 @@ def _is_functions(raised: Raised) -> bool:
 
 
 def _is_values(error: BaseException) -> bool:
-    """Whether an operation of Spark's may have failed at a value. The outermost SQL state says it; without one, it may
-    be whatever failed in a task, unless one of its causes tells otherwise.
+    """Whether an operation of Spark's may have rejected a value. The outermost SQL state decides; without one, any
+    error in a task may be, unless one of its causes is of the environment.
     """
     causes = list(_causes(error))
     state = next((one.state for one in causes if one.state.startswith((*_OF_VALUES, *_OF_SURROUNDINGS))), "")
@@ -180,14 +180,14 @@ def _is_values(error: BaseException) -> bool:
 
 
 class _Cause(NamedTuple):
-    """One exception of the JVM: its class, or what Spark says a task failed by; and its SQL state, if it has one."""
+    """One exception of the JVM: its class, or Spark's name for a task's failure; and its SQL state, if any."""
 
     kind: str
     state: str
 
 
 def _causes(error: BaseException) -> Iterator[_Cause]:
-    """From the outside in."""
+    """The exceptions of an error, outermost first."""
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if cause is None and isinstance(error, PySparkException):
         yield _Cause("", error.getSqlState() or "")
@@ -198,14 +198,14 @@ def _causes(error: BaseException) -> Iterator[_Cause]:
             yield _Cause(kind, state)
             failure = _TASK_FAILURE.search(str(cause.getMessage() or ""))
             if failure is not None and (named := _FAILED_BY.match(failure["why"])) is not None:
-                yield _Cause(named[0], "")  # of another machine there may be no more than these words
+                yield _Cause(named[0], "")  # from another machine, there may be only this text
             cause = cause.getCause()
     except (Py4JError, OSError):
         yield _Cause("java.io.EOFException", "")  # the JVM is gone, and its objects with it
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:
-    """What an error says, and each of its causes in Java, from the outside in."""
+    """The messages of an error and of each of its Java causes, outermost first."""
     if error is None:
         return
     text = str(error)
@@ -225,7 +225,7 @@ def _texts(error: BaseException | None) -> Iterator[str]:
 
 
 def _known_trouble(text: str) -> str | None:
-    """What to do about trouble that Spark tells of in words of its own; None if the text tells of something else."""
+    """Advice for known problems with messages of Spark's own; None if the text is about something else."""
     if (found := _NO_PYTHON.search(text)) is not None:
         return (
             f"the Spark worker on host {found['host']} has no {found['python']}, the Python to use there; install it,"
@@ -252,7 +252,7 @@ def _known_trouble(text: str) -> str | None:
 
 
 def _where(raised: Raised) -> str:
-    """The place in the user's own file; empty if there is none, or the error is ours."""
+    """The place in the user's own file; empty if there is none, or the error is foldlog's."""
     if raised.line.startswith(("foldlog.", _UNFIT_WORKER)):
         return ""
     users = [one for one in raised.frames if not any(part in one[0] for part in _NOT_THE_USERS)]
@@ -263,7 +263,7 @@ def _where(raised: Raised) -> str:
 
 
 def _without_our_type(line: str) -> str:
-    """Our own errors are sentences; the types of others say what they mean.
+    """Remove the type of foldlog's own errors, which are sentences; other types carry meaning.
 
     >>> _without_our_type("foldlog.errors.FoldError: it rains"), _without_our_type("KeyError: 'x'")
     ('it rains', "KeyError: 'x'")
@@ -273,9 +273,9 @@ def _without_our_type(line: str) -> str:
 
 
 # --- tracebacks -------------------------------------------------------------------------------------------------------
-# A traceback is a headline, frames that are indented, and the error, which is not: its type, and a colon and a message
-# if it has one. Several may stand after each other, where one error led to the next; of exception groups each line
-# begins with a bar. A line of the source may look like an error (`ratio: int = 1`), and is none for being indented.
+# A traceback is a headline, indented frames, and the error, which is not indented: its type, with a colon and a message
+# if it has one. Several may follow each other, where one error led to the next; in exception groups each line begins
+# with a bar. A line of the source may look like an error (`ratio: int = 1`), but it is indented.
 
 
 class Raised(NamedTuple):
@@ -301,7 +301,7 @@ class Raised(NamedTuple):
 
 
 def raised_in(text: str) -> Raised | None:
-    """What the text's tracebacks end with; but rather what that was made of, if a library only passed it on.
+    """The error that the text's tracebacks end with; if PySpark only wrapped another error, that one.
 
     >>> raised_in('Traceback (most recent call last):\\n  File "f.py", line 7, in f\\n    x: int = 1 // 0\\nValueError')
     Raised(type='ValueError', message='', frames=(('f.py', 7),))

@@ -1,8 +1,8 @@
-"""What a view cannot hold of a fold's rows, and why, in the words of a dead letter.
+"""Which of a fold's rows a view cannot hold, and why, in the words of a dead letter.
 
-Rows that a view keeps as they are, are looked at in Arrow (`unheld_values`, `unheld_keys`). Counters keep groups and
-extremes of many rows, of which the larger hide the smaller; so Spark looks at every row before it aggregates
-(`signs_of_unheld`), and what it found is judged with the aggregated rows (`check_aggregated`).
+Rows that a view stores as they are, are checked in Arrow (`unheld_values`, `unheld_keys`). Counters store groups and
+extremes of many rows, where a larger value hides a smaller one; so Spark checks every row before it aggregates
+(`signs_of_unheld`), and its findings are checked with the aggregated rows (`check_aggregated`).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SIGNS: Final = "__unheld"
-"""Of an aggregated range: the kinds of values that it was made of and that cannot be held."""
+"""Column of an aggregated range: a kind of values among its rows that the view cannot hold."""
 
 _CHARACTERS: Final = "__characters"
-"""The characters beyond ASCII of its texts, where the view does not hold all of them."""
+"""Column of an aggregated range: the characters beyond ASCII in its texts, if the view cannot hold all of them."""
 
 _NOT_UTF8: Final = "its text{where} is not UTF-8, and no view can hold it"
 _OUT_OF_YEARS: Final = "its date or time{where} is outside the years 1 to 9999, and no view can hold it"
@@ -52,7 +52,7 @@ _KINDS: Final = {"utf8": _NOT_UTF8, "years": _OUT_OF_YEARS, "nul": _NUL}
 
 
 class UnheldValue(Exception):
-    """The view cannot hold what a range comes to; `why` is of one record, if the range is."""
+    """The view cannot hold the result of a range; `why` is meaningful if the range is a single record."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -60,7 +60,7 @@ class UnheldValue(Exception):
 
 
 def unheld_values(view: View, rows: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:
-    """Why rows cannot be held for a value that they have, and which rows."""
+    """The reasons why rows have a value that cannot be held, each with a flag per row."""
     tests = [(_NOT_UTF8, is_not_utf8), (_OUT_OF_YEARS, is_out_of_years)]
     if not view.holds_nul:
         tests.append((_NUL, is_nul))
@@ -78,7 +78,7 @@ def unheld_values(view: View, rows: pa.Table) -> Iterator[tuple[str, pa.ChunkedA
 def _by_character(
     view: View, name: str, column: pa.ChunkedArray, unheld: frozenset[str]
 ) -> Iterator[tuple[str, pa.ChunkedArray]]:
-    """Each row with the first of the characters that it has: what it is told must not depend on the other rows."""
+    """Each row by the first unholdable character that it has: its reason must not depend on other rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -95,7 +95,7 @@ def _by_character(
 
 
 def unheld_keys(view: View, keys: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
-    """Keys that are too long; `keys` has the columns that make a row unique."""
+    """The keys that are too long; `keys` has the columns that make a row unique."""
     flags = view.unheld_keys(keys)
     return [] if flags is None else [(_LONG_KEY.format(names=", ".join(keys.column_names), place=view.place), flags)]
 
@@ -104,7 +104,7 @@ def unheld_keys(view: View, keys: pa.Table) -> list[tuple[str, pa.ChunkedArray]]
 
 
 def signs_of_unheld(view: View, aggregation: Aggregation, rows: DataFrame, window_start: Column | None) -> list[Column]:
-    """Aggregates that say what cannot be held of the rows that a view of this aggregation keeps values of."""
+    """Aggregates that detect unholdable values in the columns that a view of this aggregation stores."""
     kept = {*aggregation.by, *(column for _, how, column in aggregation.partials() if how in ("min", "max"))}
     fields = [one for one in rows.schema if one.name in kept]
     texts = [named(one.name) for one in fields if isinstance(one.dataType, T.StringType)]
@@ -128,7 +128,7 @@ def signs_of_unheld(view: View, aggregation: Aggregation, rows: DataFrame, windo
 
 
 def check_aggregated(view: View, aggregation: Aggregation, found: pa.Table) -> None:
-    """UnheldValue if the view cannot hold these rows, or what they were made of."""
+    """UnheldValue if the view cannot hold these rows, or values that they were aggregated from."""
     if _SIGNS in found.column_names:
         kinds = found[_SIGNS].drop_null()
         if len(kinds):
@@ -154,7 +154,7 @@ def _is_out_of_years(one: T.StructField) -> Column | None:
 
 
 def _shown(character: str) -> str:
-    """A sign that a terminal shows, and its number, by which it is found.
+    """A character and its code point.
 
     >>> _shown("\u2603")
     '\u2603 (U+2603)'

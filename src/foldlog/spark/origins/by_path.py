@@ -1,4 +1,4 @@
-"""Reading a log's segment files directly, beside whoever writes them: on a local or a shared file system."""
+"""Reads a log's segment files directly while another process writes them: on a local or a shared file system."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CAUSES = {
 
 
 class PathOrigin:
-    """See `Origin`. Takes no lock and writes nothing; reading is in bounded slices."""
+    """See `Origin`. Takes no lock and writes nothing; reads in bounded slices."""
 
     def __init__(self, log: Log, spec: OriginSpec) -> None:
         """Use `open`."""
@@ -50,9 +50,9 @@ class PathOrigin:
 
     @classmethod
     def open(cls, spec: OriginSpec) -> PathOrigin:
-        """DirectoryElsewhere where `spec` comes from another process and its directory is not to be seen here."""
+        """DirectoryElsewhere if `spec` comes from another process and its directory is not visible here."""
         log = open_directory(spec)
-        # Absolute: Spark's processes stay in the directory that they were started in.
+        # Absolute: Spark's processes have their own working directories.
         path = None if spec.path is None else absolute(spec.path)
         return cls(log, replace(spec, path=path, directory_id=log.directory_id))
 
@@ -110,7 +110,7 @@ class PathOrigin:
         if offset > end:
             return "unwritten" if leader_epoch < 0 else "truncated"
         if leader_epoch >= 0 and self.epoch_before(name, partition, offset) > leader_epoch:
-            return "truncated"  # what lies before it now was written later than what the reader has seen
+            return "truncated"  # the record before it now was written after the one that the reader has seen
         return None
 
     def read(
@@ -126,8 +126,8 @@ class PathOrigin:
                 found = reader.read(offset, ARROW_READ_BYTES, memory)
             except FoldlogError as error:
                 raise self._why(left, checked_id, error) from error
-            # A topic that was made anew has its files in the same place: what was read is the topic's if it is still
-            # there after the reading. What expired meanwhile has been read.
+            # A recreated topic has its files in the same place: the data read is the topic's if the topic is still
+            # there afterwards. Records that expired meanwhile have been read.
             self._refuse_missing(left, checked_id, stop)
             return found
 
@@ -150,7 +150,7 @@ class PathOrigin:
         return reader
 
     def _checked_topic_id(self, wanted: OffsetRange, topic_id: str | None) -> str | None:
-        """The id that the topic has and has to keep while it is read."""
+        """The topic's id, which has to stay the same while it is read."""
         if wanted.start < wanted.stop:
             self._refuse_missing(wanted, topic_id, wanted.start)
             self._refuse_missing(wanted, topic_id, wanted.stop)
@@ -162,7 +162,7 @@ class PathOrigin:
             raise records_missing(left, cause, self._bounds_if_any(left), self._spec.place)
 
     def _why(self, left: OffsetRange, topic_id: str | None, error: FoldlogError) -> FoldlogError:
-        """What a read failed of: often the topic's deletion, which takes its files away, or retention."""
+        """The reason for a failed read: often the topic's deletion, which removes its files, or retention."""
         cause = self.missing(left.topic, topic_id, left.partition, left.start)
         if cause is None and isinstance(error, OffsetOutOfRange):
             cause = "expired"
@@ -176,8 +176,8 @@ class PathOrigin:
 
 
 def open_directory(spec: OriginSpec) -> Log:
-    """The log in that directory, to read. DirectoryElsewhere where `spec` comes from another process and its directory
-    is not to be seen here."""
+    """Opens the log in that directory to read. DirectoryElsewhere if `spec` comes from another process and its
+    directory is not visible here."""
     if spec.path is None:
         raise InvalidArgument("a path is needed")
     host = socket.gethostname()
@@ -196,7 +196,7 @@ def open_directory(spec: OriginSpec) -> Log:
 
 
 def in_other_words(error: StorageError, advice: str) -> StorageError:
-    """Where there is no log, advice for somebody who has no open() to call with another mode."""
+    """LogNotFound with this advice instead of the one about mode='w', which Spark's users cannot follow."""
     if isinstance(error, LogNotFound):
         error.args = (str(error).replace(" to read; open it with mode='w' to make one", advice),)
     return error

@@ -1,4 +1,4 @@
-"""Reading a log over the network: from our broker, or from any Kafka cluster."""
+"""Reads a log over the network: from a foldlog broker, or from any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("foldlog")
 
 _OURS: Final = "__"
-"""How the names of topics begin that the log or a cluster keeps for itself."""
+"""Prefix of the internal topics of a log or a cluster."""
 
 _POLICY: Final = "cleanup.policy"
 _RETENTIONS: Final = ("retention.ms", "retention.bytes")
 
 
 class WireOrigin:
-    """See `Origin`. A topic's growths are known of our broker only, and whether retention or somebody deleted what is
-    gone is told by whether the topic has a retention at all. With `isolation.level=read_committed` the end is the last
-    stable offset.
+    """See `Origin`. A topic's growths are known from a foldlog broker only. Records below the log start count as
+    expired if the topic has a retention, otherwise as deleted. With `isolation.level=read_committed` the end is the
+    last stable offset.
     """
 
     def __init__(self, cluster: Cluster, spec: OriginSpec) -> None:
@@ -47,7 +47,7 @@ class WireOrigin:
 
     @classmethod
     def open(cls, spec: OriginSpec) -> WireOrigin:
-        """BrokerUnreachable where no broker answers."""
+        """BrokerUnreachable if no broker answers."""
         if spec.bootstrap is None:
             raise InvalidArgument("the address of a broker is needed")
         cluster = Cluster.open(spec.bootstrap, spec.properties, has_answered=spec.has_answered)
@@ -81,7 +81,7 @@ class WireOrigin:
         return self._cluster.offsets_at(name, times_ms)
 
     def epoch_before(self, name: str, partition: int, offset: int) -> int:
-        """Where each epoch ended is asked for, by halves; mostly the first question is enough."""
+        """A binary search over the ends of epochs; usually the first request is enough."""
         bounds = self._bounds_of(name, partition)
         if bounds.leader_epoch < 0 or offset <= bounds.start:
             return -1
@@ -113,7 +113,7 @@ class WireOrigin:
         if offset > end:
             return "unwritten" if leader_epoch < 0 else "truncated"
         if leader_epoch >= 0 and offset > self._cluster.epoch_end(name, partition, leader_epoch)[1]:
-            return "truncated"  # what lies before it now was written later than what the reader has seen
+            return "truncated"  # the record before it now was written after the one that the reader has seen
         return None
 
     def read(
@@ -162,7 +162,7 @@ class WireOrigin:
             if cause is not None:
                 return records_missing(left, cause, self._bounds_if_any(left), self._spec.place)
         if isinstance(error, UnknownTopic):
-            # It is there, and it was there under another id while this was being read.
+            # The topic exists now, but had another id during the read.
             return records_missing(left, "recreated", self._bounds_if_any(left), self._spec.place)
         return error
 
@@ -185,7 +185,7 @@ class WireOrigin:
         return any(not config.get(setting, "1").startswith("-") for setting in _RETENTIONS)
 
     def _config(self, name: str) -> dict[str, str]:
-        """Empty where this client may read the topic and not see its settings."""
+        """The topic's settings; empty if this client may read the topic but not its settings."""
         try:
             return self._cluster.topic_config(name, (_POLICY, *_RETENTIONS, GROWTHS_SETTING))
         except RefusedByBroker as error:
@@ -198,7 +198,7 @@ class WireOrigin:
 
 
 def _one_per_partition(wanted: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-    """Ranges in as few lists as can be: one after the other, they have each partition's in their order."""
+    """As few lists as possible with one range per partition each; in sequence they keep each partition's order."""
     passes: list[list[OffsetRange]] = []
     counts: dict[tuple[str, int], int] = {}
     for one in wanted:
@@ -211,7 +211,7 @@ def _one_per_partition(wanted: Sequence[OffsetRange]) -> list[list[OffsetRange]]
 
 
 def _blamed(error: FoldlogError, left: Sequence[OffsetRange]) -> OffsetRange:
-    """What was still to be read of the partition that an error is about; of any, if it is about the topic."""
+    """The unread range of the partition that an error names; the first one if it names none."""
     number = getattr(error, "partition", None)
     return next((one for one in left if one.partition == number), left[0])
 

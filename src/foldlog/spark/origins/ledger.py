@@ -1,7 +1,6 @@
-"""What a runner writes into the log beside reading it: its bookmarks as committed offsets of a group, dead letters,
-status.
+"""Writes of a runner into the log: bookmarks as committed offsets of a group, dead letters, statuses.
 
-Reading goes through `Origin`; this is the little that goes the other way, from the driver only.
+Reading goes through `Origin`; these few writes are done by the driver only.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ class LedgerEntry(NamedTuple):
 
 
 class Ledger(Protocol):
-    """Writes of the driver. Each call is durable on return; any of foldlog's errors means that nothing is sure."""
+    """Writes of the driver. Each call is durable on return; after an error, a write may or may not have happened."""
 
     def ensure_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Make a topic unless it exists."""
+        """Create a topic unless it exists."""
         ...
 
     def append(self, topic: str, entries: Iterable[LedgerEntry]) -> None:
-        """In order."""
+        """Append the entries in order."""
         ...
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """The group's committed offsets, for tools that show lag. The group has no members."""
+        """Set the group's committed offsets, for tools that show lag. The group has no members."""
         ...
 
     def delete_group(self, group: str) -> None:
-        """Forget a group; nothing happens if there is none."""
+        """Delete a group, if it exists."""
         ...
 
     def close(self) -> None: ...
@@ -58,7 +57,7 @@ def open_ledger(spec: OriginSpec) -> Ledger:
 
 
 class PathLedger:
-    """The ledger of a directory: through its writer if there is one, else by being it for the moment."""
+    """The ledger of a directory: through its writer if there is one, else as its writer for the moment."""
 
     def __init__(self, log: Log) -> None:
         """Use `open`."""
@@ -73,13 +72,13 @@ class PathLedger:
     def ensure_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         if name in self._log.topics(include_internal=True):
             changes = mending(self._log.topic(name).config.settings) if name == FOLDS_TOPIC else {}
-            if changes and self._log.bootstrap is None:  # who serves it has seen to it
+            if changes and self._log.bootstrap is None:  # a server has done so itself
                 self._log.alter_topic(name, changes)
             return
         try:
             self._log.create_topic(name, partitions, config)
         except TopicExists:
-            pass  # another runner was as quick
+            pass  # another runner has created it meanwhile
 
     def append(self, topic: str, entries: Iterable[LedgerEntry]) -> None:
         with self._log.producer() as producer:
@@ -104,24 +103,24 @@ class PathLedger:
 
 
 _BATCH_BYTES: Final = 256 << 10
-"""Entries go together up to this; a larger one goes alone, and the broker decides whether it takes it."""
+"""Entries are batched up to this size; a larger one is sent alone, and the broker may refuse it."""
 
 _RECORD_OVERHEAD_BYTES: Final = 32
-"""Lengths and deltas around a record, and around a header, at the most."""
+"""The maximum size of lengths and deltas around a record, and around a header."""
 
 
 class WireLedger:
-    """The ledger of a cluster. Appends of one ledger are in the log once, whatever becomes of connections."""
+    """The ledger of a cluster. Its appends are in the log exactly once, even if connections break."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         """Use `open`."""
         self._cluster = cluster
         self._clock = clock
-        self._producer: ClusterProducer | None = None  # kept: every new one costs the brokers an entry in memory
+        self._producer: ClusterProducer | None = None  # kept: each new one costs the brokers memory
 
     @classmethod
     def open(cls, spec: OriginSpec, clock: Clock | None = None) -> WireLedger:
-        """BrokerUnreachable where no broker answers."""
+        """BrokerUnreachable if no broker answers."""
         if spec.bootstrap is None:
             raise InvalidArgument("the address of a broker is needed")
         return cls(Cluster.open(spec.bootstrap, spec.properties), clock or SystemClock())
@@ -137,7 +136,7 @@ class WireLedger:
             producer.send_all((topic, partition, batch) for partition, batch in batches)
             producer.flush()
         except FoldlogError:
-            self._producer = None  # it takes nothing more
+            self._producer = None  # it accepts nothing more
             raise
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
@@ -156,7 +155,7 @@ class WireLedger:
 
 
 def _batches(entries: Iterable[LedgerEntry], partition_count: int, now_ms: int) -> Iterator[tuple[int, bytearray]]:
-    """The entries packed, in order within each partition."""
+    """The entries as batches, in order within each partition."""
     gathered: dict[int, list[LedgerEntry]] = {}
     sizes_bytes: dict[int, int] = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Offsets that are gone: the sentence that says why, the same for files and for brokers."""
+"""The error for offsets that are gone, with the reason in words; common to files and brokers."""
 
 from __future__ import annotations
 

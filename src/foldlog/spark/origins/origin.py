@@ -1,7 +1,7 @@
-"""Where records come from: the segment files of a directory, or a broker. The rest of the room does not know which.
+"""Where records come from: the segment files of a directory, or a broker. Only this package knows which.
 
-An `OriginSpec` is a few strings that travel to the executors; `open_origin` makes an `Origin` of it there. An origin is
-used by one thread at a time.
+An `OriginSpec` is a few strings that are sent to the executors, where `open_origin` makes an `Origin` of it. An origin
+is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OriginSpec:
-    """Exactly one of `path` and `bootstrap`. `directory_id` is set by the driver, and compared by who opens the path:
-    an executor that sees another directory under that path, or none, says so. `properties` are Kafka client
-    properties, without their `kafka.` prefix. `has_answered`: brokers did, at these addresses, to the driver; who finds
-    none there waits until they are back.
+    """Exactly one of `path` and `bootstrap`. `directory_id` is set by the driver and compared when the path is opened:
+    an executor that sees another directory under that path, or none, raises an error. `properties` are Kafka client
+    properties, without their `kafka.` prefix. `has_answered`: brokers have answered the driver at these addresses, so
+    an executor that cannot reach them waits until they are back.
     """
 
     path: str | None = None
     bootstrap: str | None = None
     directory_id: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # a password may be among them
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may contain a password
     has_answered: bool = False
 
     @property
     def place(self) -> str:
-        """For people."""
+        """The path or the addresses, for messages."""
         return self.path if self.path is not None else f"kafka://{self.bootstrap}"
 
 
 class TopicGrowth(NamedTuple):
-    """Partitions were added: the count from then on, and where each older partition ended."""
+    """Partitions were added: the new count, and where each older partition ended at that time."""
 
     partitions: int
     ends: tuple[int, ...]
@@ -49,7 +49,7 @@ class TopicGrowth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic at one moment. `growths` is None where the origin does not remember them (a foreign cluster)."""
+    """A topic at one moment. `growths` is None if the origin does not remember them (a foreign cluster)."""
 
     name: str
     topic_id: str
@@ -59,7 +59,7 @@ class TopicFacts:
 
 
 class Bounds(NamedTuple):
-    """What can be read of a partition: [start, end), and the leader epoch now."""
+    """The readable offsets of a partition, [start, end), and its current leader epoch."""
 
     start: int
     end: int
@@ -76,41 +76,41 @@ class OffsetRange(NamedTuple):
 
 
 class Origin(Protocol):
-    """One opened log to read from. Errors are foldlog's; UnknownTopic names the topics there are."""
+    """One opened log to read from. Raises foldlog's errors; UnknownTopic names the existing topics."""
 
     @property
     def spec(self) -> OriginSpec:
-        """How to open it elsewhere; with the directory's id where it is a path."""
+        """How to open it in another process; for a path with the directory's id."""
         ...
 
     def topics(self) -> list[str]:
-        """Their names, without internal ones, in order; as of now."""
+        """The current names, sorted, without internal topics."""
         ...
 
     def topic(self, name: str) -> TopicFacts:
-        """As of now, not as of opening."""
+        """The topic as it is now, not as of opening."""
         ...
 
     def bounds(self, name: str) -> dict[int, Bounds]:
-        """Per partition; as of now."""
+        """The current bounds of each partition."""
         ...
 
     def offsets_at(self, name: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
-        """Per partition the offset of the first record at or after its time; None where there is none."""
+        """Per partition the offset of the first record at or after its time; None if there is none."""
         ...
 
     def epoch_before(self, name: str, partition: int, offset: int) -> int:
-        """The leader epoch of the record before `offset`, or -1 if that cannot be known."""
+        """The leader epoch of the record before `offset`, or -1 if it is unknown."""
         ...
 
     def missing(
         self, name: str, topic_id: str | None, partition: int, offset: int, leader_epoch: int = -1
     ) -> str | None:
-        """Why a reader that stands at `offset` (inclusive, of the topic with that id) cannot go on; None if it can.
+        """Why a reader at `offset` (inclusive, of the topic with that id) cannot continue; None if it can.
 
-        One of MISSING_CAUSES: "recreated" if the id is another one, "truncated" if the log under that leader epoch
-        ends before it, "expired" or "deleted" if the log start is beyond it, "unwritten" if it is beyond the end.
-        A compacted gap is nothing missing.
+        One of MISSING_CAUSES: "recreated" if the id is another one, "truncated" if the log under that leader epoch ends
+        before it, "expired" or "deleted" if the log start is beyond it, "unwritten" if it is beyond the end. A gap left
+        by compaction is not missing.
         """
         ...
 
@@ -119,16 +119,16 @@ class Origin(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """The records of a range in offset order, as `foldlog.records.arrow` names and types the columns.
 
-        Gaps are legal. RecordsMissing if the range begins before the log start, ends beyond the end, or the topic is
-        another one than `topic_id`; its `wanted` is what was not read of the range, also where some batches were given.
+        There may be gaps. RecordsMissing if the range begins before the log start, ends beyond the end, or the topic is
+        not the one with `topic_id`; its `wanted` is the unread rest of the range, if some batches were returned.
         """
         ...
 
     def read_all(
         self, wanted: Sequence[OffsetRange], columns: Sequence[str], *, topic_id: str | None = None
     ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
-        """Reads several ranges of a topic, each batch with its range: in offset order within a partition, and
-        from several leaders at the same time where there are several.
+        """Reads several ranges of a topic, each batch with its range: in offset order within a partition, and from
+        several leaders in parallel.
         """
         ...
 
@@ -139,8 +139,8 @@ _ADDRESSES: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d+(,(\[[0-
 
 
 def origin_spec(source: str | PathLike[str] | OriginSpec, properties: Mapping[str, str] | None = None) -> OriginSpec:
-    """What a person writes for a log: a directory, "host:port" of a broker, or "kafka://host:port,host2:port?name=value"
-    with Kafka client properties; `properties` are more of them, and win. InvalidArgument if it is none of them.
+    """The log that a user names: a directory, "host:port" of a broker, or "kafka://host:port,host2:port?name=value"
+    with Kafka client properties; `properties` are added and take precedence. InvalidArgument if it is none of these.
 
     >>> origin_spec("data").path, origin_spec("127.0.0.1:9092").bootstrap
     ('data', '127.0.0.1:9092')
@@ -154,7 +154,7 @@ def origin_spec(source: str | PathLike[str] | OriginSpec, properties: Mapping[st
         raise InvalidArgument(f"{source!r} is not a log: give a directory, or kafka://host:port")
     if _ADDRESSES.fullmatch(text) and not exists(text):
         text = KAFKA_SCHEME + text
-    if text.startswith(KAFKA_SCHEME.rstrip("/")):  # whatever directory of such a name there is
+    if text.startswith(KAFKA_SCHEME.rstrip("/")):  # even if there is a directory of that name
         url = parse_url(text, properties)
         return OriginSpec(bootstrap=url.bootstrap, properties=dict(url.properties))
     return OriginSpec(path=text)

@@ -1,1 +1,1 @@
-"""What `df.write` and `df.writeStream` do: rows become packed batches, appended once."""
+"""`df.write` and `df.writeStream`: rows become packed batches, appended once."""

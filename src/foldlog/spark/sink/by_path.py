@@ -1,6 +1,6 @@
 """Writing by `path`, in the tasks: rows are packed and staged beside the log. committing.py appends them.
 
-A task changes nothing in the log, but for a topic that it makes where `createTopic` allows it.
+A task changes nothing in the log, except for creating a topic if `createTopic` allows it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUERY_JOB: Final = "query."
-"""How the directories of a query's micro-batches begin."""
+"""Prefix of the directories of a query's micro-batches."""
 
 _NEW_LOG: Final = ' to write to; let the sink make it, and its topics: option("createTopic", <number of partitions>)'
 _OTHER_FILES: Final = (
@@ -36,7 +36,7 @@ _OTHER_FILES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PathPlan:
-    """What the driver tells the tasks. `defaults`: what the directory's writer sets for topics that do not."""
+    """The driver's plan for the tasks. `defaults` are the writer's settings for topics without their own."""
 
     options: SinkOptions
     defaults: Mapping[str, str]
@@ -50,7 +50,7 @@ class PathPlan:
 
 @dataclass(slots=True)
 class StagedTopic:
-    """What a task has staged for one topic: how much, and what the topic was like when it was packed."""
+    """The rows that a task has staged for one topic: their counts, and the topic's limits when they were packed."""
 
     limits: TopicLimits
     record_counts: dict[int, int] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class StagedTopic:
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """What one task has staged. `file` None: it had no rows."""
+    """The result of one task. `file` is None if it had no rows."""
 
     file: StagedFile | None = None
     topics: dict[str, StagedTopic] = field(default_factory=dict)
@@ -67,12 +67,12 @@ class StagedRows:
 
 def plan(options: SinkOptions) -> PathPlan:
     """On the driver, before any row is packed: LogNotFound; UnknownTopic for the topic of the option; DirectoryLocked
-    if the directory has a writer that does not listen, through which nothing could be appended later."""
+    if the directory has a writer that accepts no connections, so that nothing could be appended later."""
     if options.origin.path is None:
         raise InvalidArgument("a path is needed")
     is_new = not _has_files(options.origin.path)
     if options.partitions_of_new_topics is not None and is_new:
-        # Who lets topics be made at a new path means a new log there, as every other sink of Spark's makes one.
+        # createTopic at a new path means that a new log is wanted there, as every other sink of Spark's creates one.
         open_log(options.origin.path).close()
     try:
         opened = ResumableLog.open(options.origin.path)
@@ -96,7 +96,7 @@ def _has_files(path: str) -> bool:
 
 
 def job_of_query(query_id: str, batch_id: int) -> str:
-    """The directory of a micro-batch, whichever attempt it is.
+    """The directory of a micro-batch, the same for all its attempts.
 
     >>> job_of_query("5f2c", 7)
     'query.5f2c.7'
@@ -107,7 +107,7 @@ def job_of_query(query_id: str, batch_id: int) -> str:
 def stage(
     told: PathPlan, job: str, task_number: int, rows: Iterable[pa.RecordBatch], files: Files | None = None
 ) -> StagedRows:
-    """In a task: pack the rows into a file of its own. Durable on return; nothing is left of it after an error."""
+    """In a task: pack the rows into a new file. Durable on return; an error leaves nothing behind."""
     options = told.options
     area = StagingArea(files or PosixFiles(), told.path)
     with open_directory(options.origin) as log:
@@ -127,7 +127,7 @@ def stage(
 def stage_rows(
     area: StagingArea, packer: RowPacker, job: str, task_number: int, rows: Iterable[pa.RecordBatch]
 ) -> StagedRows:
-    """The write itself, with everything at hand."""
+    """The staging itself, with all dependencies given."""
     topics: dict[str, StagedTopic] = {}
     file = None
     try:
@@ -159,5 +159,5 @@ def _find_limits(told: PathPlan, look: FindLimits, topic: str) -> TopicLimits:
         try:
             shared.create_topic(topic, partitions)
         except TopicExists:
-            pass  # another task was as quick
+            pass  # another task has created it meanwhile
         return TopicLimits.of(shared.topic(topic), told.defaults)

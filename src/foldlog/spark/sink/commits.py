@@ -1,20 +1,20 @@
-"""`commits.json` of a staging area: what was decided to be appended, what is done, and the producers that are free.
+"""`commits.json` of a staging area: commits that are decided, versions that are done, and free producer ids.
 
-Replacing the file is the only step by which anything is decided, so that a crash leaves the state before or after:
+Replacing the file is the only step that decides anything, so that a crash leaves the state before or after it:
 
     nothing ── staged files ──► decided ── batches appended ──► done
                                (a Commit)                      (forgotten, but for its sender's last version)
 
-What is decided will be appended, by whoever commits next, whatever becomes of the process that decided it. Who sends
-(a query, by its id) sends versions (batches, by theirs) in order: one that is not above the last is done already.
+What is decided will be appended, by the next process that commits if this one dies. A sender (a query, by its id) sends
+versions (batches, by their ids) in order: one that is not above the last one is done already.
 
-A producer id is lent to one commit at a time, which gets an epoch of it that nobody had. So there are as many ids as
-commits were ever under way at once, and the log has as many producers to remember.
+A producer id is lent to one commit at a time, with a new epoch. So there are as many ids as there ever were concurrent
+commits, and the log has as many producers to remember.
 
     {"version":1,"senders":{"<name>":[<version>,<time>]},"producers":[[<id>,<epoch>]],"decided":[{...}],
     "crc32c":"89abcdef"}
 
-Not safe by itself for two processes: who changes it holds the lock of the staging area.
+Not safe for two processes by itself: a process that changes it holds the lock of the staging area.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SinkTarget:
-    """A topic of a commit: which one it is, where its partitions ended when it was decided, and how many records each
-    is to get."""
+    """A topic of a commit: its id, where its partitions ended when the commit was decided, and how many records each
+    gets."""
 
     topic_id: str
     ends: dict[int, int]
@@ -55,7 +55,7 @@ class SinkTarget:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What is to be appended: these files, in this order. `sender` None: a write that has no name."""
+    """What is to be appended: these files, in this order. `sender` is None for a write without a name."""
 
     job: str
     files: tuple[StagedFile, ...]
@@ -68,7 +68,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """The content of the file at one moment. Immutable: a change is a new one, in force once `store` has returned."""
+    """The contents of the file. Immutable: a change makes a new one, which is in force once `store` has returned."""
 
     decided: tuple[Commit, ...] = ()
     senders: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -79,12 +79,12 @@ class Commits:
         return known is not None and version is not None and version <= known[0]
 
     def with_decided(self, commit: Commit) -> Commits:
-        """The commit's producer is taken from the free ones, if it is one of them."""
+        """With the commit added, and its producer taken from the free ones."""
         free = tuple(one for one in self.producers if one.producer_id != commit.numbers.producer_id)
         return replace(self, decided=(*self.decided, commit), producers=free)
 
     def with_done(self, commit: Commit, now_ms: int) -> Commits:
-        """Its producer is free again, for the next epoch."""
+        """With the commit removed, and its producer free again, unless its epochs are used up."""
         senders = dict(self.senders)
         if commit.sender is not None and commit.version is not None:
             senders[commit.sender] = (commit.version, now_ms)
@@ -95,12 +95,12 @@ class Commits:
         return Commits(left, senders, free)
 
     def free_numbers(self) -> Numbers | None:
-        """An epoch that nobody had, of a producer that nobody uses."""
+        """Numbers for a new commit: a free producer with its epoch raised; None if no producer is free."""
         return self.producers[0]._replace(epoch=self.producers[0].epoch + 1) if self.producers else None
 
 
 def load(files: Files, directory: str) -> Commits:
-    """CorruptLog if a byte of it is wrong. Nothing was ever committed where there is none."""
+    """CorruptLog if the file is damaged. Without a file, nothing was ever committed."""
     path = f"{directory}/{COMMITS_NAME}"
     try:
         return decode(read_file(files, path), path)

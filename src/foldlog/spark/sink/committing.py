@@ -1,17 +1,17 @@
-"""Writing by `path`, on the driver: what the tasks have staged is appended, once.
+"""Writing by `path`, on the driver: the rows that the tasks have staged are appended, once.
 
 The steps of a commit, under the lock of the staging area:
 
-1. what earlier commits decided and did not finish is finished;
-2. a batch that its query committed before is dropped, and nothing else happens;
-3. topics, partitions and sizes are checked against the log as it is now: the last moment to refuse;
-4. the commit is decided: which files, where the partitions end, the numbers of a producer. From here on it will happen;
-5. the batches are appended with those numbers, through whoever writes the directory;
+1. earlier commits that were decided and not finished are finished;
+2. a batch that its query has committed before is dropped, and nothing else happens;
+3. topics, partitions and sizes are checked against the log as it is now: the last chance to refuse;
+4. the commit is decided: its files, the ends of the partitions, a producer's numbers. From here on it will happen;
+5. the batches are appended with those numbers, through the process that writes the directory;
 6. the commit is done, and its files are removed.
 
-A process may be killed between any two: whoever commits next finds what was decided, asks the log how much of it it
-has, and appends the rest. Readers may see the rows of one partition before those of another: there is no transaction
-over partitions.
+If a process is killed between two steps, the next one that commits finds the decided commit, asks the log how much of
+it is there, and appends the rest. Readers may see the rows of one partition before those of another: there is no
+transaction over partitions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _log = logging.getLogger("foldlog")
 TopicPartition = tuple[str, int]
 
 _TRIES: Final = 3
-"""How often the log is asked how far a commit got: again if it turns out to have more than it knew."""
+"""How often the log is asked how far a commit got: again if it turns out to have more than it said."""
 
 
 class PathCommitter:
@@ -60,22 +60,22 @@ class PathCommitter:
     def commit(
         self, job: str, staged: Sequence[StagedRows], sender: str | None = None, version: int | None = None
     ) -> None:
-        """Append what was staged, in the order given. Durable on return.
+        """Append the staged rows, in the order given. Durable on return.
 
-        With a `sender`, a version that is not above its last one is dropped. After UnfinishedCommit the rows will be
-        in the log, all of them; after any other error none are.
+        With a `sender`, a version that is not above its last one is dropped. After UnfinishedCommit all the rows will
+        be in the log; after any other error none are.
         """
         if not any(rows.file for rows in staged):
             return
         with self._area.committing():
-            # What was decided before comes first: a query's batches go into the log in their order, and the one that
-            # this process repeats after a crash may be among them.
+            # Finish earlier decided commits first: a query's batches are appended in order, and the batch that this
+            # process repeats after a crash may be among them.
             commits = self._finish_decided(self._load(), sender)
             if not commits.is_done(sender, version):
                 with closing(ResumableLog.open(self._path, self._files)) as log:
-                    # Decided is a rename, and the point of no return: before it nothing is in the log, after it all of
-                    # it will be, by this process or by the next that commits. Numbers and ends are in the note, so that
-                    # the next one can tell what is there already.
+                    # The decision is a rename, and the point of no return: before it nothing is in the log, after it
+                    # everything will be, by this process or the next one that commits. It stores numbers and ends, so
+                    # that the next process can find out what is already in the log.
                     commit = self._decide(log, commits, job, staged, (sender, version))
                     commits = self._store_decided(commits, commit)
                     commits = self._finish(commits, commit, log)
@@ -83,7 +83,7 @@ class PathCommitter:
             self._remove_leftovers(commits, sender, version)
 
     def finish(self) -> int:
-        """Finish what was decided and not finished; how many commits. UnfinishedCommit if one cannot be."""
+        """Finish decided commits that are not done; returns how many. UnfinishedCommit if one cannot be finished."""
         with self._area.committing():
             commits = self._load()
             decided = commits.decided
@@ -93,9 +93,9 @@ class PathCommitter:
             return len(decided)
 
     def abort(self, staged: Sequence[StagedRows], job: str | None = None) -> None:
-        """The write has failed: remove what was staged, unless it is decided. `job`: whatever else belongs to it, too.
+        """After a failed write: remove what was staged, unless it is decided; with `job`, all files of that job.
 
-        Spark calls this also after a commit that failed, which may have been decided before.
+        Spark calls this after a failed commit, too, which may have been decided before.
         """
         if not self._files.exists(self._area.path):
             return
@@ -117,7 +117,7 @@ class PathCommitter:
         staged: Sequence[StagedRows],
         sent: tuple[str | None, int | None],
     ) -> Commit:
-        """All that can be wrong is found here, as long as nothing has happened."""
+        """The commit, after all checks: nothing has been written yet."""
         merged = _merged(staged)
         for name, topic in merged.items():
             _check_topic(log, name, topic)
@@ -143,14 +143,14 @@ class PathCommitter:
             self._store(decided)
         except StorageError as error:
             if any(one.job == commit.job for one in self._load().decided):
-                raise UnfinishedCommit(self._path, str(error)) from error  # it has its name, but was not synced
+                raise UnfinishedCommit(self._path, str(error)) from error  # renamed, but not synced
             raise
         return decided
 
     # --- finishing ------------------------------------------------------------------------------------------------
 
     def _finish_decided(self, commits: Commits, sender: str | None) -> Commits:
-        """Those of others may fail: they are theirs, or the next one's, to finish. One's own come in order."""
+        """Finish decided commits. Only a failure of one by `sender` is raised, to keep their order."""
         for commit in commits.decided:
             try:
                 commits = self._finish(commits, commit)
@@ -161,7 +161,7 @@ class PathCommitter:
         return commits
 
     def _finish(self, commits: Commits, commit: Commit, log: ResumableLog | None = None) -> Commits:
-        """Append what is missing of a commit. With `log`, it was decided just now, and all of it is missing."""
+        """Append the missing part of a commit. With `log`, it was decided just now, and all of it is missing."""
         try:
             is_all_proven = self._append_missing(commit) if log is None else self._append_new(commit, log)
             done = commits.with_done(commit, self._clock.now_ms())
@@ -177,7 +177,7 @@ class PathCommitter:
     def _append_new(self, commit: Commit, log: ResumableLog) -> bool:
         try:
             return self._append(log, commit, {})
-        except ProducerError:  # another process, which this one has outlived, has worked at it
+        except ProducerError:  # another process has already worked on it
             return self._append_missing(commit)
 
     def _append_missing(self, commit: Commit) -> bool:
@@ -185,7 +185,7 @@ class PathCommitter:
             with closing(ResumableLog.open(self._path, self._files)) as log:
                 try:
                     done = self._in_log(log, commit)
-                    # The files may be gone: all that was missing is the note that it is done.
+                    # The files may be gone already, if only the note that the commit is done was missing.
                     return _is_complete(commit, done) or self._append(log, commit, done)
                 except ProducerError:
                     if tries == _TRIES:
@@ -193,7 +193,7 @@ class PathCommitter:
         raise AssertionError("the last try returns or raises")
 
     def _in_log(self, log: ResumableLog, commit: Commit) -> dict[TopicPartition, int | None]:
-        """Per partition how many records are in the log already; None if nobody can tell."""
+        """Per partition how many records are already in the log; None if that cannot be known."""
         ends = {
             (name, number): end
             for name, target in commit.targets.items()
@@ -208,7 +208,7 @@ class PathCommitter:
         }
 
     def _append(self, log: ResumableLog, commit: Commit, done: Mapping[TopicPartition, int | None]) -> bool:
-        """Append all but the first `done` records of each partition. False if some were left out, as nobody can tell
+        """Append all but the first `done` records of each partition. False if some were left out because it is unknown
         whether they are in the log."""
         appenders: dict[TopicPartition, PartitionAppender | None] = {}
         counts: dict[TopicPartition, int] = {}
@@ -240,7 +240,7 @@ class PathCommitter:
     def _appender(
         self, log: ResumableLog, commit: Commit, key: TopicPartition, done_count: int
     ) -> PartitionAppender | None:
-        """None if the topic was deleted since: so would be what had been appended to it."""
+        """None if the topic was deleted since: appended rows would have been deleted with it."""
         topic, number = key
         try:
             return log.appender(topic, commit.targets[topic].topic_id, number, commit.numbers, done_count)
@@ -263,7 +263,7 @@ class PathCommitter:
             raise storage_error(f"{self._area.path} cannot be written, where commits are noted", error) from error
 
     def _remove_leftovers(self, commits: Commits, sender: str | None = None, version: int | None = None) -> None:
-        """What jobs left that are over: of this query, the batches before this one; of all others, what is old."""
+        """Remove files of jobs that are over: this query's batches up to this one, and old jobs of all others."""
         before = "" if sender is None else job_of_query(sender, 0).rpartition(".")[0]
 
         def is_over(job: str) -> bool:
@@ -274,7 +274,7 @@ class PathCommitter:
 
 
 def _merged(staged: Sequence[StagedRows]) -> dict[str, StagedTopic]:
-    """What all tasks have staged, by topic."""
+    """The staged rows of all tasks, by topic."""
     merged: dict[str, StagedTopic] = {}
     for rows in staged:
         for name, topic in rows.topics.items():
@@ -290,7 +290,7 @@ def _merged(staged: Sequence[StagedRows]) -> dict[str, StagedTopic]:
 
 
 def _check_topic(log: ResumableLog, name: str, staged: StagedTopic) -> None:
-    """A topic may have changed since its rows were packed."""
+    """Raises if a topic has changed since its rows were packed, so that they no longer fit."""
     now = log.limits(name)
     if now.topic_id != staged.limits.topic_id:
         raise _recreated(name)
@@ -315,7 +315,7 @@ def _recreated(topic: str) -> InvalidArgument:
 
 
 def _is_complete(commit: Commit, done: Mapping[TopicPartition, int | None]) -> bool:
-    """Whether the log has all of it."""
+    """Whether the log has all records of the commit."""
     return all(
         done.get((name, number)) == count
         for name, target in commit.targets.items()
@@ -324,7 +324,7 @@ def _is_complete(commit: Commit, done: Mapping[TopicPartition, int | None]) -> b
 
 
 def _is_there(log: ResumableLog, topic: str, target: SinkTarget) -> bool:
-    """Whether it is still the same topic."""
+    """Whether the topic still exists, with the same id."""
     try:
         return log.limits(topic).topic_id == target.topic_id
     except UnknownTopic:

@@ -1,14 +1,14 @@
-"""What `df.write` and `df.writeStream` are told, and which columns they may have: as Spark's Kafka sink, and more.
+"""Options and columns of `df.write` and `df.writeStream`: those of Spark's Kafka sink, and more.
 
-Options: exactly one of `path` and `kafka.bootstrap.servers`; `topic`, which goes before the column of that name;
-`compression` (or `kafka.compression.type`); `createTopic`, how many partitions a topic gets that does not exist, as
-such a topic is refused otherwise; and in a batch `txnAppId` with `txnVersion`, as Delta has them: rows of a version
-that was written before are not written again.
+Options: exactly one of `path` and `kafka.bootstrap.servers`; `topic`, which overrides the column of that name;
+`compression` (or `kafka.compression.type`); `createTopic`, the number of partitions for topics that do not exist, which
+are refused without it; and in a batch `txnAppId` with `txnVersion`, as in Delta: rows of a version that was written
+before are not written again.
 
 Columns: `value` is required, `key`, `headers`, `topic`, `partition` and `timestamp` are used. `offset` and
-`timestampType` are the log's to set, and ignored, so that rows that were read can be written. Another column is
-refused, since it would be lost; Spark's Kafka sink drops it without a word. All output modes of a stream append,
-`complete` the whole result each time, as in Spark's Kafka sink.
+`timestampType` are set by the log, and ignored, so that rows that were read can be written. Any other column is
+refused, since it would be lost; Spark's Kafka sink drops it silently. All output modes of a stream append, `complete`
+the whole result each time, as in Spark's Kafka sink.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Everything a writer is told, checked. `topic` None: the column says it. `compression` is Kafka's number.
+    """All options of a writer, checked. `topic` None: the column names it. `compression` is Kafka's number.
 
-    `application` and `version` name a batch write that may come twice; both or none.
+    `application` and `version` identify a batch write that may be repeated; both or none.
     """
 
     origin: OriginSpec
@@ -49,7 +49,7 @@ class SinkOptions:
 
 
 def sink_options(given: Mapping[str, str], schema: StructType, *, overwrite: bool, is_stream: bool) -> SinkOptions:
-    """InvalidArgument says in one sentence what is wrong with the options, the columns or the mode."""
+    """The checked options. InvalidArgument, in one sentence, if the options, the columns or the mode are wrong."""
     if overwrite and not is_stream:
         raise InvalidArgument(
             "a log is only appended to: use mode('append'); to begin anew, delete the topic or its records first"
@@ -76,7 +76,7 @@ def _text(texts: Mapping[str, str], name: str) -> str | None:
 
 
 def _compression(texts: Mapping[str, str]) -> int:
-    """The sink's own option goes before the property of Kafka's producer."""
+    """The sink's own option overrides the property of Kafka's producer."""
     name = "compression" if "compression" in texts else "kafka.compression.type"
     text = _text(texts, name)
     return int(Compression.NONE if text is None else Compression.named(text.lower()))
@@ -108,7 +108,7 @@ def _transaction(texts: Mapping[str, str], *, is_stream: bool) -> tuple[str | No
 
 
 def with_create_option(error: UnknownTopic) -> UnknownTopic:
-    """An error that names the sink's own way out, too."""
+    """The error, with the sink's option createTopic in its advice."""
     error.args = (f"{error}, or let the sink make it with the option createTopic=<number of partitions>",)
     return error
 
@@ -141,7 +141,7 @@ def check_columns(schema: StructType, *, has_topic: bool) -> None:
 
 
 def _refused_type(name: str, kind: DataType) -> str | None:
-    """What the column would have to be; None if it is."""
+    """The type that the column should have; None if it has it."""
     from pyspark.sql import types
 
     text = (types.StringType, types.CharType, types.VarcharType)

@@ -1,7 +1,7 @@
 """Rows of one task as packed batches, by topic and partition: Arrow in, RecordBatch v2 out, no Python object per row.
 
 Rows keep their order within a partition. A row goes to its `partition`, else by its key as Java clients hash it; rows
-with neither go in large pieces to one partition after the other, each task beginning anywhere.
+with neither go in large pieces to one partition after the other, from a random one on.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from foldlog.records.columns import PackedBatch
 
 FindLimits = Callable[[str], "TopicLimits"]
-"""The limits of a topic by its name; raises what is to be told if there is no such topic."""
+"""The limits of a topic by its name; raises the error for the user if there is no such topic."""
 
 
 class Packed(NamedTuple):
-    """One batch, and where it is to go."""
+    """One batch, and the partition it goes to."""
 
     topic: str
     partition: int
@@ -45,8 +45,8 @@ class RowPacker:
         now_ms: int,
         first_keyless: int | None = None,
     ) -> None:
-        """`topic`: for all rows; None if the column says it. `now_ms`: the timestamp of rows that have none.
-        `first_keyless`: the partition that rows without a key begin with; any if it is not given."""
+        """`topic`: for all rows; None if the column names it. `now_ms`: the timestamp of rows without one.
+        `first_keyless`: the first partition for rows without a key; random if it is not given."""
         self._find_limits = find_limits
         self._topic = topic
         self._compression = compression
@@ -57,7 +57,7 @@ class RowPacker:
 
     @property
     def limits(self) -> dict[str, TopicLimits]:
-        """Of the topics seen so far."""
+        """The limits of the topics seen so far."""
         return self._limits
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packed]:
@@ -136,7 +136,7 @@ def _check_size(limits: TopicLimits, batch: PackedBatch) -> None:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], size_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Rows in batches of about that size, so that each partition's share of one is worth a batch."""
+    """Rows in batches of about that size, so that each partition's share is worth a batch."""
     waiting: list[pa.RecordBatch] = []
     waiting_bytes = 0
     for batch in batches:

@@ -1,24 +1,24 @@
-"""Batches that a task has packed and nobody has appended yet: one file a task, beside the log they are meant for.
+"""Batches that tasks have packed and that are not appended yet: one file per task, beside the log they are meant for.
 
 The staging area is the directory `.staged` of a data directory. The log does not look into it: no topic can have that
 directory's name.
 
-    .staged/lock                 who commits; the kernel frees it when that process ends
-    .staged/commits.json         what was decided, and what is done: see commits.py
+    .staged/lock                 held while committing; the kernel releases it when the process ends
+    .staged/commits.json         commits that are decided, and that are done: see commits.py
     .staged/<job>/<task>.batches
-    .staged/kept.<job>/          set aside for a person to look at, as the log's warning said
+    .staged/kept.<job>/          kept for a person to look at, as a warning has said
 
-A file is frames one after the other, a batch each (big-endian):
+A file is a sequence of frames, a batch each (big-endian):
 
     crc32c  uint32   of everything after it in the frame
     size    uint32   of the batch
     records uint32   in the batch
     number  int32    of the partition
     topic   uint16   length, and then as many bytes of UTF-8
-    batch            RecordBatch v2, without a producer's numbers: these are put into it when it is appended
+    batch            RecordBatch v2, without producer numbers: these are filled in when it is appended
 
-A file counts only if a commit names it, with its size. So what is left of tasks that failed, ran twice or were killed
-does no harm, and is removed by `remove_leftovers`.
+A file counts only if a commit names it, with its size. So files of tasks that failed, ran twice or were killed do no
+harm, and are removed by `remove_leftovers`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ LOCK_NAME: Final = "lock"
 KEPT_PREFIX: Final = "kept."
 
 _CRC: Final = Struct(">I")
-_HEAD: Final = Struct(">IIiH")  # what follows the CRC: size, records, partition, length of the topic
+_HEAD: Final = Struct(">IIiH")  # after the CRC: size, records, partition, length of the topic
 _LOCK_PAUSE_S: Final = 0.05
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 class Frame(NamedTuple):
-    """One batch, and where it is to go."""
+    """One batch, and the partition it goes to."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class Frame(NamedTuple):
 
 
 class StagedFile(NamedTuple):
-    """What a task has written, whole and durable. `name` is below the staging area."""
+    """A complete and durable file of a task. `name` is relative to the staging area."""
 
     name: str
     size_bytes: int
@@ -76,7 +76,7 @@ class StagingArea:
         return f"{self.path}/{name}"
 
     def begin(self, job: str, task_number: int) -> StagingFile:
-        """A file of its own for one attempt of a task."""
+        """A new file for one attempt of a task."""
         try:
             self._make()
             if not self._files.exists(self.path_of(job)):
@@ -95,7 +95,7 @@ class StagingArea:
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """Be the one process that commits to this directory. Waits for another one; StorageError if that takes long."""
+        """Hold this directory's commit lock. Waits if another process holds it; StorageError if that takes long."""
         try:
             self._make()
             lock = self._wait_for_lock()
@@ -120,15 +120,14 @@ class StagingArea:
                 time.sleep(_LOCK_PAUSE_S)
 
     def frames(self, staged: StagedFile) -> Iterator[Frame]:
-        """What a task has staged, in order. One batch is in memory at a time."""
+        """The frames of a staged file, in order. One batch is in memory at a time."""
         path = self.path_of(staged.name)
         try:
             file = self._files.open(path)
         except OSError as error:
             raise storage_error(f"{path} cannot be read, which holds rows of a commit", error) from error
         try:
-            # As far as the commit says, not as far as the file goes: what is behind that was not part of what was
-            # decided.
+            # Up to the committed size, not to the end of the file: anything after that was not part of the commit.
             position = 0
             while position < staged.size_bytes:
                 frame, position = _read_frame(file, path, position)
@@ -137,14 +136,14 @@ class StagingArea:
             file.close()
 
     def remove_job(self, job: str) -> None:
-        """All that the tasks of a job have staged; what cannot be removed is left to `remove_leftovers`."""
+        """Remove all files of a job; what cannot be removed is left to `remove_leftovers`."""
         with suppress(OSError):
             for entry in self._files.entries(self.path_of(job)):
                 self._files.unlink(f"{self.path_of(job)}/{entry.name}")
             self._files.remove_directory(self.path_of(job))
 
     def keep_job(self, job: str) -> None:
-        """Set aside what a person has to look at. It is never removed."""
+        """Keep a job's files for a person to look at. They are never removed."""
         with suppress(OSError):
             self._files.rename(self.path_of(job), self.kept_path(job))
 
@@ -156,8 +155,8 @@ class StagingArea:
             self._files.unlink(self.path_of(staged.name))
 
     def remove_leftovers(self, needed: Iterable[str], now_ms: int, is_over: Callable[[str], bool]) -> None:
-        """The directories of jobs that are over: those of which it is known, and those in which nothing was staged for
-        so long that their processes must be gone. `needed` are never touched."""
+        """Remove the directories of jobs that are over: those for which `is_over` is true, and those in which nothing
+        was staged for so long that their processes must be gone. `needed` are never touched."""
         keep = set(needed)
         try:
             entries = self._files.entries(self.path)
@@ -178,7 +177,7 @@ class StagingArea:
 
 
 class StagingFile:
-    """One attempt of a task at work. Used by one thread."""
+    """The file of one running attempt of a task. Used by one thread."""
 
     def __init__(self, files: Files, area: StagingArea, name: str) -> None:
         self._files = files
@@ -190,7 +189,7 @@ class StagingFile:
         self._waiting_bytes = 0
 
     def add(self, topic: str, partition: int, record_count: int, batch: bytearray) -> None:
-        """The buffer belongs to the file from here on."""
+        """Add a batch. The file takes ownership of the buffer."""
         name = topic.encode()
         head = _HEAD.pack(len(batch), record_count, partition, len(name)) + name
         crc = crc32c(batch, crc32c(head))
@@ -200,10 +199,10 @@ class StagingFile:
             self._write()
 
     def finish(self) -> StagedFile:
-        """Durable on return, with its name."""
+        """Write and sync. The file and its name are durable on return."""
         try:
-            # Before Spark hears that the task is done: the driver may decide the commit as soon as it does, and what is
-            # decided has to be there after a cut.
+            # Before the task reports to Spark: the driver may then decide the commit at once, and decided files have to
+            # survive a power cut.
             self._write()
             self._file.sync()
             self._file.close()
@@ -213,7 +212,7 @@ class StagingFile:
         return StagedFile(self._name, self._size_bytes)
 
     def discard(self) -> None:
-        """The attempt failed. What is killed before it gets here leaves its file to `remove_leftovers`."""
+        """Remove the file of a failed attempt. If the process is killed before, `remove_leftovers` does it."""
         self._file.close()
         self._area.remove_file(StagedFile(self._name, 0))
 
@@ -252,7 +251,7 @@ def _damaged(path: str, position: int, reason: str) -> CorruptLog:
 
 
 def safe_name(name: str) -> str:
-    """A name for a directory: the name itself where it can be one, else something that stands for it.
+    """A directory name: the name itself if it can be one, else a digest of it.
 
     >>> safe_name("1f0c-77"), safe_name("../x") == safe_name("../x")
     ('1f0c-77', True)

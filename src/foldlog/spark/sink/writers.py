@@ -1,9 +1,8 @@
-"""`df.write.format("foldlog")` and `writeStream`: the writers as Spark knows them.
+"""`df.write.format("foldlog")` and `writeStream`: the writers that Spark calls.
 
-Spark makes a writer in a process of the driver's, sends it to the tasks, and calls `commit` or `abort` in another
-process of the driver's with what the tasks returned. By `path` the tasks stage rows and the commit appends them once:
-see by_path.py and committing.py. By wire the tasks append, and there is nothing to commit: see
-`WireBatchWriter`.
+Spark makes a writer in one Python process of the driver, sends it to the tasks, and calls `commit` or `abort` in
+another with what the tasks returned. By `path` the tasks stage rows and the commit appends them once: see by_path.py
+and committing.py. By wire the tasks append, and there is nothing to commit: see `WireBatchWriter`.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ if TYPE_CHECKING:
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _APPLICATION: Final = "application:"
-"""Names that batch writes give themselves cannot be mistaken for the ids of queries."""
+"""Prefix of txnAppId, so that it cannot be mistaken for the id of a query."""
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """InvalidArgument for options or columns that cannot be, and what is wrong with the directory or the broker."""
+    """A writer. InvalidArgument for wrong options or columns; errors of the directory or the broker."""
     told = sink_options(options, schema, overwrite=overwrite, is_stream=False)
     if told.origin.path is not None:
         return PathBatchWriter(plan(told))
@@ -53,7 +52,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-    """As `batch_writer`, for a stream. Spark calls it again for each commit."""
+    """Like `batch_writer`, for a stream. Spark calls it again for each commit."""
     told = sink_options(options, schema, overwrite=overwrite, is_stream=True)
     if told.origin.path is not None:
         return PathStreamWriter(plan(told))
@@ -61,15 +60,15 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 def finish_writes(path: str) -> int:
-    """Append what a write to that directory has decided and not finished, as its driver was killed, or its disk was
-    full; how many writes. The next write does the same by itself."""
+    """Append what a write to that directory has decided and not finished, because its driver was killed or its disk was
+    full; returns the number of writes. The next write does this by itself."""
     spec = origin_spec({"path": path})
     return 0 if spec.path is None else PathCommitter(spec.path).finish()
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task has staged; in a stream also for which query."""
+    """The rows that a task has staged; in a stream also the query."""
 
     rows: StagedRows
     query_id: str | None = None
@@ -83,7 +82,7 @@ class SentRows(WriterCommitMessage):
 
 
 class PathBatchWriter(DataSourceArrowWriter):
-    """One write, whole or not at all."""
+    """One write, all or nothing."""
 
     def __init__(self, told: PathPlan) -> None:
         self._told = told
@@ -136,7 +135,7 @@ class PathStreamWriter(DataSourceStreamArrowWriter):
 
 
 class WireBatchWriter(DataSourceArrowWriter):
-    """Tasks append as they go: after an error some rows are in the log, those of a task that ran twice are twice."""
+    """Tasks append as they run: an error leaves some rows in the log, and a task that ran twice appends twice."""
 
     def __init__(self, told: SinkOptions) -> None:
         self._told = told
@@ -147,7 +146,7 @@ class WireBatchWriter(DataSourceArrowWriter):
 
 
 class WireStreamWriter(DataSourceStreamArrowWriter):
-    """Tasks of a query's micro-batches append as they go; see `WireBatchWriter`."""
+    """Tasks of a query's micro-batches append as they run; see `WireBatchWriter`."""
 
     def __init__(self, told: SinkOptions) -> None:
         self._told = told
@@ -165,21 +164,21 @@ def _task() -> TaskContext:
 
 
 def _rows(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
-    """In the order of the tasks; those that failed have no message."""
+    """In the order of the tasks; failed tasks have no message."""
     return [message.rows for message in messages if isinstance(message, Staged)]
 
 
 _REQUEST_BYTES: Final = 1 << 20
-"""max.request.size, Kafka's default: what a batch may have where the broker does not say what it takes."""
+"""max.request.size, Kafka's default: the limit for a batch if the broker does not report its own."""
 
 _SEGMENT_BYTES: Final = 1 << 30
 
 
 # --- by kafka.bootstrap.servers -------------------------------------------------------------------------------------
-# Each task appends its rows itself, to our broker or any Kafka cluster. Acknowledged by all in-sync replicas, and once
-# each as long as the task lives, whatever becomes of connections and leaders. At least once beyond that: a task that
+# Each task appends its rows itself, to a foldlog broker or any Kafka cluster. Acknowledged by all in-sync replicas, and
+# exactly once while the task lives, even if connections break or leaders change. At least once beyond that: a task that
 # Spark runs again appends its rows again, and so does a micro-batch that is repeated after a crash. Nothing can be
-# taken back: after an error, some of the rows are in the log.
+# undone: after an error, some of the rows are in the log.
 
 
 def check_topics(told: SinkOptions) -> None:
@@ -190,7 +189,7 @@ def check_topics(told: SinkOptions) -> None:
 
 
 def send(told: SinkOptions, rows: Iterable[pa.RecordBatch]) -> int:
-    """In a task: append the rows; how many. Acknowledged on return."""
+    """In a task: append the rows; returns how many. Acknowledged on return."""
     count = 0
     with _open(told, has_answered=True) as cluster:
         packer = RowPacker(
@@ -223,7 +222,7 @@ def _find_limits(told: SinkOptions, cluster: Cluster, name: str) -> TopicLimits:
     try:
         config = cluster.topic_config(name, ("max.message.bytes", "cleanup.policy"))
     except FoldlogError:
-        config = {}  # not everybody may ask; the broker refuses what it does not take
+        config = {}  # this client may not ask; the broker refuses what is too large
     limit_bytes = int(config.get("max.message.bytes", _REQUEST_BYTES))
     return TopicLimits(
         topic_id=topic.topic_id.hex(),

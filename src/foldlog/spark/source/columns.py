@@ -1,7 +1,7 @@
-"""The columns of Spark's Kafka source: their names and types, and how the log's own Arrow columns become them.
+"""The columns of Spark's Kafka source: their names and types, and the conversion of the log's Arrow columns.
 
-What is the same in every row (topic, partition) is made once and sliced. Nothing is built that the schema does not
-name. A record without headers has null, as in Spark's Kafka source; one without a timestamp has -1 ms.
+Columns that are the same in every row (topic, partition) are built once and sliced. Only columns in the schema are
+built. A record without headers has null, as in Spark's Kafka source; one without a timestamp has -1 ms.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def check_schema(schema: StructType) -> tuple[str, ...]:
 
 
 def log_columns(names: Sequence[str]) -> list[str]:
-    """Which of the log's columns are needed for these: what is constant is not read, but rows have to be counted."""
+    """The log's columns that are needed for these: constant ones are not read, but at least one is, to count rows."""
     found = [_LOG_NAMES.get(name, name) for name in names if name not in _CONSTANT]
     return found or ["offset"]
 
 
 class SparkColumns:
-    """Makes batches of one partition's records into batches of exactly `schema`, Spark's Arrow schema. One thread."""
+    """Converts one partition's batches into batches of exactly `schema`, Spark's Arrow schema. One thread."""
 
     def __init__(self, schema: pa.Schema, topic: str, partition: int) -> None:
         self._schema = schema
@@ -81,7 +81,7 @@ class SparkColumns:
 
     @property
     def log_columns(self) -> list[str]:
-        """What a batch to be converted has to have."""
+        """The columns that a batch must have to be converted."""
         return log_columns(self._schema.names)
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -123,7 +123,7 @@ def _in_microseconds(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _nullable_headers(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Headers in Spark's type, null where there are none."""
+    """Headers in Spark's type, null if there are none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -134,15 +134,15 @@ def _nullable_headers(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     is_present = pc.greater(pc.list_value_length(array), 0)
     pieces: list[Any] = [entries.field(0), entries.field(1)]
     element = pa.StructArray.from_arrays(pieces, fields=list(wanted.value_type))
-    # Of a slice, the entries are its own and the offsets still count from the start of the whole.
+    # For a slice, `flatten` returns only its entries, while the offsets still count from the start of the whole array.
     offsets = pc.subtract(array.offsets, array.offsets[0]) if array.offset else array.offsets
     return pa.ListArray.from_arrays(offsets, element, type=wanted, mask=pc.invert(is_present))
 
 
 def resized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows in batches that Spark takes well: small ones merged, large ones sliced. Each batch costs it extra.
+    """Rows in batches of a good size for Spark, as each batch has a cost: small ones merged, large ones sliced.
 
-    Between SPARK_BATCH_ROWS_MIN and SPARK_BATCH_ROWS_MAX rows and at most about SPARK_BATCH_BYTES, where rows allow.
+    Between SPARK_BATCH_ROWS_MIN and SPARK_BATCH_ROWS_MAX rows and at most about SPARK_BATCH_BYTES, if rows allow.
     """
     held: list[pa.RecordBatch] = []
     held_rows = held_bytes = 0

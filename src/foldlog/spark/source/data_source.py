@@ -1,6 +1,6 @@
-"""`spark.read.format("foldlog")` and the others: the data source as Spark knows it.
+"""`spark.read.format("foldlog")` and the others: the data source that Spark calls.
 
-To follow a batch read: `FoldlogSource.reader`, then `BatchReader.partitions` in the process that plans, which is one of
+To follow a batch read: `FoldlogSource.reader`, then `BatchReader.partitions` in the planning process, which is one of
 the driver's (offsets.py, filters.py), then `SourceReader.read` in the executors (tasks.py).
 """
 
@@ -42,7 +42,7 @@ class FoldlogSource(DataSource):
     @without_traceback
     def __init__(self, options: CaseInsensitiveDict | dict[str, str]) -> None:
         super().__init__(options)
-        origin_spec(self.options)  # wrong for every use, so it is said at the first
+        origin_spec(self.options)  # raises here what every use would raise
 
     @classmethod
     def name(cls) -> str:
@@ -87,14 +87,14 @@ class BatchReader(DataSourceReader):
         self.pushFilters = OptionalPushdown(self)  # type: ignore[method-assign]
 
     def take(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Read less, as far as the filters allow; those that Spark has to apply."""
+        """Narrow the read as far as the filters allow; returns the filters that Spark still has to apply."""
         latest_per_key = self._options.latest_per_key
         self._narrowing, left = take_filters(filters, self._narrowing, latest_per_key=latest_per_key)
         return left
 
     @without_traceback
     def partitions(self) -> list[InputPartition]:
-        """One task for each range. Spark takes an empty list for one task, so nothing to read is a task as well."""
+        """One task for each range. Spark runs one task for an empty list, so there is a task without a range then."""
         options = self._options
         origin = open_origin(options.origin)
         try:
@@ -109,10 +109,10 @@ class BatchReader(DataSourceReader):
 
 
 class OptionalPushdown:
-    """`pushFilters` of a reader that can do without: to Spark it looks like the method that every reader inherits.
+    """An optional `pushFilters`: to Spark it looks like the inherited method.
 
-    Spark refuses a reader with a `pushFilters` of its own while `spark.sql.python.filterPushdown.enabled` is off, which
-    is the default, and does not tell the reader whether it is. It never calls it then, so there is nothing to refuse.
+    While `spark.sql.python.filterPushdown.enabled` is off, the default, Spark refuses a reader with a `pushFilters` of
+    its own, and the reader cannot see the setting. Spark never calls it then, so there is no reason to refuse.
     """
 
     def __init__(self, reader: BatchReader) -> None:

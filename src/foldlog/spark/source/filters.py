@@ -1,11 +1,11 @@
 """Filters that Spark offers to the source, turned into fewer offsets to read.
 
-Exact, and so not applied again by Spark: equality and `IN` on topic and partition, comparisons on offset, and that none
-of these is null. A lower bound on timestamp becomes a look-up in the time index: everything before the first record of
-that time or later is older, but what follows may be older as well, so Spark applies it again. An upper bound on
+Exact, and so not applied again by Spark: equality and `IN` on topic and partition, comparisons on offset, and IS NOT
+NULL of these. A lower bound on timestamp becomes a look-up in the time index: everything before the first record of
+that time or later is older, but later records may be older as well, so Spark applies it again. An upper bound on
 timestamp says nothing about offsets, as records need not be in order of time.
 
-With latestPerKey only lower bounds are taken: an upper bound on offsets would make an older record the newest.
+With latestPerKey only lower bounds are used: an upper bound on offsets would make an older record the newest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Which rows a query can want. None: no limit. `stop_offset` is exclusive."""
+    """Limits on the rows that a query can want; None for no limit. `stop_offset` is exclusive."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -65,7 +65,7 @@ class Narrowing:
 def take_filters(
     filters: Iterable[Filter], narrowing: Narrowing, *, latest_per_key: bool
 ) -> tuple[Narrowing, list[Filter]]:
-    """What the filters leave to read, and those that Spark has to apply (all the same)."""
+    """The narrowing by these filters, and the filters that Spark still has to apply."""
     left: list[Filter] = []
     for one in filters:
         taken = _taken(one, narrowing, latest_per_key)
@@ -79,7 +79,7 @@ def take_filters(
 
 
 def _taken(one: Filter, narrowing: Narrowing, latest_per_key: bool) -> tuple[Narrowing, bool] | None:
-    """The narrowing with one filter more, and whether it says all that the filter says; None if it says nothing."""
+    """The narrowing by one more filter, and whether it covers the filter exactly; None if not at all."""
     match one:
         case IsNotNull(attribute=(name,)) if name in _NEVER_NULL:
             return narrowing, True
@@ -132,13 +132,13 @@ def _time_taken(one: Filter, narrowing: Narrowing) -> tuple[Narrowing, bool] | N
 
 
 def _floor_ms(time: datetime) -> int:
-    """The millisecond that a time is in: none of the records before that one are as late."""
+    """The millisecond that contains a time: all records of earlier milliseconds are before it."""
     at = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return (at - _EPOCH) // _MILLISECOND
 
 
 def narrowed(origin: Origin, planned: Iterable[PlannedRange], by: Narrowing) -> list[PlannedRange]:
-    """What is left to read of the ranges, without those of which nothing is."""
+    """The rest of the ranges; empty ones are left out."""
     left: list[PlannedRange] = []
     for one in planned:
         topic, partition, start, stop = one.wanted

@@ -1,11 +1,11 @@
-"""latestPerKey: of each range only the newest record of each key, found before rows go to Spark, where they cost most.
+"""latestPerKey: only the newest record of each key of a range, selected before the costly transfer of rows to Spark.
 
 Two passes over the range: the first reads keys and offsets, and keeps the largest offset of each key; the second reads
-what was asked for, and lets through the rows at those offsets. A tombstone is a newest record like another. Records
-without key are all let through.
+the wanted columns, and passes on the rows at those offsets. A tombstone can be the newest record, too. Records without
+key are all passed on.
 
-Memory is bounded: where the keys of a range are more than SPARK_KEYS_BYTES, they are divided by their hash, and each
-part has its own two passes. Rows are in order of offset, unless that happened.
+Memory is bounded: if the keys of a range exceed SPARK_KEYS_BYTES, they are divided by their hash, and each part has its
+own two passes. Rows are in offset order, unless that happened.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Read = Callable[[Sequence[str]], "Iterator[pa.RecordBatch]"]
 
 BUCKETS: Final = 10_007
 """Hashes modulo this prime are divided into parts. The keys of a partition have hashes that are equal modulo the number
-of partitions, so the two must have no factor in common."""
+of partitions, so the two must have no common factor."""
 
 
 def newest_per_key(
     read: Read, columns: Sequence[str], keys_bytes_max: int = SPARK_KEYS_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The newest rows, with `columns` and, whether asked for or not, `key` and `offset`."""
+    """The newest rows, with `columns` and always `key` and `offset`."""
     wanted = [*columns, *(name for name in ("key", "offset") if name not in columns)]
     parts = [(0, BUCKETS)]
     while parts:
@@ -41,14 +41,14 @@ def newest_per_key(
             parts += [(middle, high), (low, middle)]
             continue
         for batch in read(wanted):
-            # What has no key belongs to no part, and is let through once.
+            # Rows without key belong to no part, and are passed on once.
             kept = _kept(batch, newest, keeps_keyless=low == 0)
             if kept is not None:
                 yield kept
 
 
 def _newest_offsets(read: Read, low: int, high: int, bytes_max: int | None) -> np.ndarray[Any, Any] | None:
-    """The largest offset of each key of these buckets, ascending; None if the keys are more than `bytes_max`."""
+    """The largest offset of each key of these buckets, ascending; None if the keys exceed `bytes_max`."""
     import numpy as np
     import pyarrow as pa
 
@@ -61,7 +61,7 @@ def _newest_offsets(read: Read, low: int, high: int, bytes_max: int | None) -> n
             continue
         fresh.append(_by_key([pa.Table.from_batches([keyed])]))
         fresh_rows += fresh[-1].num_rows
-        # Merging costs as much as all that is known: waiting until as much is new makes that a constant per row.
+        # Merging costs time in proportion to `known`: merging only once as much is new makes that constant per row.
         if fresh_rows > max(known.num_rows, 2 * batch.num_rows):
             known = _by_key([known, *fresh])
             fresh, fresh_rows = [], 0
@@ -79,13 +79,13 @@ def _by_key(tables: list[pa.Table]) -> pa.Table:
 
     if not tables:
         return pa.table({"key": pa.array([], pa.binary()), "offset": pa.array([], pa.int64())})
-    # Threads of Arrow's own would compete with the other tasks of the executor.
+    # Arrow's own threads would compete with the other tasks of the executor.
     grouped = pa.concat_tables(tables).group_by("key", use_threads=False).aggregate([("offset", "max")])
     return pa.table({"key": grouped.column("key"), "offset": grouped.column("offset_max")})
 
 
 def _in_buckets(batch: pa.RecordBatch, low: int, high: int) -> pa.RecordBatch:
-    """The rows whose key is in these buckets; those without key are in none."""
+    """The rows whose key is in these buckets; rows without key are in none."""
     import pyarrow as pa
 
     from foldlog.records.arrow import binary_input
@@ -108,7 +108,7 @@ def _kept(batch: pa.RecordBatch, newest: np.ndarray[Any, Any], *, keeps_keyless:
     here = newest[np.searchsorted(newest, offsets[0]) : np.searchsorted(newest, offsets[-1], side="right")]
     rows = np.searchsorted(offsets, here)
     is_kept = np.zeros(len(offsets), dtype=bool)
-    # Compaction may have removed a tombstone since the first pass: then another offset stands in its row.
+    # Compaction may have removed a tombstone since the first pass: then its place has another offset.
     is_kept[rows[offsets[rows] == here]] = True
     key = batch.column("key")
     if keeps_keyless and key.null_count:

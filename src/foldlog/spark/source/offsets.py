@@ -1,7 +1,7 @@
 """From options to offsets: which partitions, from where to where, and in how many tasks.
 
 The rules are those of Spark's Kafka source. Two things are stricter here: an assigned partition that does not exist is
-an error, and so are offsets that are not in the log, which say why (unless failOnDataLoss is false).
+an error, and so are offsets that are not in the log, with the cause (unless failOnDataLoss is false).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _log = logging.getLogger("foldlog")
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """What a choice of topics means at one moment: the topics, and each partition with its bounds, in order."""
+    """The topics of a choice at one moment, and their partitions with their bounds, in order."""
 
     topics: Mapping[str, TopicFacts]
     bounds: Mapping[TopicPartition, Bounds]
 
 
 class PlannedRange(NamedTuple):
-    """What one task reads. `is_earliest`: from wherever the log starts, so that what expires meanwhile is no loss."""
+    """The range of one task. `is_earliest`: from the log start, so that records that expire meanwhile are no loss."""
 
     wanted: OffsetRange
     topic_id: str
@@ -53,7 +53,7 @@ class PlannedRange(NamedTuple):
 
 
 def assigned(origin: Origin, choice: TopicChoice) -> Assigned:
-    """Look now. UnknownTopic and UnknownPartition for what is named and not there; a pattern may match nothing."""
+    """The current topics. UnknownTopic and UnknownPartition if a named one does not exist; a pattern may match none."""
     if isinstance(choice, Assign):
         names: Iterable[str] = {topic for topic, _ in choice.partitions}
     elif isinstance(choice, Subscribe):
@@ -75,7 +75,7 @@ def assigned(origin: Origin, choice: TopicChoice) -> Assigned:
 def resolve(
     origin: Origin, now: Assigned, limit: Limit, side: Side, on_no_match: OnNoMatch = "error"
 ) -> dict[TopicPartition, int]:
-    """An offset for each partition. Those that were given are not compared with what the log holds."""
+    """An offset for each partition. Given offsets are not compared with the log."""
     bounds = now.bounds
     match limit:
         case Earliest():
@@ -122,10 +122,10 @@ def _at_times(
 
 
 def plan_batch(origin: Origin, options: ReadOptions) -> list[PlannedRange]:
-    """What a batch reads of each partition, not yet split. Partitions with nothing to read are left out.
+    """The ranges that a batch reads of each partition, not yet split. Empty ones are left out.
 
-    RecordsMissing if offsets that were asked for are not in the log; with failOnDataLoss=false they are left out, and
-    their number is logged as a warning.
+    RecordsMissing if given offsets are not in the log; with failOnDataLoss=false they are left out, and their number is
+    logged as a warning.
     """
     now = assigned(origin, options.topics)
     starts = resolve(origin, now, options.starting, "starting", options.on_no_match)
@@ -147,7 +147,7 @@ def _given(limit: Limit, wanted: OffsetRange) -> int | None:
 
 
 def _within(origin: Origin, wanted: OffsetRange, bound: Bounds, topic_id: str, *, fails: bool) -> OffsetRange:
-    """The range as far as the log holds it. What was asked for and is not there is an error, or else a warning."""
+    """The range as far as the log holds it. If something is missing, an error or a warning."""
     held = wanted._replace(start=max(wanted.start, bound.start), stop=min(wanted.stop, bound.end))
     is_whole = held.start == wanted.start <= bound.end and held.stop == wanted.stop
     if is_whole or wanted.start == wanted.stop:
@@ -162,7 +162,7 @@ def _within(origin: Origin, wanted: OffsetRange, bound: Bounds, topic_id: str, *
 
 
 def warn_skipped(wanted: OffsetRange, count: int, why: str) -> None:
-    """Say how many offsets are gone without being read; to the log of Python's `logging` named "foldlog"."""
+    """Log how many offsets were lost unread, as a warning of the logger "foldlog"."""
     if count > 0:
         _log.warning(
             "%d offsets of %s-%d were skipped between %d and %d: %s (failOnDataLoss=false)",
@@ -178,8 +178,8 @@ def warn_skipped(wanted: OffsetRange, count: int, why: str) -> None:
 def split(
     planned: Sequence[PlannedRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[PlannedRange]:
-    """One task for each range; smaller ones where `max_records` asks for it, and then more of them until there are
-    about `min_partitions`, each range in proportion to its offsets, as Spark's Kafka source cuts them.
+    """One task for each range; smaller ones if `max_records` demands it, and then more of them until there are about
+    `min_partitions`, each range in proportion to its offsets, as Spark's Kafka source splits them.
     """
     pieces = [piece for piece in planned if _size(piece) > 0]
     if max_records is not None:
@@ -188,7 +188,7 @@ def split(
         return pieces
     total = sum(map(_size, pieces))
     small = [_parts(_size(piece), total, min_partitions) == 1 for piece in pieces]
-    # What is not cut is taken out of the proportion, so that the others make up for it.
+    # Ranges that are not cut are taken out of the proportion, so that the others make up for it.
     rest = sum(_size(piece) for piece, is_small in zip(pieces, small, strict=True) if not is_small)
     wanted = max(1, min_partitions - sum(small))
     return [

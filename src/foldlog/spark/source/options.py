@@ -1,11 +1,11 @@
-"""What `spark.read` and `spark.readStream` are told: names, defaults and precedence are those of Spark's Kafka source.
+"""The options of `spark.read` and `spark.readStream`: names, defaults and precedence are those of Spark's Kafka source.
 
-Names are case-insensitive. Two options are our own: `path`, which stands where `kafka.bootstrap.servers` would, and
-`latestPerKey`. Options that nobody knows are ignored, as Spark ignores them, unless they begin with `kafka.`.
-`groupIdPrefix`, `kafka.group.id`, `fetchOffset.numRetries`, `fetchOffset.retryIntervalMs` and
-`kafkaConsumer.pollTimeoutMs` are accepted and have no effect: reading takes no group, and asks again by itself.
+Names are case-insensitive. Two options are new: `path`, in place of `kafka.bootstrap.servers`, and `latestPerKey`.
+Unknown options are ignored, as Spark ignores them, unless they begin with `kafka.`. `groupIdPrefix`, `kafka.group.id`,
+`fetchOffset.numRetries`, `fetchOffset.retryIntervalMs` and `kafkaConsumer.pollTimeoutMs` are accepted and have no
+effect: reading uses no group, and retries by itself.
 
-`subscribePattern` is a regular expression as Python understands it, and has to match a whole name.
+`subscribePattern` is a Python regular expression, and has to match the whole name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TopicPartition = tuple[str, int]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""What JSON offsets may say instead of an offset."""
+"""Special values in JSON offsets."""
 
 DEFAULT_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 MAX_INT64: Final = (1 << 63) - 1
@@ -73,7 +73,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset for each partition; EARLIEST and LATEST stand for themselves."""
+    """An offset for each partition; may be EARLIEST or LATEST."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -105,7 +105,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """Every topic whose whole name the expression matches, with all their partitions. May be none."""
+    """Every topic whose whole name matches the expression, with all their partitions. May be none."""
 
     pattern: str
 
@@ -122,7 +122,7 @@ TopicChoice = Subscribe | SubscribePattern | Assign
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Everything a reader is told, checked. `ignored` names what was given and has no effect in a batch."""
+    """All options of a reader, checked. `ignored` names given options that have no effect in a batch."""
 
     origin: OriginSpec
     topics: TopicChoice
@@ -141,7 +141,7 @@ class ReadOptions:
 
 
 def batch_options(given: Mapping[str, str]) -> ReadOptions:
-    """Of `spark.read`. InvalidArgument says in one sentence what is wrong."""
+    """The options of `spark.read`. InvalidArgument, in one sentence, if they are wrong."""
     options = _Given(given)
     starting = options.limit("starting", Earliest())
     if isinstance(starting, Latest):
@@ -155,7 +155,7 @@ def batch_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def stream_options(given: Mapping[str, str]) -> ReadOptions:
-    """Of `spark.readStream`. InvalidArgument says in one sentence what is wrong."""
+    """The options of `spark.readStream`. InvalidArgument, in one sentence, if they are wrong."""
     options = _Given(given)
     for name in options.present(_BATCH_ONLY):
         raise InvalidArgument(f"{name} cannot be used in a stream, which has no end; leave it out, or use spark.read")
@@ -163,7 +163,7 @@ def stream_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def origin_spec(given: Mapping[str, str]) -> OriginSpec:
-    """Where the log is: of `path` and `kafka.bootstrap.servers` exactly one. For readers and writers.
+    """The log's place: exactly one of `path` and `kafka.bootstrap.servers`. For readers and writers.
 
     >>> origin_spec({"kafka.bootstrap.servers": "h:9092", "kafka.client.id": "a", "kafka.group.id": "b"}).properties
     {'client.id': 'a'}
@@ -189,7 +189,7 @@ def includes_headers(given: Mapping[str, str]) -> bool:
 
 
 def _local_path(path: str) -> str:
-    """Absolute, since executors may run elsewhere; a file: address is a path as well."""
+    """An absolute path, since executors may have another working directory; accepts a file: URL."""
     parts = urlsplit(path)
     if "://" in path or parts.scheme == "file":
         if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
@@ -209,7 +209,7 @@ def _refuse_offset(limit: Limit, refused: int, name: str, word: str) -> None:
 
 
 class _Given:
-    """Options as they were given, under any spelling of their names."""
+    """Options by case-insensitive name."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._texts = {name.lower(): value for name, value in given.items()}
@@ -218,7 +218,7 @@ class _Given:
         return tuple(name for name in names if name.lower() in self._texts)
 
     def text(self, name: str) -> str | None:
-        """Without the spaces around it; InvalidArgument if nothing is left."""
+        """The stripped text of an option; InvalidArgument if it is empty."""
         given = self._texts.get(name.lower())
         if given is None:
             return None
@@ -244,12 +244,12 @@ class _Given:
         return number
 
     def kafka_properties(self) -> dict[str, str]:
-        """Those of the connection, without their prefix."""
+        """The properties of the connection, without their prefix."""
         names = {name: name.removeprefix("kafka.") for name in self._texts if name.startswith("kafka.")}
         return {short: self._texts[name] for name, short in names.items() if short not in _NOT_FOR_THE_CONNECTION}
 
     def limit(self, side: Side, default: Limit) -> Limit:
-        """A time for all before times for each before offsets, as in Spark's Kafka source."""
+        """A single time overrides times per partition, and those override offsets, as in Spark's Kafka source."""
         name = f"{side}Timestamp"
         text = self.text(name)
         if text is not None:
@@ -336,7 +336,7 @@ class _Given:
 
 
 def _integer(text: str) -> int | None:
-    """Digits of any other script would be numbers to int(), and to nobody else."""
+    """The integer, or None. int() alone would accept the digits of other scripts."""
     return int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
 
 

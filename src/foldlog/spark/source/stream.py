@@ -1,12 +1,12 @@
-"""`spark.readStream.format("foldlog")`: a stream as Spark knows it.
+"""`spark.readStream.format("foldlog")`: the stream reader that Spark calls.
 
 To follow a micro-batch: `StreamReader.latestOffset`, then `partitions`, in the one process that Spark keeps to plan the
-query (stream_planner.py; what can be lost in stream_losses.py, what is stored in stream_offset.py), then
-`SourceReader.read` in the executors (tasks.py), which batch reads share.
+query (stream_planner.py; losses in stream_losses.py, checkpoints in stream_offset.py), then `SourceReader.read` in the
+executors (tasks.py), which batch reads share.
 
-A record is given to every batch that its offset falls into, and batches do not overlap: a sink that takes each batch
-once has each record once. Offsets that were skipped with failOnDataLoss=false are counted in the query's progress,
-under `sources[0].endOffset["$foldlog"]["skipped"]`, and told in the driver's log.
+A record belongs to the batch that its offset falls into, and batches do not overlap: a sink that takes each batch once
+has each record once. Offsets that were skipped with failOnDataLoss=false are counted in the query's progress, under
+`sources[0].endOffset["$foldlog"]["skipped"]`, and logged by the driver.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:
-    """The reader of a query with these options. InvalidArgument says in one sentence what is wrong with them."""
+    """The reader of a query with these options. InvalidArgument, in one sentence, if they are wrong."""
     return StreamReader(stream_options(options), schema)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's reader. Spark makes one to plan, for as long as the query runs, and sends another one to the tasks:
-    so the log is opened by the first call that plans, and an opened one never travels.
+    """One query's reader. Spark makes one for planning, as long as the query runs, and sends another one to the tasks.
+    So the log is opened by the first call that plans, and is never pickled.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -56,11 +56,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @without_traceback
     def initialOffset(self) -> Json:  # noqa: N802 Spark's names
-        """Where startingOffsets says. Only for a new query: one that has a checkpoint goes on from there."""
+        """The position of startingOffsets. Only for a new query: one with a checkpoint continues from there."""
         return self._planning().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark hands back what it is given, or asks for everything: the limit is a sign that the options' hold."""
+        """Spark passes this back, or asks for everything: it only signals that the options' limits apply."""
         most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
         if most is not None:
             return ReadMaxRows(most)
@@ -72,11 +72,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @without_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Everything that is there now is read, in as many batches as the limits ask for, and nothing else."""
+        """Read everything that exists now, in as many batches as the limits require, and nothing else."""
         self._planning().fix_end()
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
-        """For the query's progress: with `endOffset` it gives the lag."""
+        """For the query's progress: together with `endOffset` this gives the lag."""
         return None if self._planner is None else self._planner.report()
 
     @without_traceback
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.read(partition)
 
     def commit(self, end: Json) -> None:
-        """Nothing to do: where the query stands is in its checkpoint, and reading takes no consumer group."""
+        """Nothing to do: the query's position is in its checkpoint, and reading uses no consumer group."""
 
     def stop(self) -> None:
         if self._planner is not None:

@@ -1,8 +1,8 @@
-"""What became of the records a stream was to read next, and where it can go on. Decided here, told by the reader.
+"""Finds out which records a stream has lost, and where it can continue. The planner raises or logs the losses.
 
-A stream stands at an offset of every partition. Between two triggers, or while the query was stopped, retention may
-have overtaken it, or somebody may have deleted records, a topic, or made a new one of the same name; a broker that lost
-its disk may have cut the log back. Each is a `Loss` that says what happened. A gap that compaction left is none.
+A stream has a next offset in every partition. Between two triggers, or while the query was stopped, retention may have
+overtaken it; records or a topic may have been deleted, or a topic created again under its name; a broker that lost its
+disk may have truncated the log. Each is a `Loss` with its cause. A gap left by compaction is not a loss.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Missing = Callable[[str, str | None, int, int, int], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A stream stood at `offset` of a partition, and cannot go on from there.
+    """A stream cannot continue from `offset` of a partition.
 
-    `resume` is where it can, None if there is nothing left to read of the partition. `skipped` counts the offsets in
-    between that the stream never read; what a deleted topic held is not known, and not counted.
+    `resume` is where it can, None if nothing is left of the partition. `skipped` counts the offsets in between that the
+    stream never read; the contents of a deleted topic are unknown, and not counted.
     """
 
     topic: str
@@ -47,26 +47,26 @@ class Loss:
         )
 
     def error(self, others: int = 0) -> RecordsMissing:
-        """What the query fails with; `others` is how many partitions more lost something."""
+        """The error for the query; `others` is the number of further partitions with a loss."""
         also = f" (partitions of the query that have lost something too: {others})" if others else ""
         wanted = (self.offset, self.offset + self.skipped)
         return RecordsMissing(self.topic, self.partition, wanted, self.cause, self.why + also, self.advice)
 
     def __str__(self) -> str:
-        """What the query logs if it goes on."""
+        """The text to log if the query continues."""
         way_on = "goes on without it" if self.resume is None else f"goes on from offset {self.resume}"
         return f"{self.topic}-{self.partition} at offset {self.offset}: {self.why}; the stream {way_on}"
 
 
 class Resumed(NamedTuple):
-    """Where every partition goes on, those met for the first time among them, and what was lost on the way."""
+    """The position of every partition, including new ones, and the losses."""
 
     positions: dict[TopicPartition, Position]
     losses: list[Loss]
 
 
 def resume(start: StreamOffset, now: Assigned, missing: Missing, topics: Callable[[], list[str]]) -> Resumed:
-    """Where a stream that stands at `start` goes on. `topics` gives all of the log, read by the query or not."""
+    """Where a stream at `start` continues. `topics` returns all topics of the log, not only the query's."""
     positions: dict[TopicPartition, Position] = {}
     losses: list[Loss] = []
     for place, at in sorted(start.positions.items()):
@@ -89,15 +89,15 @@ def resume(start: StreamOffset, now: Assigned, missing: Missing, topics: Callabl
 
 
 def lost_of_batch(begin: Resumed, end: StreamOffset, now: Assigned) -> Iterator[Loss]:
-    """What a batch that was planned before, and is to be read again, cannot read any more at its end.
+    """What a batch that was planned earlier, and has to be read again, has lost at its end.
 
-    `resume` is where each partition of it ends now.
+    `resume` is where its partition ends now.
     """
     for place, stop in sorted(end.positions.items()):
         topic, partition = place
         bounds, at = now.bounds.get(place), begin.positions.get(place)
         if bounds is None or at is None or stop.offset <= at.offset:
-            continue  # nothing to read of it, or told as gone
+            continue  # nothing to read, or already reported as gone
         planned_id = end.topic_ids.get(topic)
         if planned_id is not None and planned_id != now.topics[topic].topic_id:
             why = "the topic was deleted and made again since the batch was planned"
@@ -119,7 +119,7 @@ def _gone(place: TopicPartition, offset: int, is_read: bool, topics: Callable[[]
 
 
 def _missed(place: TopicPartition, first: int) -> Loss:
-    """A partition that was added while the query ran or was stopped is read from its first record: here it is gone."""
+    """The loss of a new partition whose first records are gone: it would have been read from its first record."""
     why = f"the partition is new to this query, and begins at offset {first}: what was before was removed unread"
     return Loss(*place, 0, first, "expired", why, skipped=first)
 
@@ -133,9 +133,9 @@ def _lost(
         return Loss(topic, partition, at.offset, bounds.start, "recreated", why)
     is_within = bounds.start <= at.offset <= bounds.end
     if is_within and (at.leader_epoch < 0 or at.leader_epoch == bounds.leader_epoch):
-        return None  # nobody else has written since, so nothing can have been cut off
+        return None  # no other leader has written since, so nothing was truncated
     cause = missing(topic, old_id, partition, at.offset, at.leader_epoch)
-    if cause == "recreated":  # it happened between the two questions
+    if cause == "recreated":  # it happened between the two requests
         return Loss(topic, partition, at.offset, bounds.start, cause, "the topic was deleted and made again")
     if at.offset < bounds.start:
         cause = "deleted" if cause == "deleted" else "expired"
@@ -144,14 +144,14 @@ def _lost(
         return Loss(topic, partition, at.offset, bounds.start, cause, why, skipped=bounds.start - at.offset)
     if cause is None and is_within:
         return None
-    # The stream has been at this offset, so that "unwritten" means that the log was longer once.
+    # The stream was at this offset before, so "unwritten" means that the log has become shorter.
     kept = _kept(place, old_id, at, bounds, missing)
     why = f"the log was cut back to offset {kept}, and what the stream has read from there on is no longer in it"
     return Loss(topic, partition, at.offset, kept, "truncated", why)
 
 
 def _kept(place: TopicPartition, topic_id: str | None, at: Position, bounds: Bounds, missing: Missing) -> int:
-    """Where the history that the stream has read ends in the log: the first offset that is another record now."""
+    """Where the history that the stream has read ends in the log: the first offset with another record now."""
     topic, partition = place
     low, high = bounds.start, min(at.offset, bounds.end)
     while at.leader_epoch >= 0 and low < high:

@@ -1,15 +1,15 @@
-"""Where a stream stands, as Spark keeps it in the query's checkpoint: JSON that people can read, and that is stable.
+"""A stream's position, as Spark keeps it in the query's checkpoint: JSON that people can read, in a stable form.
 
 ```json
 {"$foldlog": {"version": 1, "skipped": 0, "topics": {"orders": {"id": "k3Vb…", "epochs": {"0": 4}}}},
  "orders": {"0": 23}}
 ```
 
-The topics are in the shape of Spark's Kafka source, the next offset of each partition, so that they can be copied into
-`startingOffsets`, and so that a checkpoint of that source can be gone on with. What it lacks stands under a name that
-no topic can have: the id of each topic, which tells a recreated one; the leader epoch under which each offset was
-reached, which tells a truncated log; and how many offsets were skipped since the query began. Spark compares offsets
-as text, so the same place is always written in the same way.
+The topics are in the form of Spark's Kafka source, with the next offset of each partition, so that they can be copied
+into `startingOffsets`, and so that a query can continue from a checkpoint of that source. The rest is under a name that
+no topic can have: the id of each topic, to detect a recreated one; the leader epoch under which each offset was
+reached, to detect a truncated log; and how many offsets were skipped since the query began. Spark compares offsets
+as text, so the same position is always written in the same way.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from foldlog.spark.source.options import TopicPartition
 from foldlog.views.bookmark import Position
 
 OURS: Final = "$foldlog"
-"""The one name that is no topic: '$' is not allowed in those."""
+"""Not a possible topic name: '$' is not allowed there."""
 
 VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """The next offset of every partition of a stream. `topic_ids` lacks what is not known: a checkpoint of Kafka's."""
+    """The next offset of every partition of a stream. `topic_ids` may lack some: Kafka's source stores none."""
 
     positions: Mapping[TopicPartition, Position]
     topic_ids: Mapping[str, str]
     skipped: int = 0
 
     def topics(self) -> list[str]:
-        """Their names, in order."""
+        """The names, sorted."""
         return sorted({topic for topic, _ in self.positions})
 
     def only(self, places: Container[TopicPartition]) -> StreamOffset:
-        """Without the partitions that are not among `places`."""
+        """Only the partitions among `places`."""
         return replace(self, positions={place: at for place, at in self.positions.items() if place in places})
 
     def to_json(self) -> dict[str, Any]:
-        """What Spark stores; in one order, whatever the order of the mappings.
+        """The JSON that Spark stores; in a fixed order.
 
         >>> StreamOffset({("b", 0): Position(7, 1)}, {"b": "x"}).to_json()["b"]
         {'0': 7}
@@ -62,7 +62,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> StreamOffset:
-        """The inverse; UnreadableCheckpoint if it is not one, or is one of a later version."""
+        """The inverse of `to_json`; UnreadableCheckpoint if it is malformed, or of a later version."""
         try:
             ours = fields.get(OURS, {"version": VERSION, "skipped": 0, "topics": {}})
             version = ours["version"]

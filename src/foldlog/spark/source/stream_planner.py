@@ -1,12 +1,12 @@
-"""What each micro-batch of a stream reads. Runs in the one Python process that Spark keeps for planning a query.
+"""Plans what each micro-batch of a stream reads. Runs in the one Python process that Spark keeps for planning a query.
 
 Spark asks where to begin, how far a batch may go, and for the ranges of a batch, also of one that a crash left
-unfinished. Everything that has to outlive the process is in the offsets that it stores; what is kept here only saves
-asking the log again.
+unfinished. Everything that has to outlive the process is in the offsets that Spark stores; the state here only saves
+requests to the log.
 
-How much a batch takes follows the rules of Spark's Kafka source, so that a query tuned for it behaves the same. What
-differs: shares are computed in whole numbers, so that no rounding of floats takes an offset too many; and a trigger
-that found nothing does not count as one, so that what comes after a quiet time is not held back by it.
+The size of a batch follows the rules of Spark's Kafka source, so that a query tuned for it behaves the same. Two things
+differ: shares are computed in integers, so that rounding of floats never takes an offset too many; and a trigger that
+found nothing does not count, so that records after a quiet time are not held back by it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Json = dict[str, Any]
 """A stream offset as Spark stores it."""
 
 _LOOKS_MAX: Final = 1000
-"""Each look finds one more topic gone; a query names fewer, and nobody deletes as many while they are looked up."""
+"""Each attempt finds one more missing topic; a query names fewer, so the loop ends earlier in practice."""
 
 _log = logging.getLogger("foldlog")
 
 
-# --- how much a batch takes -------------------------------------------------------------------------------------------
+# --- the size of a batch ----------------------------------------------------------------------------------------------
 
 
 def shares(limit: int, waiting: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -55,7 +55,7 @@ def shares(limit: int, waiting: Mapping[TopicPartition, int]) -> dict[TopicParti
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What the options ask for. `max_delay_ms` matters only where `min_offsets` is set."""
+    """The limits in the options. `max_delay_ms` only matters if `min_offsets` is set."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -67,7 +67,7 @@ class RateLimits:
 
 
 class TriggerPace:
-    """Whether a batch is due: at least `min_offsets` wait, or something does and the last batch is long ago.
+    """Whether a batch is due: at least `min_offsets` wait, or some do and the last batch was long ago.
 
     The first batch of a run is due at once. Owned by one stream reader, in one thread.
     """
@@ -78,7 +78,7 @@ class TriggerPace:
         self._last_batch_ms: float | None = None
 
     def is_due(self, waiting: int) -> bool:
-        """Ask once a trigger; a yes is taken as the batch."""
+        """Called once per trigger; True counts as a batch."""
         if waiting <= 0:
             return False
         now_ms = self._clock.monotonic_ms()
@@ -90,11 +90,11 @@ class TriggerPace:
         return True
 
 
-# --- what it reads ----------------------------------------------------------------------------------------------------
+# --- the ranges of a batch --------------------------------------------------------------------------------------------
 
 
 class _Planned(NamedTuple):
-    """The batch that was planned last, which is what Spark asks for next."""
+    """The batch planned last, which Spark asks for next."""
 
     start: Json
     end: Json
@@ -102,7 +102,7 @@ class _Planned(NamedTuple):
 
 
 class StreamPlanner:
-    """Plans the batches of one query. One thread at a time; the origin is its own, and closed with it."""
+    """Plans the batches of one query. One thread at a time; owns the origin, and closes it."""
 
     def __init__(self, origin: Origin, options: ReadOptions, clock: Clock) -> None:
         self._origin = origin
@@ -122,9 +122,9 @@ class StreamPlanner:
         return self._origin
 
     def initial(self) -> Json:
-        """Where a new query begins. UnknownTopic if there is no such topic: a typing error, not a loss.
+        """Where a new query begins. UnknownTopic if a topic does not exist: that is a typing error, not a loss.
 
-        RecordsMissing for an offset that was asked for and is not in the log; with failOnDataLoss=false the nearest.
+        RecordsMissing if a given offset is not in the log; with failOnDataLoss=false the nearest one is used.
         """
         now = assigned(self._origin, self._options.topics)
         offsets = resolve(self._origin, now, self._options.starting, "starting", self._options.on_no_match)
@@ -139,13 +139,13 @@ class StreamPlanner:
         return StreamOffset(positions, _ids(now, positions), skipped).to_json()
 
     def fix_end(self) -> None:
-        """From here on the log is as long as it is now, and has no other partitions, whatever comes."""
+        """Fix the end of the run: records and partitions that are added later are not read."""
         self._fixed = self._look(is_strict=False)
 
     def latest(self, start: Json, *, unlimited: bool) -> Json:
-        """How far the batch that begins at `start` goes; `start` itself if there is none to be made now.
+        """The end of the batch that begins at `start`; `start` itself if no batch is due.
 
-        RecordsMissing if something that it would read is gone, unless failOnDataLoss is false.
+        RecordsMissing if a record that it would read is gone, unless failOnDataLoss is false.
         """
         begin = StreamOffset.from_json(start)
         now = self._look(is_strict=self._options.fail_on_data_loss, known=begin.topics())
@@ -156,7 +156,7 @@ class StreamPlanner:
         self._refuse_or_tell(resumed.losses)
         waiting = {place: self._end(place, at, now) - at.offset for place, at in resumed.positions.items()}
         if not unlimited:
-            # A run with a fixed end cannot wait for more to come: nothing would.
+            # A run with a fixed end must not wait for `min_offsets`: nothing more would come.
             can_wait = self._limits.min_offsets is not None and self._fixed is None
             if can_wait and not self._pace.is_due(sum(waiting.values())):
                 return start
@@ -169,12 +169,12 @@ class StreamPlanner:
         return self._planned.end
 
     def ranges(self, start: Json, end: Json) -> list[PlannedRange]:
-        """What the batch between the two reads. RecordsMissing as for `latest`."""
+        """The ranges of the batch between the two. RecordsMissing as for `latest`."""
         if start == end:
             return []
         if self._planned is not None and (self._planned.start, self._planned.end) == (start, end):
             return self._planned.ranges
-        # A batch that an earlier run planned and did not finish: it has to be the same again.
+        # A batch that an earlier run planned and did not finish: it has to read the same again.
         stop = StreamOffset.from_json(end)
         now = _only(self._look(is_strict=False), stop.positions)
         begin = StreamOffset.from_json(start).only(stop.positions)
@@ -188,7 +188,7 @@ class StreamPlanner:
         return _ranges(resumed, replace(stop, positions={**stop.positions, **shorter}, topic_ids=_ids(now, now.bounds)))
 
     def report(self) -> dict[str, dict[str, int]] | None:
-        """The ends that the last trigger saw, in the shape of Spark's Kafka source; None if it saw none."""
+        """The ends at the last trigger, in the form of Spark's Kafka source; None if there are none."""
         ends: dict[str, dict[str, int]] = {}
         for (topic, partition), bounds in sorted(self._seen.bounds.items()) if self._seen is not None else ():
             ends.setdefault(topic, {})[str(partition)] = bounds.end
@@ -198,8 +198,8 @@ class StreamPlanner:
         self._origin.close()
 
     def _look(self, *, is_strict: bool, known: Container[str] = ()) -> Assigned:
-        """What there is to read now. A topic that is not there is an error only if `is_strict` and not among `known`:
-        what the query has read of it before is told as a loss.
+        """The current topics and bounds. A missing topic is an error only if `is_strict` and not among `known`: if the
+        query has read it before, that is reported as a loss.
         """
         choice, looks = self._options.topics, 0
         while True:
@@ -213,7 +213,7 @@ class StreamPlanner:
                 choice = _without(choice, error)
 
     def _end(self, place: TopicPartition, at: Position, now: Assigned) -> int:
-        """How far a partition may be read: to its end, or to what was its end when the run was given one."""
+        """How far a partition may be read: to its end, or to its end when the run's end was fixed."""
         end = now.bounds[place].end
         if self._fixed is not None:
             fixed, topic = self._fixed.bounds.get(place), place[0]
@@ -222,14 +222,14 @@ class StreamPlanner:
         return max(at.offset, end)
 
     def _refuse(self, wanted: OffsetRange, bounds: Bounds, topic_id: str) -> None:
-        """RecordsMissing for a starting offset that is not in the log, or a warning."""
+        """RecordsMissing, or a warning, for a starting offset that is not in the log."""
         if self._options.fail_on_data_loss:
             cause = self._origin.missing(wanted.topic, topic_id, wanted.partition, wanted.start) or "expired"
             raise records_missing(wanted, cause, bounds, self._origin.spec.place)
         warn_skipped(wanted, wanted.stop - wanted.start, f"the log holds {bounds.start} to {bounds.end}")
 
     def _refuse_or_tell(self, losses: Sequence[Loss]) -> None:
-        """Each loss is told once, however often Spark asks for the same batch."""
+        """Raise, or log each loss once, however often Spark asks for the same batch."""
         if losses and self._options.fail_on_data_loss:
             raise losses[0].error(others=len(losses) - 1)
         for loss in losses:
@@ -238,7 +238,7 @@ class StreamPlanner:
         self._told = set(losses)
 
     def _missing_unless_fine(self, now: Assigned) -> Missing:
-        """`Origin.missing`, which may cost a request for each partition, asked again only under another leader."""
+        """`Origin.missing`, which may cost a request per partition, with good answers cached per leader."""
         fine, self._fine = self._fine, set()
 
         def missing(topic: str, topic_id: str | None, partition: int, offset: int, leader_epoch: int) -> str | None:
@@ -263,7 +263,7 @@ def _without(choice: TopicChoice, gone: UnknownTopic | UnknownPartition) -> Topi
             kept = (place for place in partitions if place[0] != gone.topic or number not in (None, place[1]))
             return Assign(tuple(kept))
         case SubscribePattern():
-            return choice  # it was deleted after it had been found, and will not be found again
+            return choice  # deleted after it was matched, and will not match again
 
 
 def _only(now: Assigned, places: Container[TopicPartition]) -> Assigned:
@@ -277,7 +277,7 @@ def _ids(now: Assigned, places: Iterable[TopicPartition]) -> dict[str, str]:
 def _advanced(
     begin: StreamOffset, resumed: Resumed, taken: Mapping[TopicPartition, int], now: Assigned
 ) -> StreamOffset:
-    """The end of a batch. A partition that does not move keeps what stands in `begin`, so that the texts are equal."""
+    """The end of a batch. A partition that does not move keeps its entry of `begin`, so that the texts are equal."""
     ids = _ids(now, resumed.positions)
     positions: dict[TopicPartition, Position] = {}
     for place, at in resumed.positions.items():

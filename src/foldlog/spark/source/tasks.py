@@ -1,8 +1,8 @@
-"""What one task of a Spark read does, batch or stream: open the origin, read its range, give Spark's batches.
+"""The work of one task of a Spark read, batch or stream: open the origin, read its range, return Spark's batches.
 
-With failOnDataLoss=false a task goes on with what is left when offsets are gone, and says how many it skipped: it is a
-warning of the logger "foldlog", in the executor's log, and in `spark.tvf.python_worker_logs()` where
-`spark.sql.pyspark.worker.logging.enabled` is on.
+With failOnDataLoss=false a task continues after lost offsets, and logs how many it skipped: a warning of the logger
+"foldlog", in the executor's log, and in `spark.tvf.python_worker_logs()` if `spark.sql.pyspark.worker.logging.enabled`
+is on.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOSSES_MAX: Final = 100
-"""How often a task goes on after a loss: retention that overtakes a reader this often will always."""
+"""How often a task continues after a loss: if retention overtakes it this often, it always will."""
 
 
 class RangeTask(InputPartition):
-    """A planned range, as Spark sends it to an executor, and the origin as the driver has opened it: with the id of its
-    directory. Without a range there is nothing to read.
+    """A planned range, as Spark sends it to an executor, and the origin's spec with the directory's id that the driver
+    found. None as the range means nothing to read.
     """
 
     def __init__(self, origin: OriginSpec, planned: PlannedRange | None) -> None:
@@ -44,8 +44,8 @@ class RangeTask(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class SourceReader:
-    """Reads tasks, in executors. Spark sends it there before the tasks are planned, so it holds what is the same in all
-    of them: the schema, Spark's, and what to do about losses and keys.
+    """Reads tasks, in executors. Spark sends it there before the tasks are planned, so it holds what they have in
+    common: Spark's schema, and how to treat losses and keys.
     """
 
     schema: StructType
@@ -54,7 +54,7 @@ class SourceReader:
 
     @classmethod
     def of(cls, options: ReadOptions, schema: StructType) -> SourceReader:
-        """InvalidArgument if the schema names what there is not."""
+        """InvalidArgument if the schema names an unknown column."""
         check_schema(schema)
         return cls(schema, options.fail_on_data_loss, options.latest_per_key)
 
@@ -82,9 +82,9 @@ class SourceReader:
 
 
 def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches, each made while Spark takes the one before it: reading and gathering need no interpreter.
+    """Makes each batch while Spark takes the one before it: reading and gathering run without the GIL.
 
-    Up to a third quicker where there are fewer tasks than cores; else it costs nothing but one batch of memory.
+    Up to a third faster if there are fewer tasks than cores; otherwise it costs only one batch of memory.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="foldlog-read") as pool:
         coming = pool.submit(next, batches, None)
@@ -94,7 +94,7 @@ def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class Survivors:
-    """What is left of a planned range, each time it is read. One thread."""
+    """What the log still holds of a planned range, which may be read several times. One thread."""
 
     def __init__(self, origin: Origin, planned: PlannedRange, *, fail_on_data_loss: bool) -> None:
         self._origin = origin
@@ -103,7 +103,7 @@ class Survivors:
         self._wanted = planned.wanted
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """From the start. RecordsMissing where offsets are gone and that matters."""
+        """Read from the start. RecordsMissing if offsets are gone, unless that is expected or ignored."""
         left = self._wanted
         for _ in range(_LOSSES_MAX):
             if left.start >= left.stop:
@@ -123,7 +123,7 @@ class Survivors:
         )
 
     def _after(self, left: OffsetRange, error: RecordsMissing) -> OffsetRange:
-        """What can still be read, which may be nothing."""
+        """The rest of the range that can still be read, perhaps empty."""
         left = left._replace(start=max(left.start, error.wanted[0]))
         held = self._held(left, error.cause)
         is_expected = self._planned.is_earliest and held is not None and error.cause in ("expired", "deleted")
@@ -133,11 +133,11 @@ class Survivors:
         if not is_expected:
             warn_skipped(left, (left.stop - left.start) - max(0, rest.stop - rest.start), error.why)
         if left.start == self._wanted.start:
-            self._wanted = rest  # the next reading need not find out again
+            self._wanted = rest  # the next pass need not find out again
         return rest
 
     def _held(self, left: OffsetRange, cause: str) -> OffsetRange | None:
-        """What the log holds of it; None if the partition is gone."""
+        """The part of the range that the log holds; None if the partition is gone."""
         if cause == "recreated":
             return None
         try:

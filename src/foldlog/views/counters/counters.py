@@ -1,11 +1,11 @@
 """`counters(place, by=[...], window=..., measures={...})`: live numbers by group and window of event time.
 
-A range is aggregated in Spark and merged into the view, so a late event counts in its own window and no state is kept
-anywhere else. The engine follows from the place: `postgresql://...`, a path that ends in .duckdb, else SQLite.
+A range is aggregated in Spark and merged into the view, so a late event counts in its own window and there is no other
+state. The engine follows from the place: `postgresql://...`, a path that ends in .duckdb, else SQLite.
 
-In each engine `SELECT * FROM counters` (or whatever `name` says) shows the groups and the measures. That is a view of
-the engine's own, over the table with the partial results, `counters__1`; a rebuild makes `counters__2` and points the
-view at it. Index the table if you like; do not write to it.
+In each engine `SELECT * FROM counters` (or another `name`) shows the groups and the measures. That is an SQL view over
+the table with the partial results, `counters__1`; a rebuild makes `counters__2` and points the view at it. You may
+index the table; do not write to it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def counters(
     measures: Mapping[str, Measure] | None = None,
     name: str = "counters",
 ) -> CountersView[Any]:
-    """Counters at a place, by the columns `by` and a window such as `("at", "1 minute")`. Nothing is made yet.
+    """Counters at a place, by the columns `by` and a window such as `("at", "1 minute")`. Nothing is created yet.
 
-    Without `by` and `window` there is one row for everything.
+    Without `by` and `window` there is a single row.
     """
     aggregation = aggregation_of(by, window, measures)
     text: object = as_text(url_or_path)
@@ -56,7 +56,7 @@ def counters(
 
 
 def aggregation_of(by: object, window: object, measures: object) -> Aggregation:
-    """From what a person writes; InvalidArgument, in one sentence, where that cannot be counted."""
+    """The aggregation from a user's arguments; InvalidArgument, in one sentence, if it cannot be counted."""
     names = (by,) if isinstance(by, str) else by
     if not isinstance(names, Sequence) or not all(isinstance(one, str) and one for one in names):
         raise InvalidArgument(f"by= names the columns to count by, such as ['merchant'], not {brief_repr(by)}")

@@ -1,8 +1,8 @@
 """Counters in a DuckDB file.
 
-One process at a time can have the file open, so it is opened for each transaction and closed after it: between two
-ranges a person may open it and look. Whoever comes while it is open waits a while, and is then told who has it. A scan
-keeps the file open until it is read to its end or closed. Timestamps are stored without a zone, in UTC.
+Only one process at a time can have the file open, so it is opened for each transaction and closed after it: between two
+ranges a person may open it and look. A process that finds it open waits a while, and then reports which process holds
+it. A scan keeps the file open until it is read to its end or closed. Timestamps are stored without a zone, in UTC.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POLL_S: Final = 0.02
 _HOLDER: Final = re.compile(r"PID (\d+)")
 
 _writers: dict[str, threading.Lock] = {}
-"""For each file, whose turn it is among the threads of this process, which DuckDB lets in all at once."""
+"""A lock for each file, for the threads of this process: DuckDB itself would let them in all at once."""
 
 
 class DuckdbCounters(CountersView[Any]):
@@ -90,7 +90,7 @@ class DuckdbCounters(CountersView[Any]):
                 yield Transaction(connection, _runner(connection))
                 connection.execute("COMMIT")
             finally:
-                # Closing ends a transaction that was not committed, and writes the log into the file after the last.
+                # Closing rolls back an uncommitted transaction; closing the last connection writes the WAL to the file.
                 connection.close()
         except (duckdb.OutOfRangeException, duckdb.ConversionException) as error:
             raise ViewUnavailable(self.place, SUM_TOO_LARGE) from error
@@ -118,7 +118,7 @@ class DuckdbCounters(CountersView[Any]):
         run(f"CREATE TABLE {stored.table.sql} ({', '.join(columns)})")
 
     def _merge(self, transaction: Transaction[Any], stored: StoredCounters, rows: pa.Table) -> None:
-        """Two joins over whole columns: no index, which would cost DuckDB more than it gives."""
+        """Two joins over whole columns, without an index: it would cost DuckDB more than it gives."""
         groups = stored.settings.groups
         same = " AND ".join(f"kept.{quoted(name)} IS NOT DISTINCT FROM new.{quoted(name)}" for name in groups) or "TRUE"
         transaction.connection.register("foldlog_range", _without_zones(rows))
@@ -134,7 +134,7 @@ class DuckdbCounters(CountersView[Any]):
     def _read(self, transaction: Transaction[Any], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
         schema = stored.settings.stored()
         found = transaction.connection.sql(f"SELECT {quoted_list(schema.names)} FROM {stored.table.sql}")
-        # DuckDB 1 has it under the other name.
+        # DuckDB 1 has only the other name.
         reader = getattr(found, "to_arrow_reader", None) or found.fetch_record_batch
         for batch in reader(VIEW_SCAN_ROWS):
             yield batch.cast(schema)
@@ -147,7 +147,7 @@ class DuckdbCounters(CountersView[Any]):
 
 
 def load_duckdb() -> Any:
-    """The engine, or MissingDependency."""
+    """The driver, or MissingDependency."""
     try:
         import duckdb
     except ImportError as error:
@@ -164,7 +164,7 @@ def _runner(connection: Any) -> Run:
 
 
 def _without_zones(rows: pa.Table) -> pa.Table:
-    """Instants in UTC. A type with a zone would need an extension to be shown."""
+    """Timestamps in UTC without a zone: to show a type with a zone, DuckDB needs an extension."""
     import pyarrow as pa
     from pyarrow import types
 

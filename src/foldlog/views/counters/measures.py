@@ -1,11 +1,11 @@
 """What counters count: measures that can be merged, so that any split of the log gives the same result.
 
-Each measure has partial columns, which a range is aggregated to and which the view keeps and merges: count adds, sum
-adds, min and max keep the extreme, avg keeps a sum and a count. Sums of floating-point numbers depend on the order of
+Each measure has partial columns, which a range is aggregated to and which the view stores and merges: count and sum
+add, min and max keep the extreme, avg keeps a sum and a count. Sums of floating-point numbers depend on the order of
 additions, so they are refused: use an integer of the smallest unit, or DECIMAL.
 
-Windows of event time are fixed, do not overlap and begin at 1970-01-01 UTC, so that a window's start says which one it
-is whoever computes it, and a late event finds its own. Months and years have no fixed width and are refused.
+Windows of event time are fixed, do not overlap and begin at 1970-01-01 UTC, so that a window is identified by its
+start, wherever it is computed, and a late event finds its own. Months and years have no fixed width and are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from foldlog.errors import InvalidArgument, brief_repr
 Kind = Literal["count", "sum", "min", "max", "avg"]
 
 WINDOW_START: Final = "window_start"
-"""The column that says which window of event time a row of counters is for."""
+"""The column with the start of a row's window of event time."""
 
 _UNITS_MS: Final = {
     "millisecond": 1,
@@ -32,20 +32,20 @@ _UNITS_MS: Final = {
 }
 
 WIDTH_MS_MAX: Final = 366 * 86_400_000
-"""A wider window is likelier a typing error; a total needs no window at all."""
+"""A wider window is probably a typing error; a total needs no window."""
 
 _WIDTH: Final = re.compile(r"\s*([0-9]{1,12})\s*([a-z]+?)s?\s*", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One thing to keep per group. `column` is None for a count of rows."""
+    """One value to keep per group. `column` is None for a count of rows."""
 
     kind: Kind
     column: str | None = None
 
     def partials(self, name: str) -> list[tuple[str, Literal["count", "sum", "min", "max"], str | None]]:
-        """The columns this measure is kept in: their name, how they are made and merged, and of which column.
+        """The columns that store this measure: their name, how they are made and merged, and of which column.
 
         >>> Measure("avg", "amount").partials("mean")
         [('mean__sum', 'sum', 'amount'), ('mean__count', 'count', 'amount')]
@@ -65,14 +65,14 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """Group by columns and, if there is one, a window; a range's partial results have the columns of `columns()`."""
+    """Group by columns and, if given, a window; a range's partial results have groups and partials."""
 
     by: tuple[str, ...]
     window: Window | None
     measures: Mapping[str, Measure]
 
     def group_columns(self) -> tuple[str, ...]:
-        """What makes a row of counters unique; any of them may be null, and null is a group of its own."""
+        """The columns that make a row of counters unique; any may be null, and null is a group like any other."""
         return (*self.by, WINDOW_START) if self.window is not None else self.by
 
     def partials(self) -> list[tuple[str, Literal["count", "sum", "min", "max"], str | None]]:
@@ -81,12 +81,12 @@ class Aggregation:
 
 
 def count(column: str | None = None) -> Measure:
-    """How many rows, or how many with a value in `column`."""
+    """The number of rows, or of rows with a value in `column`."""
     return Measure("count", _column(column) if column is not None else None)
 
 
 def sum(column: str) -> Measure:  # noqa: A001 it is `fl.sum`
-    """The exact sum of an integer or DECIMAL column; null while there was no value."""
+    """The exact sum of an integer or DECIMAL column; null if there was no value."""
     return Measure("sum", _column(column))
 
 
@@ -135,7 +135,7 @@ def parse_width_ms(text: object) -> int:
 
 
 def parse_window(window: object) -> Window | None:
-    """From what a person writes, `("at", "1 minute")`, or None for no window."""
+    """A window from a user's argument, such as `("at", "1 minute")`; None for no window."""
     if window is None or isinstance(window, Window):
         return window
     if not isinstance(window, tuple | list) or len(window) != 2 or not isinstance(window[0], str) or not window[0]:

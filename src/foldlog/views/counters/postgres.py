@@ -1,8 +1,8 @@
-"""Counters in PostgreSQL 15 or later, which can take two nulls of a unique index for the same.
+"""Counters in PostgreSQL 15 or later, where a unique index can treat two nulls as equal.
 
-Text is stored with the collation "C": Spark compares bytes, and a minimum must not depend on who compared first.
-Readers' rights and views that others built on `counters` live on through a rebuild, since their object stays the same
-while its columns do; where the columns change, rights are given again, and dependents are named and refused.
+Text is stored with the collation "C": Spark compares bytes, and a minimum must not depend on which of the two compares.
+Grants and other SQL views on `counters` survive a rebuild, since it stays the same object while its columns do; if the
+columns change, rights are granted again, and dependents are named and the change is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DEPENDENTS: Final = """
           AND rewrite.ev_class <> depend.refobjid AND rewrite.ev_class <> coalesce(to_regclass(%s), 0)
     ORDER BY 1
 """
-"""Views that select from the first relation, other than the second one."""
+"""SQL views that select from the first relation, except the second one."""
 
 _GRANTS: Final = """
     SELECT privilege_type, is_grantable,
@@ -127,7 +127,7 @@ class PostgresCounters(CountersView[Any]):
         columns = [
             f"{quoted(field.name)} {postgres_type(field.type, in_key=True)}" for field in stored.settings.stored()
         ]
-        # Every range changes rows that are there: with room in their pages the index need not change along.
+        # Every range updates existing rows: with free space in their pages, the index need not be updated.
         run(f"CREATE TABLE {stored.table.sql} ({', '.join(columns)}) WITH (fillfactor = 70)")
         index = quoted(f"{stored.table.name}_groups")
         run(f"CREATE UNIQUE INDEX {index} ON {stored.table.sql} ({_conflict(stored)}) NULLS NOT DISTINCT")
@@ -153,7 +153,7 @@ class PostgresCounters(CountersView[Any]):
             self._refuse_dependents_of_table(transaction.run)
 
     def _refuse_dependents_of_table(self, run: Run) -> None:
-        """Who selects from the table of partial results itself would be left with the old one."""
+        """ViewInUse if another SQL view selects from the table of partial results: it would stay with the old one."""
         old = self._find(run)
         dependents = [] if old is None else [name for (name,) in run(_DEPENDENTS, old.table.sql, self._table.sql)]
         if dependents:
@@ -209,5 +209,5 @@ def _refuse_nul(rows: pa.Table, place: str) -> None:
 
 
 def _conflict(stored: StoredCounters) -> str:
-    """What is unique; without groups it is that there is one row."""
+    """The unique columns; without groups a constant, so that there is one row."""
     return quoted_list(stored.settings.groups) or "(TRUE)"

@@ -1,8 +1,8 @@
-"""What counters count and how it is stored: checked against the fold's columns, kept in the view, shown to a reader.
+"""What counters count and how it is stored: checked against the fold's columns, stored in the view, shown to readers.
 
-A range arrives aggregated: its groups and, for each measure, partial columns (see measures). The view keeps partials
-of all ranges merged, in types that have room: integers of 64 bits, DECIMAL of 38 digits. A reader sees each measure
-under its name; a mean is divided when it is read.
+A range arrives aggregated: its groups and, for each measure, partial columns (see measures). The view stores the merged
+partials of all ranges, in wide types: integers of 64 bits, DECIMAL of 38 digits. A reader sees each measure under its
+name; a mean is divided when it is read.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DECIMAL_DIGITS_MAX: Final = 38
-"""Of Arrow's and Spark's DECIMAL, and so of every sum."""
+"""The maximum of Arrow's and Spark's DECIMAL, and so of every sum."""
 
 SUM_DIGITS_MORE: Final = 10
 """Spark's sum of a DECIMAL(p, s) is a DECIMAL(p + 10, s)."""
 
 MEAN_DIGITS_MORE: Final = 4
-"""Digits after the point that a mean of DECIMAL has more than its column, as in Spark."""
+"""How many more digits after the point a mean of DECIMAL has than its column, as in Spark."""
 
 SUM_TOO_LARGE: Final = (
     "a sum has grown beyond its type; sum a larger unit, or cast the column to DECIMAL(38, s) and rebuild"
@@ -38,13 +38,13 @@ SUM_TOO_LARGE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CounterSettings:
-    """`columns` are those of an aggregated range, groups first."""
+    """`columns` are the columns of an aggregated range, groups first."""
 
     aggregation: Aggregation
     columns: pa.Schema
 
     def to_json(self) -> str:
-        """As it is kept in the view."""
+        """The form in which the view stores it."""
         window = self.aggregation.window
         fields = {
             "by": self.aggregation.by,
@@ -56,7 +56,7 @@ class CounterSettings:
 
     @classmethod
     def from_json(cls, text: str) -> CounterSettings:
-        """The inverse; MalformedBytes if it is not one."""
+        """The inverse of `to_json`; MalformedBytes if the text is not such settings."""
         import pyarrow as pa
 
         try:
@@ -70,11 +70,11 @@ class CounterSettings:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """What makes a row unique; null is a value of its own."""
+        """The columns that make a row unique; null is a value like any other."""
         return self.aggregation.group_columns()
 
     def stored(self) -> pa.Schema:
-        """The columns of the view's table: sums of DECIMAL with all digits there are."""
+        """The columns of the view's table: sums of DECIMAL with the maximum of digits."""
         import pyarrow as pa
 
         sums = {name for name, how, _ in self.aggregation.partials() if how == "sum"}
@@ -88,7 +88,7 @@ class CounterSettings:
         return rows.cast(self.stored())
 
     def refuse_change(self, wanted: CounterSettings, place: str) -> None:
-        """SchemaChanged if `wanted` is not this: what was counted before cannot be counted anew from here."""
+        """SchemaChanged if `wanted` differs: what was counted before cannot be counted again from here."""
         mine, other = self.aggregation, wanted.aggregation
         if mine.by != other.by:
             raise SchemaChanged(place, f"it was counted by {_names(mine.by)} and is now by {_names(other.by)}")
@@ -101,7 +101,7 @@ class CounterSettings:
                 raise SchemaChanged(place, f"column {was.name!r} was {was.type} and is now {now.type}")
 
     def shown(self) -> pa.Schema:
-        """What a reader sees: groups, then measures."""
+        """The columns that a reader sees: groups, then measures."""
         import pyarrow as pa
 
         stored = self.stored()
@@ -137,7 +137,7 @@ class CounterSettings:
 
 
 def means(sums: Sequence[Any], counts: Sequence[int | None], kind: Any) -> list[float | Decimal | None]:
-    """Sums of integers as the nearest float; those of DECIMAL rounded half to even at the digits of `kind`."""
+    """Means of integers as the nearest float; of DECIMAL rounded half to even at the digits of `kind`."""
     from pyarrow import types
 
     if types.is_floating(kind):
@@ -178,7 +178,7 @@ def check_aggregation(aggregation: Aggregation, input_schema: pa.Schema) -> pa.S
 
 
 def is_orderable(kind: Any) -> bool:
-    """Whether every engine, and Spark, puts its values into the same order."""
+    """Whether Spark and every engine order its values in the same way."""
     from pyarrow import types
 
     tests = (

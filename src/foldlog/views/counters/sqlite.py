@@ -1,9 +1,9 @@
 """Counters in a SQLite file.
 
-Values are kept as tables in SQLite keep them. Dates and times are text that sorts as they do, so the engine's own min
-and max are right; NaN is text too and sorts after every number, as it does in Spark. DECIMAL is text with all its
-digits, added and compared by functions of this module, so that it never becomes a float. A sum that leaves 64 bits is
-refused by a check of its column: SQLite alone would go on in floating point.
+Values are stored as in SQLite tables. Dates and times are text that sorts as they do, so the engine's own min and max
+are right; NaN is text, too, and sorts after every number, as in Spark. DECIMAL is text with all its digits, added and
+compared by functions of this module, so that it never becomes a float. A sum that exceeds 64 bits is refused by a check
+constraint: SQLite itself would continue in floating point.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class SqliteCounters(CountersView[sqlite3.Connection]):
-    """One thread at a time; writers of the file wait for each other, readers for nobody."""
+    """One thread at a time; writers of the file wait for each other, readers do not wait."""
 
     def __init__(self, url_or_path: object, aggregation: Aggregation, name: str, label: str | None = None) -> None:
         super().__init__(table_name(name, with_schema=False), aggregation, label)
@@ -90,7 +90,7 @@ class SqliteCounters(CountersView[sqlite3.Connection]):
             if whole.num_rows:
                 connection.executemany(_upsert(stored), _values(whole))
             update, insert = _update(stored), _insert(stored)
-            # To a unique index two nulls are different, so these groups are looked up one by one.
+            # A unique index treats two nulls as different, so these groups are looked up one by one.
             for values in _values(with_null):
                 if not connection.execute(update, values).rowcount:
                     connection.execute(insert, values)
@@ -115,7 +115,7 @@ class SqliteCounters(CountersView[sqlite3.Connection]):
 
 
 def _merged(stored: StoredCounters, new: Callable[[str], str]) -> str:
-    """The assignments that merge a new row into the one there is; `new` is how a new value is spelled."""
+    """The assignments that merge a new row into the existing one; `new` gives the SQL of a new value."""
     from pyarrow import types
 
     schema, parts = stored.settings.stored(), []
@@ -143,14 +143,14 @@ def _upsert(stored: StoredCounters) -> str:
 
 
 def _update(stored: StoredCounters) -> str:
-    """The row of the same group, with the values of an `_insert`."""
+    """An UPDATE of the row of the same group, with the values of an `_insert`."""
     numbers = {name: f"?{number}" for number, name in enumerate(stored.settings.columns.names, 1)}
     same = " AND ".join(f"{quoted(name)} IS {numbers[name]}" for name in stored.settings.groups) or "TRUE"
     return f"UPDATE {stored.table.sql} SET {_merged(stored, numbers.__getitem__)} WHERE {same}"
 
 
 def _split_by_null(rows: pa.Table, groups: tuple[str, ...]) -> tuple[pa.Table, pa.Table]:
-    """Rows whose group has no null, and the others; without groups all are of the second kind."""
+    """Rows whose group has no null, and the others; without groups all are among the others."""
     import pyarrow.compute as pc
 
     if not groups:

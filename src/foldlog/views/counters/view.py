@@ -1,8 +1,8 @@
-"""What counters do in every SQL engine; an engine adds how its transactions, tables and merges are spelled.
+"""Counters in any SQL engine; an engine adds the SQL of its transactions, tables and merges.
 
-Beside the bookmarks there is a table with the partial results for each time the counters were built, `counters__1`,
-and the view `counters` that shows the current one. A swap changes two rows of bookmarks and the view, in one
-transaction. Uniqueness: one row for each group, null being a value like any other.
+Besides the bookmarks there is a table with the partial results for each time the counters were built, `counters__1`,
+and the SQL view `counters` that shows the current one. A swap changes two rows of bookmarks and the SQL view, in one
+transaction. There is one row for each group, with null as a value like any other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PART_SUFFIX: Final = re.compile(r"__[0-9]+$")
 
 @dataclass(frozen=True, slots=True)
 class Transaction(Generic[Connection]):
-    """An open one: the driver's connection, and how a statement is run on it."""
+    """An open transaction: the driver's connection, and a function that runs a statement on it."""
 
     connection: Connection
     run: Run
@@ -43,7 +43,7 @@ class Transaction(Generic[Connection]):
 
 @dataclass(frozen=True, slots=True)
 class StoredCounters:
-    """An entry of the bookmark table, understood. `table` holds the partial results."""
+    """A decoded entry of the bookmark table. `table` holds the partial results."""
 
     bookmark: Bookmark
     number: int
@@ -55,8 +55,8 @@ class StoredCounters:
         return StoredBookmark(KIND, self.bookmark, settings)
 
     def merged(self, new: str) -> str:
-        """What an UPDATE of the table, known as `kept`, sets to merge the partial results of `new` into it. Null is no
-        value, and does not take one away."""
+        """The assignments of an UPDATE of the table, aliased `kept`, that merge the partial results of `new` into it. A
+        null on one side leaves the other's value."""
         parts = []
         for name, how, _ in self.settings.aggregation.partials():
             here, there = f"kept.{quoted(name)}", f"{new}.{quoted(name)}"
@@ -69,7 +69,7 @@ class StoredCounters:
 
 
 class CountersView(View, Generic[Connection]):
-    """`table` is what readers call it; `label` tells a shadow from the view itself."""
+    """`table` is the name for readers; `label` distinguishes a shadow from the view itself."""
 
     kind: ClassVar[str] = KIND
     adds: bool = True
@@ -88,27 +88,27 @@ class CountersView(View, Generic[Connection]):
 
     @abstractmethod
     def _exists(self) -> bool:
-        """Whether there may be something to read; False if there surely is nothing."""
+        """Whether there may be something to read; False if there certainly is nothing."""
 
     @abstractmethod
     def _writing(self, *, create: bool = False) -> AbstractContextManager[Transaction[Connection]]:
-        """A transaction that nobody else writes beside, durable when it ends."""
+        """A transaction that excludes other writers, durable when it ends."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Transaction[Connection]]:
-        """One state of the database, through a connection of its own."""
+        """A transaction on its own connection that reads one state of the database."""
 
     @abstractmethod
     def _has_bookmarks(self, run: Run) -> bool:
-        """Whether the table of bookmarks is there."""
+        """Whether the table of bookmarks exists."""
 
     @abstractmethod
     def _make_table(self, run: Run, stored: StoredCounters) -> None:
-        """The table of partial results, empty."""
+        """Create the empty table of partial results."""
 
     @abstractmethod
     def _merge(self, transaction: Transaction[Connection], stored: StoredCounters, rows: pa.Table) -> None:
-        """Rows of new groups in, those of known ones merged; `rows` is in the types of the table."""
+        """Insert rows of new groups, and merge those of known ones; `rows` is in the types of the table."""
 
     @abstractmethod
     def _read(self, transaction: Transaction[Connection], stored: StoredCounters) -> Iterator[pa.RecordBatch]:
@@ -123,7 +123,7 @@ class CountersView(View, Generic[Connection]):
         """A copy with another label."""
 
     def _make_view(self, run: Run, stored: StoredCounters, _shown_before: CounterSettings | None) -> None:
-        """The readers' view, in place of one that may be there."""
+        """Create or replace the readers' SQL view."""
         run(f"DROP VIEW IF EXISTS {self._table.sql}")
         run(f"CREATE VIEW {self._table.sql} AS {self._selection(stored)}")
 
@@ -132,7 +132,7 @@ class CountersView(View, Generic[Connection]):
 
     @property
     def _name(self) -> str:
-        """Among the bookmarks."""
+        """The name among the bookmarks."""
         return self._table.name if self._label is None else f"{self._table.name}__{self._label}"
 
     def bookmark(self) -> Bookmark | None:
@@ -213,7 +213,7 @@ class CountersView(View, Generic[Connection]):
         return Snapshot(bookmark, batches)
 
     def _scan(self) -> Iterator[Any]:
-        """The bookmark first, then the rows of the same transaction."""
+        """Yields the bookmark, then the rows, in one transaction."""
         if not self._exists():
             raise self._missing()
         with self._reading() as transaction:
@@ -242,7 +242,7 @@ class CountersView(View, Generic[Connection]):
         return StoredCounters(entry.bookmark, number, settings, self._table.beside(f"__{number}"))
 
     def _free_number(self, run: Run) -> int:
-        """After those of the view, its shadows and what a swap kept."""
+        """The first number after those of the view, its shadows and what a swap kept."""
         found = run(f"SELECT view, settings FROM {self._bookmarks.table.sql} WHERE kind = '{KIND}'")
         name = self._table.name
         own = [settings for view, settings in found if view == name or view.startswith(f"{name}__")]
@@ -257,7 +257,7 @@ class CountersView(View, Generic[Connection]):
         return True
 
     def _selection(self, stored: StoredCounters) -> str:
-        """What the readers' view selects."""
+        """The SELECT of the readers' SQL view."""
         columns = [quoted(name) for name in stored.settings.groups]
         for name, measure in stored.settings.aggregation.measures.items():
             shown = self._mean(name, stored) if measure.kind == "avg" else quoted(name)

@@ -2,13 +2,13 @@
 
 A change and its bookmark are one Delta commit. The bookmark is in the commit's `txn` actions (see `delta_bookmark.py`),
 and Delta refuses a commit whose `txn` names were written by another commit since the table was read: that is the
-compare-and-set. Commits of others, such as OPTIMIZE, go on beside it: what they do not conflict with is retried.
+compare-and-set. Other commits, such as OPTIMIZE, may run concurrently: a commit that they conflict with is retried.
 
 A killed process leaves at most files that no commit names; `vacuum` removes them. When `apply` returns, data, commit
 and names are fsynced. deltalake itself syncs nothing, so a power cut *during* `apply` may leave a commit whose files
-are torn: such a table says that it cannot be read, and is rebuilt.
+are torn: reading such a table fails, and it has to be rebuilt.
 
-What is kept of the rows, all of them or the newest of each key, is in `delta_modes.py`.
+Which rows are kept, all of them or the newest of each key, is decided in `delta_modes.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredDelta:
-    """What a version of the table says about the fold."""
+    """The fold's state in one version of the table."""
 
     commits: int
     bookmark: Bookmark
@@ -52,7 +52,7 @@ class StoredDelta:
 
 
 class DeltaView(View):
-    """A directory with one Delta table, of which one fold is the only writer of rows. `mode` says what is kept of them.
+    """A directory with one Delta table, in which only one fold writes rows. `mode` tells which rows are kept.
 
     Nothing is held open: every call reads the table's newest version.
     """
@@ -62,7 +62,7 @@ class DeltaView(View):
 
     def __init__(self, path: str) -> None:
         self.path = local_path(path)
-        # The last bookmark that was looked up, and of which table and commit it is.
+        # The last bookmark that was looked up, with the table and the commit it belongs to.
         self._known: tuple[tuple[str, int], tuple[Bookmark, int]] | None = None
 
     @property
@@ -122,7 +122,7 @@ class DeltaView(View):
         shadow.drop()
 
     def drop_old(self) -> bool:
-        """Delete the files that only the version before the last swap has. Time travel ends at the swap then."""
+        """Delete the files that only the version before the last swap has. Time travel then ends at the swap."""
         with self._errors():
             table = self._table()
             old = None if table is None else table.transaction_version(numbers.OLD)
@@ -139,7 +139,7 @@ class DeltaView(View):
         with self._errors():
             table = self._table()
             if table is not None:
-                self._stored(table)  # raises where the table is somebody else's
+                self._stored(table)  # raises if the table is not a fold's
             remove_tree(self.path)
 
     def scan(self) -> Snapshot:
@@ -150,12 +150,12 @@ class DeltaView(View):
             return Snapshot(self._stored(table).bookmark, self._batches(table))
 
     def newest_files(self, limit: int) -> LakeFiles:
-        """The files of the newest commits, and how many rows there are, for who wants to see the last of them."""
+        """The files of the newest commits, and the number of rows, for a peek at the last rows."""
         import pyarrow as pa
 
         with self._errors():
             table = self._existing()
-            self._stored(table)  # raises where the table is somebody else's
+            self._stored(table)  # raises if the table is not a fold's
             added = pa.table(table.get_add_actions(flatten=True)).sort_by([("modification_time", "descending")])
             counts = added["num_records"].to_pylist()
             total = None if None in counts else sum(counts)
@@ -167,20 +167,20 @@ class DeltaView(View):
             yield from self._dataset(table).to_batches(**LITTLE_AHEAD)
 
     def _dataset(self, table: DeltaTable) -> Any:
-        """The table's files for Arrow to read by itself: through deltalake it could not, while deltalake writes."""
+        """The table's files, for Arrow to read by itself: deltalake cannot read while it writes."""
         import pyarrow.fs
 
         files = pyarrow.fs.SubTreeFileSystem(self.path, pyarrow.fs.LocalFileSystem())
         return table.to_pyarrow_dataset(filesystem=files)
 
-    # What the modes decide.
+    # Decided by the modes.
 
     @abstractmethod
     def _schema(self, shape: Shape) -> pa.Schema:
         """The table's columns for a fold of this shape."""
 
     def _loading_schema(self, schema: pa.Schema) -> pa.Schema:
-        """The columns while it is loaded, of a table with that schema."""
+        """The columns during a bulk load of a table with that schema."""
         return schema
 
     @abstractmethod
@@ -195,7 +195,7 @@ class DeltaView(View):
         new: Bookmark,
         write: Callable[[DeltaTable, StoredDelta, CommitProperties], None],
     ) -> None:
-        """Write with `new`; StaleBookmark if the table's bookmark is not, or not any more, the expected one."""
+        """Write with `new`; StaleBookmark if the table's bookmark is not, or no longer, the expected one."""
         with self._errors():
             from deltalake.exceptions import CommitFailedError
 
@@ -207,25 +207,25 @@ class DeltaView(View):
                 if stored.bookmark.to_json() != expected.to_json():
                     raise StaleBookmark(self.place, stored.bookmark.to_json(), expected.to_json())
                 try:
-                    layout = replace(stored.layout, topic=new.topic, topic_id=new.topic_id)  # a copy is another topic
+                    layout = replace(stored.layout, topic=new.topic, topic_id=new.topic_id)  # a copy has another id
                     number = self._layout_number(table, stored.layouts, layout)
                     before = table.version()
                     write(table, stored, self._moved(stored, new, number))
                 except CommitFailedError:
-                    # Somebody's commit came first. If it was another runner's, the bookmark says so now.
+                    # Another commit came first. If it was another runner's, the bookmark shows it now.
                     continue
                 self._sync(before + 1)
                 return
         raise self._crowded()
 
     def _moved(self, stored: StoredDelta, new: Bookmark, layout: int, **others: int) -> CommitProperties:
-        """What a commit says beside its change: the numbers of the new bookmark, and one commit more."""
+        """The commit's `txn` numbers: the changes to the new bookmark, and the raised commit counter."""
         before = numbers.to_numbers(stored.bookmark, stored.layout_number)
         moved = numbers.changes(before, numbers.to_numbers(new, layout))
         return _properties({**moved, numbers.COMMITS: stored.commits + 1, **others}, new)
 
     def _layout_number(self, table: DeltaTable, layouts: list[Layout], wanted: Layout) -> int:
-        """Which of the table's layouts it is. A new one takes a commit of its own, which changes nothing yet."""
+        """The number of a layout in the table. A new one takes a commit of its own, which changes nothing yet."""
         if wanted not in layouts:
             table.alter.set_table_description(numbers.describe(self.mode, [*layouts, wanted]))
             self._sync(table.version())
@@ -233,7 +233,7 @@ class DeltaView(View):
         return layouts.index(wanted)
 
     def _overwrite(self, rows: Any, new: StoredDelta) -> bool:
-        """The rows of a dataset in place of the table's; False if somebody's commit came first."""
+        """Replace the table's rows by those of a dataset; False if another commit came first."""
         from deltalake.exceptions import CommitFailedError
 
         try:
@@ -252,7 +252,7 @@ class DeltaView(View):
         return True
 
     def _create(self, schema: pa.Schema, shape: Shape, start: Bookmark) -> bool:
-        """False if another process was quicker."""
+        """False if another process has created it first."""
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -288,7 +288,7 @@ class DeltaView(View):
         self._sync(version + 1)
         return True
 
-    # What is there.
+    # The stored state.
 
     def _table(self) -> DeltaTable | None:
         _deltalake()
@@ -322,7 +322,7 @@ class DeltaView(View):
             raise ViewUnavailable(
                 self.place, f"it was made with mode={mode!r} and not {self.mode!r}; drop it, or choose another path"
             )
-        # Looking up each number takes a moment, and they change only with this one.
+        # Looking up each number is slow, and they change only together with this one.
         which = str(metadata.id), commits
         if self._known is None or self._known[0] != which:
             self._known = which, numbers.from_numbers(table.transaction_version, layouts)
@@ -330,20 +330,20 @@ class DeltaView(View):
         return StoredDelta(commits, bookmark, layouts, layout_number)
 
     def _check_layout(self, layout: Layout, shape: Shape) -> None:
-        """Only where rows are addressed by key does it matter what the key is."""
+        """SchemaChanged if the key has changed; it only matters if rows are addressed by key."""
         if self.is_keyed and shape.record_key == RECORD and layout.record_key != RECORD:
             raise SchemaChanged(self.place, WHOSE_ROWS_UNKNOWN)
         if self.is_keyed and (layout.record_key, layout.key) != (shape.record_key, shape.key):
             raise SchemaChanged(self.place, f"its key is {layout.key} of {layout.record_key!r} and not {shape.key}")
 
     def _delete_files(self, version: int, keep: set[str]) -> None:
-        """Those of one version. Precisely those: `vacuum` would take what others are writing at the moment as well."""
+        """Delete the files of one version, and only those: `vacuum` would also remove files that others are writing."""
         from deltalake.exceptions import DeltaError
 
         try:
             table = self._table_at(version)
         except DeltaError:
-            return  # the log's own clean-up has forgotten that version, so its files are vacuum's
+            return  # that version is no longer in the log, so its files are left to vacuum
         for uri in table.file_uris() if table is not None else ():
             if uri not in keep:
                 try:
@@ -352,7 +352,7 @@ class DeltaView(View):
                     pass
 
     def _sync(self, version: int) -> None:
-        """Make every commit from `version` on durable: the files it adds, itself, and their names."""
+        """Make every commit from `version` on durable: the files it adds, the commit itself, and their names."""
         log = os.path.join(self.path, "_delta_log")
         commit = os.path.join(log, f"{version:020d}.json")
         while os.path.exists(commit):
@@ -374,7 +374,7 @@ class DeltaView(View):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Delta's errors and the disk's as one sentence of ours."""
+        """Errors of Delta and of the disk as ViewUnavailable, in one sentence."""
         exceptions = _deltalake().exceptions
         import pyarrow as pa
 
@@ -405,7 +405,7 @@ def _properties(values: dict[str, int], bookmark: Bookmark | None = None) -> Com
 
 
 def append(table: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
-    """Add rows, which have the table's columns, in a commit with these properties."""
+    """Append rows, which have the table's columns, in a commit with these properties."""
     from deltalake import write_deltalake
 
     write_deltalake(table, rows, mode="append", commit_properties=properties)
@@ -419,12 +419,12 @@ def overwrite(table: DeltaTable, rows: pa.RecordBatchReader, properties: CommitP
 
 
 def commit_nothing(table: DeltaTable, properties: CommitProperties) -> None:
-    """A commit with its numbers and no change of rows."""
+    """A commit with these properties that changes no rows."""
     append(table, schema_of(table).empty_table(), properties)
 
 
 def schema_of(table: DeltaTable) -> pa.Schema:
-    """The table's columns as Arrow has them."""
+    """The table's columns as an Arrow schema."""
     import pyarrow as pa
 
     return pa.schema(table.schema().to_arrow())

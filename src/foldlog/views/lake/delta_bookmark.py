@@ -1,18 +1,18 @@
-"""A bookmark as Delta keeps numbers for applications: in `txn` actions, one number under one name each.
+"""A bookmark in Delta's `txn` actions, which hold one number per name for applications.
 
-    foldlog              how many commits were made for the fold; every one raises it, so two at once conflict
-    foldlog/layout       which of the layouts in the table's description counts (topic, topic id, keys)
+    foldlog              the number of commits for the fold; every commit raises it, so two concurrent ones conflict
+    foldlog/layout       which of the layouts in the table's description is current (topic, topic id, keys)
     foldlog/epoch, foldlog/skipped, foldlog/partitions
     foldlog/0            the next offset of partition 0, and so on for each partition
     foldlog/0/epoch      the leader epoch of the record before it
     foldlog/0/origin     where the view began
-    foldlog/0/reached    how far it has once read, if it was rewound since
+    foldlog/0/reached    how far it once had read, if it was rewound since
     foldlog/logic, foldlog/logic/versions, foldlog/logic/mixes
-                         by what the view was made: see `Logic`
+                         what the view was made with: see `Logic`
     foldlog/old          one more than the version that the last swap replaced; 0 once that is gone
 
-They are part of the table's state: a checkpoint carries them on, and the clean-up of the log does not touch them. A
-commit lists only the numbers that change. What a table's log says in words (`userMetadata`) is for people.
+They are part of the table's state: checkpoints contain them, and log clean-up does not remove them. A commit lists only
+the numbers that change. The text in a table's log (`userMetadata`) is for people.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _SKIPPED: Final = "foldlog/skipped"
 _PARTITIONS: Final = "foldlog/partitions"
 _LOGIC: Final = ("foldlog/logic", "foldlog/logic/versions", "foldlog/logic/mixes")
 _ABSENT: Final = -1
-"""For a partition that an older bookmark had and this one has not: a number cannot be taken away."""
+"""For a partition that an older bookmark had and this one has not: a number cannot be removed."""
 
 Numbers = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What does not change from range to range: of which topic, and what addresses a row."""
+    """What stays the same from range to range: the topic, and the keys."""
 
     topic: str
     topic_id: str
@@ -107,7 +107,7 @@ def from_numbers(look_up: Callable[[str], int | None], layouts: list[Layout]) ->
 
 
 def changes(old: Numbers, new: Numbers) -> dict[str, int]:
-    """What a commit has to say so that `new` counts after `old`."""
+    """The numbers that a commit has to set to get from `old` to `new`."""
     gone = {name: _ABSENT for name in old if name not in new}
     return gone | {name: value for name, value in new.items() if old.get(name) != value}
 
@@ -118,7 +118,7 @@ def describe(mode: str, layouts: list[Layout]) -> str:
 
 
 def read_description(text: str | None) -> tuple[str, list[Layout]] | None:
-    """The inverse: the mode and the layouts; None if a fold did not write it."""
+    """The inverse of `describe`: the mode and the layouts; None if the text is not a fold's."""
     try:
         fields = json.loads(text or "")["foldlog"]
         layouts = [

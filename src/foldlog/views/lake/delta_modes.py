@@ -1,4 +1,4 @@
-"""What a Delta table keeps of a fold's rows: all (`DeltaHistory`), or the newest of each key (`DeltaMirror`)."""
+"""Which rows of a fold a Delta table keeps: all (`DeltaHistory`), or the newest of each key (`DeltaMirror`)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 _REPLACES: Final = "_foldlog_replaces"
-"""In the rows of a merge: this one takes its key's rows away and is not one itself."""
+"""Column of a merge's source: this row deletes its key's rows and is not inserted."""
 
 _ORDER: Final = "_foldlog_order"
-"""In the rows of a bulk load: which is newer. A table that has this column is being loaded."""
+"""Column of a bulk load: rises with newer rows. A table with this column is being loaded."""
 
 _SAMPLES: Final = 1000
-"""Keys to look at for each part that a bulk load is cut into: enough for parts of about the same size."""
+"""Keys sampled for each part of a bulk load: enough for parts of about the same size."""
 
 
 class DeltaHistory(DeltaView):
-    """Every row that ever came, with the partition, offset and time of its record, tombstones included."""
+    """Every row, with the partition, offset and time of its record, tombstones included."""
 
     mode = "append"
     adds = True
@@ -48,11 +48,11 @@ class DeltaHistory(DeltaView):
 class DeltaMirror(DeltaView):
     """The newest row of every key: an update replaces, a tombstone deletes.
 
-    Merging rewrites every file that has a row to change: Delta's way. A table whose keys come in order (times,
-    counters) rewrites little; random keys over a large table are what `table` views are for.
+    A merge rewrites every file with a row to change, as Delta does. If keys come in order (times, counters), few files
+    are rewritten; for random keys over a large table use `table` views.
 
-    A bulk load therefore merges nothing. It appends every row with its order, each range sorted by key, and at the
-    end replaces them all by the newest of each key, one range of keys after the other, in one commit.
+    A bulk load therefore does not merge. It appends every row with its order, each range sorted by key, and at the end
+    replaces them all by the newest of each key, one range of keys after the other, in one commit.
     """
 
     mode = "merge"
@@ -101,7 +101,7 @@ class DeltaMirror(DeltaView):
         import pyarrow as pa
 
         if RECORD in schema.names:
-            return schema  # merged range by range: only so two records that write the same key are found
+            return schema  # merged range by range: otherwise two records with the same key would not be detected
         extra = [(PARTITION, pa.int32()), (OFFSET, pa.int64()), (DELETED, pa.bool_()), (_ORDER, pa.int64())]
         return pa.schema([*schema, *extra])
 
@@ -116,11 +116,11 @@ class DeltaMirror(DeltaView):
         if rows.num_rows:
             self._merge(rows, table, stored.layout, properties)
         if table.version() == version:
-            # A merge that finds nothing to change makes no commit, and the bookmark has to move all the same.
+            # A merge that changes nothing makes no commit, but the bookmark has to move all the same.
             commit_nothing(table, properties)
 
     def _merge(self, rows: pa.Table, table: DeltaTable, layout: Layout, properties: CommitProperties) -> None:
-        """Rows to delete and rows to put in their place, told apart by a column, in one merge."""
+        """Delete and insert rows in one merge; a column tells the two kinds apart."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -128,7 +128,7 @@ class DeltaMirror(DeltaView):
         schema = schema_of(table)
         is_single = _is_single(record_key, layout.key)
         if is_single:
-            # A row that stays is updated; only what was deleted needs a row that says so.
+            # A row that stays is updated; only deleted keys need a row that replaces.
             last = _last_of_single_keys(_ordered(rows), record_key)
             content, keys = last.filter(pc.invert(last[DELETED])), last.filter(last[DELETED])[record_key]
         else:
@@ -150,7 +150,7 @@ class DeltaMirror(DeltaView):
             f"stored.{name} = given.{name}" + ("" if is_single else f" AND given.{_REPLACES}"),
             source_alias="given",
             target_alias="stored",
-            # The rows are in memory, so look at their keys first: files without any of them are not read.
+            # The rows are in memory, so deltalake can look at their keys first and skip files without any of them.
             streamed_exec=False,
             commit_properties=properties,
         ).when_matched_delete(f"given.{_REPLACES}")
@@ -161,7 +161,7 @@ class DeltaMirror(DeltaView):
     def _check_written_once(
         self, content: pa.Table, changed: pa.Array, table: DeltaTable, key: tuple[str, ...]
     ) -> None:
-        """FoldError if two records have written the same key: no merge by records would notice."""
+        """FoldError if two records have written the same key: a merge by record would not notice."""
         import pyarrow.compute as pc
 
         if content[key[0]].null_count:
@@ -180,15 +180,15 @@ class DeltaMirror(DeltaView):
     def _append_with_order(
         self, rows: pa.Table, table: DeltaTable, stored: StoredDelta, properties: CommitProperties
     ) -> None:
-        # Later commits are newer, and so are later rows of one.
+        # Later commits are newer, and so are later rows within one.
         content = _ordered(rows, first=stored.commits << 32)
         content = content.drop_columns([name for name in (TOPIC, TIMESTAMP) if name in rows.column_names])
-        # Sorted, so that a reader of a range of keys skips most of the file.
+        # Sorted, so that reading a range of keys skips most of the file.
         content = fitted(content, schema_of(table), self.place).sort_by(self._record_key(stored.layout))
         append(table, content, properties)
 
     def _collapse(self) -> bool:
-        """Replace what was loaded by the newest rows of each key; False if somebody's commit came first."""
+        """Replace the loaded rows by the newest rows of each key; False if another commit came first."""
         import pyarrow as pa
         from deltalake.exceptions import CommitFailedError
 
@@ -231,7 +231,7 @@ def _marked(rows: pa.Table, *, replaces: bool) -> pa.Table:
 def _newest_by_range(
     dataset: Any, record_key: str, key: tuple[str, ...], content: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The newest rows of each key, of one range of keys after the other. Holds the rows of one range."""
+    """The newest rows of each key, one range of keys after the other. Holds the rows of one range."""
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
@@ -256,14 +256,14 @@ def _is_single(record_key: str, key: tuple[str, ...]) -> bool:
 
 
 def _ordered(rows: pa.Table, first: int = 0) -> pa.Table:
-    """With their order as a column."""
+    """With a column for their order."""
     import pyarrow as pa
 
     return rows.append_column(_ORDER, pa.array(range(first, first + rows.num_rows), pa.int64()))
 
 
 def _last_of_single_keys(rows: pa.Table, record_key: str) -> pa.Table:
-    """The last row of each key, be it a tombstone."""
+    """The last row of each key, even if it is a tombstone."""
     import pyarrow.compute as pc
 
     last = rows.select([record_key, _ORDER]).group_by(record_key).aggregate([(_ORDER, "max")])
@@ -271,7 +271,7 @@ def _last_of_single_keys(rows: pa.Table, record_key: str) -> pa.Table:
 
 
 def _key_bounds(dataset: Any, record_key: str) -> list[Any]:
-    """Keys that cut the rows into parts of about LAKE_SORT_ROWS."""
+    """Keys that split the rows into parts of about LAKE_SORT_ROWS."""
     import pyarrow as pa
 
     total = dataset.count_rows()
@@ -281,7 +281,7 @@ def _key_bounds(dataset: Any, record_key: str) -> list[Any]:
     step = max(1, total // (parts * _SAMPLES))
     samples, skip = [], 0
     for batch in dataset.to_batches(columns=[record_key]):
-        # Every step-th key of the whole, wherever the batches are cut.
+        # Every step-th key over all batches.
         numbers = range(skip, batch.num_rows, step)
         samples.append(batch[record_key].take(pa.array(numbers, pa.int64())))
         skip = (skip - batch.num_rows) % step

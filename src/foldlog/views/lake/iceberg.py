@@ -5,11 +5,11 @@
       payments-5f0c.../             foldlog.payments: data and metadata
 
 A change and its bookmark are one commit of the catalog: a snapshot with the rows, and the table property
-`foldlog.bookmark`, which expiring snapshots does not touch. Every commit makes a snapshot, also one without rows, for
-that is what Iceberg compares: a commit is refused if the newest snapshot is another than the one that was read. Files
-are fsynced before the catalog is told of them, and SQLite syncs itself: a power cut leaves the old state or the new.
+`foldlog.bookmark`, which does not expire with snapshots. Every commit makes a snapshot, even without rows, because that
+is what Iceberg compares: a commit is refused if the newest snapshot is not the one that was read. Files are fsynced
+before the catalog names them, and SQLite syncs itself: a power cut leaves the old state or the new.
 
-Rows are only ever appended. A killed process may leave files that no snapshot names; they do no harm.
+Rows are only appended. A killed process may leave files that no snapshot names; they do no harm.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 NAMESPACE: Final = "foldlog"
-"""Of the catalog, and of the tables in it."""
+"""The namespace of the tables, and the name of the catalog."""
 
 BOOKMARK: Final = "foldlog.bookmark"
 FILES: Final = "foldlog.views.lake.iceberg_files.SyncedFiles"
@@ -45,16 +45,16 @@ INT_BITS_MIN: Final = 32
 
 _CATALOG: Final = "catalog.db"
 _PROPERTIES: Final = {
-    # A commit that was refused must not be tried again before the bookmark was looked at.
+    # A refused commit must not be retried before the bookmark was checked.
     "commit.retry.num-retries": "0",
-    # Every commit writes the metadata anew; a hundred old ones are enough to look back.
+    # Every commit writes new metadata; a hundred old versions are enough.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
 
 
 class IcebergHistory(View):
-    """An Iceberg table: every row that ever came, with partition, offset and time, tombstones included.
+    """An Iceberg table: every row, with partition, offset and time, tombstones included.
 
     Nothing is held open between calls.
     """
@@ -110,7 +110,7 @@ class IcebergHistory(View):
         return IcebergHistory(self.path, label)
 
     def swap(self, shadow: View) -> None:
-        """Rename both tables in one transaction of the catalog. Who holds the old table goes on reading it."""
+        """Rename both tables in one transaction of the catalog. A reader of the old table can still read it."""
         if not isinstance(shadow, IcebergHistory) or shadow.path != self.path:
             raise InvalidArgument(f"{shadow.place} is no shadow of {self.place}")
         with self._opened() as catalog:
@@ -144,7 +144,7 @@ class IcebergHistory(View):
             return Snapshot(self._read_bookmark(table), self._batches(table))
 
     def newest_files(self, limit: int) -> LakeFiles:
-        """The files of the newest commits, and how many rows there are, for who wants to see the last of them."""
+        """The files of the newest commits, and the number of rows, for a peek at the last rows."""
         with self._opened() as catalog:
             table = self._table(catalog)
             if table is None:
@@ -189,19 +189,19 @@ class IcebergHistory(View):
                         transaction.set_properties(said)
                     return
                 except CommitFailedException:
-                    # Somebody's commit came first. If it was another runner's, the bookmark says so now.
+                    # Another commit came first. If it was another runner's, the bookmark shows it now.
                     continue
         raise self._crowded()
 
     def _create(self, catalog: SqlCatalog, schema: pa.Schema, start: Bookmark) -> bool:
-        """False if another process was quicker."""
+        """False if another process has created it first."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         try:
             catalog.create_table(
                 (NAMESPACE, self._name),
                 schema,
-                # A name of its own: a shadow that is swapped in keeps its files where they are.
+                # A unique location: a shadow that is swapped in keeps its files where they are.
                 location=os.path.join(self.path, f"{self._name}-{uuid.uuid4().hex}"),
                 properties={**_PROPERTIES, BOOKMARK: start.to_json()},
             )
@@ -215,14 +215,14 @@ class IcebergHistory(View):
         with table.update_schema() as update:
             update.union_by_name(pa.schema(missing))
 
-    # What is there.
+    # The stored state.
 
     @contextmanager
     def _opened(self, *, create: bool = False) -> Iterator[Any]:
-        """The catalog; None if there is none and it is not to be made.
+        """The catalog; None if there is none and `create` is not set.
 
-        Opened for each call: a connection to a catalog that somebody has dropped and made anew would write to the
-        deleted one.
+        Opened for each call: a connection to a catalog that was dropped and created again would write to the deleted
+        file.
         """
         with self._errors():
             path = os.path.join(self.path, _CATALOG)
@@ -242,7 +242,7 @@ class IcebergHistory(View):
         return SqlCatalog(NAMESPACE, uri=uri, warehouse=self.path, **{"py-io-impl": FILES})
 
     def _make_catalog(self, path: str) -> None:
-        """An empty one; of several processes that make it at once, one is the first."""
+        """Create an empty catalog; if several processes do so at once, one of them wins."""
         os.makedirs(self.path, exist_ok=True)
         sync_directory(os.path.dirname(self.path))
         strange = [name for name in os.listdir(self.path) if not name.startswith(_CATALOG)]
@@ -252,7 +252,7 @@ class IcebergHistory(View):
         try:
             with closing(self._catalog(draft)) as catalog:
                 catalog.create_namespace(NAMESPACE)
-            # Whole, or not there: pyiceberg would trip over a catalog that another process has half made.
+            # Atomically: pyiceberg would fail on a catalog that another process has only half created.
             put_first(draft, path)
         finally:
             os.unlink(draft)
@@ -278,13 +278,13 @@ class IcebergHistory(View):
         table = self._table(catalog, name)
         if table is None:
             return False
-        self._read_bookmark(table)  # raises where the table is somebody else's
+        self._read_bookmark(table)  # raises if the table is not a fold's
         catalog.drop_table((NAMESPACE, name))
         self._remove_files(table)
         return True
 
     def _remove_files(self, table: Table | None) -> None:
-        """Of a table that the catalog does not name any more."""
+        """Remove the files of a table that the catalog no longer names."""
         if table is not None:
             shutil.rmtree(table.location(), ignore_errors=True)
 
@@ -295,7 +295,7 @@ class IcebergHistory(View):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """The errors of pyiceberg, its catalog and the disk as one sentence of ours."""
+        """Errors of pyiceberg, its catalog and the disk as ViewUnavailable, in one sentence."""
         try:
             import pyarrow as pa
             from pyiceberg.exceptions import ValidationError
@@ -311,7 +311,7 @@ class IcebergHistory(View):
 
 
 def _rename(catalog: SqlCatalog, names: dict[str, str | None]) -> None:
-    """In this order, in one transaction; None removes a table's name."""
+    """In this order, in one transaction; None removes the entry."""
     from pyiceberg.catalog.sql import IcebergTables
     from sqlalchemy import delete, update
     from sqlalchemy.orm import Session
@@ -331,7 +331,7 @@ def _rename(catalog: SqlCatalog, names: dict[str, str | None]) -> None:
 
 
 def _schema_of(table: Table) -> pa.Schema:
-    """The table's columns in the form in which lakes have them."""
+    """The table's columns in the form of `lake_schema`."""
     import pyarrow as pa
 
     schema = table.schema().as_arrow()

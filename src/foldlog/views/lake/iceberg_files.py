@@ -1,6 +1,6 @@
-"""How pyiceberg writes files for lake views: what is closed is fsynced, so a commit never names what a cut may take.
+"""Files that pyiceberg writes for lake views: fsynced when closed, so that committed files survive a power cut.
 
-Loaded by pyiceberg, by the name in `FILES`, and by nobody else: it needs pyiceberg to be there.
+Loaded by pyiceberg, by the name in `FILES`; it requires pyiceberg.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from foldlog.files.paths import sync_directory
 
 
 class SyncedStream(io.BufferedWriter):
-    """A file that is on disk, with its name, once it is closed."""
+    """A file that is durable, with its name, once it is closed."""
 
     def __init__(self, path: str) -> None:
         self._path = path

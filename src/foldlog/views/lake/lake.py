@@ -22,11 +22,11 @@ def lake(
 ) -> View:
     """A view at `path`, a directory on a local or shared file system. Touches nothing yet.
 
-    `append` keeps every row that ever came, with `_partition`, `_offset`, `_timestamp` and `_deleted`: the topic as a
-    table. `merge` keeps the newest row of each key, and a tombstone deletes; only Delta can do that at speed.
+    `append` keeps every row, with `_partition`, `_offset`, `_timestamp` and `_deleted`: the topic as a table. `merge`
+    keeps the newest row of each key, and a tombstone deletes; only Delta supports that efficiently.
 
-    `key` is for `merge`: the columns that make a row unique. Left out, it is the column of the record's key. With more
-    columns than that, one record may give several rows, and a newer record of the same key replaces them all.
+    `key` is for `merge`: the columns that make a row unique; by default the column of the record's key. With more
+    columns, one record may give several rows, and a newer record of the same key replaces them all.
 
     >>> lake("views/payments").place.startswith("delta:/")
     True

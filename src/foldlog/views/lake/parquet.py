@@ -1,23 +1,23 @@
-"""Lake tables as plain Parquet files: one for each partition and range, whose name says which.
+"""Lake tables as plain Parquet files: one for each partition and range, with both in its name.
 
     views/payments/
       current -> g-000001                                  read this directory
       g-000001/
         p00000-00000000000000000000-00000000000000000040.parquet      partition 0, offsets 0 to 39
         p00001-...
-        _foldlog.json                                      the bookmark: what the names cannot say is there too
-        _common_metadata                                   all columns there are, as Parquet's own convention has it
+        _foldlog.json                                      the bookmark, with what the names do not tell
+        _common_metadata                                   all columns, by Parquet's convention
         _p00000-00000000000000000040-...                   written, and not part of the table yet
 
-The names are a bookmark: nothing below the last one of a partition is missing, and what lies between two gave no rows.
+The names are a bookmark: nothing below a partition's last one is missing, and a gap between two gave no rows.
 
-A range of several partitions is several files, and one commit all the same. The files are written and fsynced under
-names with an underscore, which readers of Parquet directories skip. Then `_foldlog.json` is replaced: that is the
-commit. Then they get their names. Whoever comes next after a crash finishes that, or removes files that no commit
-covers. So a reader never sees a row that is not committed. In the instant between two renames it may see the files of
-one partition and not yet those of another: who needs all partitions at one point compares with `_foldlog.json`.
+A range of several partitions is several files, but one commit. The files are written and fsynced under names with an
+underscore, which readers of Parquet directories skip. Then `_foldlog.json` is replaced: that is the commit. Then they
+get their names. After a crash the next process completes the renames, or removes files that no commit covers. So a
+reader never sees a row that is not committed. In the instant between two renames it may see the files of one partition
+and not yet those of another: to read all partitions at one point, compare with `_foldlog.json`.
 
-Writers take turns by a lock (`flock`), so on a network file system that has to work between its machines.
+Writers are serialized by a lock (`flock`); on a network file system, that has to work between its machines.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SCHEMA: Final = "_common_metadata"
 _DRAFT: Final = "_draft"
 _PENDING: Final = "_"
 _COUNTED_FILES_MAX: Final = 1000
-"""Files whose rows are counted for somebody who looks: each has to be opened."""
+"""Files whose rows are counted for a peek: each has to be opened."""
 
 _NAME: Final = re.compile(r"p(?P<partition>[0-9]{5,})-(?P<start>[0-9]{20})-(?P<stop>[0-9]{20})\.parquet")
 
@@ -58,7 +58,7 @@ def file_name(partition: int, start: int, stop: int) -> str:
 
 
 class ParquetHistory(View):
-    """A directory of Parquet files: every row that ever came, with partition, offset and time, tombstones included.
+    """A directory of Parquet files: every row, with partition, offset and time, tombstones included.
 
     Holds nothing open between calls.
     """
@@ -109,7 +109,7 @@ class ParquetHistory(View):
             directory = self._at(directory, expected)
             for name, rows in self._files_of(delta, _read_schema(directory)):
                 _write_rows(os.path.join(directory, _PENDING + name), rows)
-            # The names first: a bookmark that survives a power cut must find its files.
+            # The names first: if the bookmark survives a power cut, its files have to be there.
             sync_directory(directory)
             _replace(directory, _BOOKMARK, _bookmark_bytes(new))
             _settle(directory, new)
@@ -145,9 +145,9 @@ class ParquetHistory(View):
             return Snapshot(self._read_bookmark(directory), self._batches(paths, _read_schema(directory)))
 
     def newest_files(self, limit: int) -> LakeFiles:
-        """The files of the newest commits, and how many rows there are, for who wants to see the last of them.
+        """The files of the newest commits, and the number of rows, for a peek at the last rows.
 
-        Nobody is waited for: a commit that is under way shows the files that have their names already.
+        Does not wait for writers: during a commit, only the files that already have their names are included.
         """
         import pyarrow.parquet as pq
 
@@ -167,11 +167,11 @@ class ParquetHistory(View):
 
         with self._errors():
             if paths:
-                # With the schema of today: columns that older files lack are null.
+                # With the current schema: columns that older files lack are null.
                 yield from ds.dataset(paths, schema=schema, format="parquet").to_batches(**LITTLE_AHEAD)
 
     def _files_of(self, delta: Delta, schema: pa.Schema) -> Iterator[tuple[str, pa.Table]]:
-        """The files a range becomes: none for a partition that gave no rows."""
+        """The files for a range: none for a partition without rows."""
         import pyarrow.compute as pc
 
         rows = delta.rows.drop_columns([TOPIC]) if TOPIC in delta.rows.column_names else delta.rows
@@ -187,7 +187,7 @@ class ParquetHistory(View):
 
     @contextmanager
     def _writing(self) -> Iterator[str | None]:
-        """Nobody else writes inside, and nothing of an earlier writer is left half done. None if there is no view."""
+        """Excludes other writers, and completes what an earlier one left half done. None if there is no view."""
         if self._generations.find(self._link) is None:
             yield None
             return
@@ -198,7 +198,7 @@ class ParquetHistory(View):
             yield directory
 
     def _at(self, directory: str | None, expected: Bookmark) -> str:
-        """The directory, whose bookmark is the expected one."""
+        """The directory; StaleBookmark if its bookmark is not the expected one."""
         stored = None if directory is None else self._read_bookmark(directory)
         if directory is None or stored is None or stored.to_json() != expected.to_json():
             found = "nothing, since it does not exist" if stored is None else stored.to_json()
@@ -214,7 +214,7 @@ class ParquetHistory(View):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Arrow's errors and the disk's as one sentence of ours."""
+        """Errors of Arrow and of the disk as ViewUnavailable, in one sentence."""
         try:
             import pyarrow as pa
             import pyarrow.parquet
@@ -229,7 +229,7 @@ class ParquetHistory(View):
 def _settle(directory: str, bookmark: Bookmark) -> None:
     """Give the files of the last commit their names, and remove those that no commit covers.
 
-    Nobody writes meanwhile. Whoever writes settles first, so what the bookmark covers is its own commit's.
+    Called under the writers' lock. Every writer settles first, so files up to the bookmark are the last commit's.
     """
     for name in os.listdir(directory):
         found = _NAME.fullmatch(name.removeprefix(_PENDING))
@@ -238,14 +238,14 @@ def _settle(directory: str, bookmark: Bookmark) -> None:
         path = os.path.join(directory, name)
         stop = bookmark.offset(int(found["partition"]))
         if stop is not None and int(found["stop"]) <= stop:
-            # Not synced: if a power cut takes the new name, the old one is back, and this is done again.
+            # Not synced: if a power cut undoes the rename, it is done again.
             os.rename(path, os.path.join(directory, found[0]))
         else:
             os.unlink(path)
 
 
 def _write_rows(path: str, rows: pa.Table) -> None:
-    """Durable on return, up to the name."""
+    """Durable on return, except for the name."""
     import pyarrow.parquet as pq
 
     with open(path, "wb") as file:
@@ -255,7 +255,7 @@ def _write_rows(path: str, rows: pa.Table) -> None:
 
 
 def _replace(directory: str, name: str, data: bytes) -> None:
-    """Put `data` at that name so that a power cut leaves the old bytes or the new. Durable on return."""
+    """Write `data` under that name so that a power cut leaves the old bytes or the new. Durable on return."""
     draft = os.path.join(directory, _DRAFT)
     with open(draft, "wb") as file:
         file.write(data)

@@ -1,7 +1,7 @@
-"""The columns of a lake table: which Arrow types it has, how it grows, and how rows are made to fit into it.
+"""The columns of a lake table: which Arrow types it has, how it grows, and how rows are converted to them.
 
-Open table formats have one type for text, one for bytes and one for lists, however Arrow lays them out, and know time
-to the microsecond. So a schema is brought to that form before it is stored or compared. Every column may be null.
+Open table formats have one type for text, one for bytes and one for lists, whatever Arrow's layout, and times in
+microseconds. So a schema is normalized to that form before it is stored or compared. Every column is nullable.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LITTLE_AHEAD: Final[dict[str, Any]] = {"batch_size": VIEW_SCAN_ROWS, "batch_readahead": 4, "fragment_readahead": 1}
-"""How Arrow reads a lake's files: by itself it would have 64 batches of 131 072 rows in memory at once."""
+"""How Arrow reads a lake's files: its default would keep 64 batches of 131 072 rows in memory."""
 
 
 class LakeFiles(NamedTuple):
-    """Some Parquet files of a lake table, the newest first; and of the whole table its columns and its rows' number,
-    None where that would take long to find out."""
+    """Some Parquet files of a lake table, newest first; the columns of the whole table, and the number of its rows,
+    None if that would take long to find out."""
 
     schema: pa.Schema
     paths: list[str]
@@ -29,9 +29,9 @@ class LakeFiles(NamedTuple):
 
 
 def lake_schema(columns: pa.Schema, *, is_history: bool, int_bits_min: int = 8) -> pa.Schema:
-    """The columns of a fold as a lake has them; a history has where each row came from behind them.
+    """The columns of a fold in a lake's types; a history has the places of the records after them.
 
-    `int_bits_min` is for formats that have no smaller integers.
+    `int_bits_min` is for formats without smaller integers.
     """
     import pyarrow as pa
 
@@ -47,7 +47,7 @@ def lake_schema(columns: pa.Schema, *, is_history: bool, int_bits_min: int = 8) 
 
 
 def lake_type(kind: Any, column: str, int_bits_min: int = 8) -> Any:
-    """The type in which a lake keeps values of `kind`; InvalidArgument, with the column's name, if it has none."""
+    """The type in which a lake stores values of `kind`; InvalidArgument, with the column's name, if there is none."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -88,7 +88,7 @@ def _nested_type(kind: Any, column: str, int_bits_min: int) -> Any:
 
 
 def missing_fields(stored: pa.Schema, wanted: pa.Schema, place: str) -> list[pa.Field]:
-    """What `stored` lacks of `wanted`; SchemaChanged if a column has another type by now."""
+    """The columns that `stored` lacks; SchemaChanged if a column has another type now."""
     missing = []
     for field in wanted:
         number = stored.get_field_index(field.name)
@@ -102,7 +102,7 @@ def missing_fields(stored: pa.Schema, wanted: pa.Schema, place: str) -> list[pa.
 
 
 def fitted(rows: pa.Table, stored: pa.Schema, place: str) -> pa.Table:
-    """The rows with the columns of `stored`, in its order: null where the rows have no such column."""
+    """The rows with the columns of `stored`, in its order; null if the rows have no such column."""
     import pyarrow as pa
 
     unknown = [name for name in rows.column_names if stored.get_field_index(name) < 0]

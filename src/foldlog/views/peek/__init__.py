@@ -1,4 +1,4 @@
-"""A look into a view, for people, by another process than the one that writes it."""
+"""Peeks into a view, for people, by another process than the one that writes it."""
 
 from foldlog.views.peek.peek import Page, Peek, Series, open_peek
 

@@ -1,8 +1,8 @@
-"""The process that looks into views for another: a question a line on standard input, an answer a line on its output.
+"""The process that looks into views for another: a question per line of standard input, an answer per line of output.
 
-A file can be a pipe that nobody writes, a database can stop in the middle of an answer, a page of Parquet can unpack
-into more than there is. Here that costs one small process: it ends itself when a look has taken too long (also where
-nobody is left to end it), or wants too much memory, or when nobody has asked for a while.
+A file may be a pipe that nothing writes to, a database may hang in the middle of an answer, a page of Parquet may
+exceed the memory. Here that costs one small process: it ends itself when a look takes too long (even if its parent is
+gone), uses too much memory, or when no question has come for a while.
 
     {"description": {…}, "q": null, "after": null, "measure": null, "limit": 50}
     {"page": {"kind", "columns", "rows", "total", "next", "series"}} or {"fault": "view" or "question", "text": "…"}
@@ -23,7 +23,7 @@ from foldlog.views.peek.peek import open_peek
 
 
 def look(question: dict[str, Any]) -> dict[str, Any]:
-    """The page that a question asks for. FoldlogError."""
+    """The page for a question. FoldlogError if there is none."""
     with open_peek(question["description"]) as peek:
         text, after = question["q"], question["after"]
         page = peek.search(text, question["limit"]) if text else peek.rows(question["limit"], after)
@@ -51,9 +51,9 @@ def answer_to(line: bytes) -> dict[str, Any]:
 
 
 def serve(questions: BinaryIO, answers: BinaryIO, deadline_ms: int) -> None:
-    """Answer until nobody asks any more."""
+    """Answer until standard input ends."""
     while True:
-        # The signal's default action ends the process wherever it waits: in a call that Python would wait for, too.
+        # The signal's default action ends the process wherever it waits, even in a call that Python cannot interrupt.
         signal.setitimer(signal.ITIMER_REAL, PEEK_IDLE_MS / 1000)
         line = questions.readline()
         if not line:
@@ -69,7 +69,7 @@ def main() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard == resource.RLIM_INFINITY or hard > PEEK_MEMORY_BYTES:
         resource.setrlimit(resource.RLIMIT_DATA, (PEEK_MEMORY_BYTES, hard))
-    # An engine that prints something must not spoil an answer.
+    # An engine that prints something must not corrupt an answer.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(sys.stdin.buffer, answers, deadline_ms)

@@ -1,4 +1,4 @@
-"""A look into counters: their newest windows, groups that hold some text, and a chart of a measure over time."""
+"""A peek into counters: their newest windows, groups that contain some text, and a chart of a measure over time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from foldlog.views.sql.names import TableName
 from foldlog.views.table.shape import load_pyarrow
 
 SERIES_WINDOWS: Final = 60
-"""As many windows back from the newest as a chart has room for."""
+"""How many windows a chart shows, back from the newest."""
 
 SERIES_MAX: Final = 8
-"""Lines of a chart that can be told apart; the largest groups are shown."""
+"""Distinguishable lines of a chart; the largest groups are shown."""
 
 _SKIPPED_MAX: Final = 100_000
 
@@ -33,7 +33,7 @@ class CountersPeek(Peek):
     kind = "counters"
 
     def __init__(self, source: Source) -> None:
-        load_pyarrow()  # now: it takes its time, once, and a look has a time limit
+        load_pyarrow()  # now: importing is slow, and a look has a time limit
         self._source = source
 
     def rows(self, limit: int = 50, after: str | None = None) -> Page:
@@ -66,7 +66,7 @@ class CountersPeek(Peek):
             if window is None or chosen is None:
                 return None
             start = self._source.name(WINDOW_START)
-            # With a value, as every statement here: the driver reads percent signs in the others' way else.
+            # With a value, as in every statement here: without one, the driver treats percent signs differently.
             newest = run(
                 f"SELECT {', '.join(map(self._source.name, settings.stored().names))} FROM {self._source.sql(table)}"
                 f" WHERE {start} IS NOT NULL ORDER BY {start} DESC LIMIT {self._source.mark}",
@@ -81,7 +81,7 @@ class CountersPeek(Peek):
         return _series(found, settings, chosen)
 
     def _found(self, run: Run) -> tuple[TableName, CounterSettings]:
-        """The table with the partial results, and what is in it."""
+        """The table with the partial results, and its settings."""
         table, entry = self._source.entry(run)
         try:
             fields = json.loads(entry.settings)
@@ -102,7 +102,7 @@ class CountersPeek(Peek):
         count: int,
         skipped: int,
     ) -> list[dict[str, Any]]:
-        """Rows as a reader sees them, the newest windows first."""
+        """Rows as a reader sees them, newest windows first."""
         mark, stored = self._source.mark, settings.stored()
         groups = [self._source.name(name) for name in settings.aggregation.by]
         if settings.aggregation.window is not None:
@@ -133,7 +133,7 @@ def _page(settings: CounterSettings, found: list[dict[str, Any]], total: int | N
 
 
 def _chosen(settings: CounterSettings, measure: str | None) -> str | None:
-    """The measure to draw: the one that was named, or the first that is a number."""
+    """The measure to draw: the named one, or the first that is numeric."""
     from pyarrow import types
 
     kinds = {name: settings.shown().field(name).type for name in settings.aggregation.measures}
@@ -150,7 +150,7 @@ def _chosen(settings: CounterSettings, measure: str | None) -> str | None:
 
 
 def _series(found: list[dict[str, Any]], settings: CounterSettings, measure: str) -> list[Series]:
-    """The largest groups, each by itself, and the others as one, where what they count can be added up."""
+    """A line for each of the largest groups, and one for all others, if the measure can be added up."""
     lines: dict[str, dict[int, int | float]] = defaultdict(dict)
     for row in found:
         number = number_of(row[measure])

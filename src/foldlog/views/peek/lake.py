@@ -1,4 +1,4 @@
-"""A look into a lake table: how many rows it has, and the last that came. Reads a few of its newest files."""
+"""A peek into a lake table: its number of rows, and the last ones. Reads a few of its newest files."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from foldlog.views.lake.parquet import ParquetHistory
 
 FILES_MAX: Final = 20
-"""Newest files that are looked into: a commit has one or a few."""
+"""How many of the newest files are read: a commit has one or a few."""
 
 WHOLE_GROUP_ROWS_MAX: Final = 100_000
 WHOLE_GROUP_BYTES_MAX: Final = 64 << 20
-"""A row group up to here is read whole, for its last rows; of a larger one the first rows have to do."""
+"""A row group up to this size is read whole, for its last rows; of a larger one only the first rows are read."""
 
 SEARCHED_ROWS_MAX: Final = 20_000
-"""Rows that are looked through for a text."""
+"""Rows that are searched for a text."""
 
 _TRIES: Final = 3
 """A rebuild may remove files between finding and reading them."""
 
 
 class LakePeek(Peek):
-    """See `Peek`. Only the last rows: who wants others has engines for it."""
+    """See `Peek`. Only the last rows; query engines can read the others."""
 
     kind = "lake"
 
@@ -49,7 +49,7 @@ class LakePeek(Peek):
         return self._last(count, None)
 
     def search(self, text: str, limit: int = 50) -> Page:
-        """Among the rows of the newest files."""
+        """Searches the rows of the newest files."""
         return self._last(checked_limit(limit), text.casefold())
 
     def _last(self, count: int, text: str | None) -> Page:
@@ -84,7 +84,7 @@ def _view(engine: str, path: str, mode: str) -> DeltaView | IcebergHistory | Par
 
 
 def _newest_rows(paths: list[str], schema: pa.Schema, count: int, text: str | None) -> list[dict[str, Any]]:
-    """Newest first, where the rows say when they came. Of what takes too long to read, what was found so far."""
+    """Newest first, if the rows have timestamps. If reading takes too long, what was found so far."""
     found: list[dict[str, Any]] = []
     deadline = time.monotonic() + PEEK_MS / 1000
     left = count if text is None else SEARCHED_ROWS_MAX
@@ -100,7 +100,7 @@ def _newest_rows(paths: list[str], schema: pa.Schema, count: int, text: str | No
 
 
 def _rows_of(path: str, count: int) -> list[dict[str, Any]]:
-    """The last rows of a file, or some of them, if its last row group is large; the last one first."""
+    """The last rows of a file, last one first; some of them if its last row group is large."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:

@@ -1,10 +1,10 @@
-"""A look into a view, for people, by another process than the one that writes it.
+"""A peek into a view, for people, by another process than the one that writes it.
 
-`open_peek(view.description())` gives a `Peek`: a few rows, rows that hold some text, numbers over time. It only reads,
-takes a bounded time and memory, never keeps who writes waiting for longer than that, and works across a rebuild: what
-it shows is the view before or after. The description comes out of a topic that others may write, so nothing in it is
-trusted: it names a place, the place has to hold a view that a fold made, and no statement is made of it but by quoting
-names. A PostgreSQL is reached as whoever runs this process is allowed to (libpq's defaults, ~/.pgpass).
+`open_peek(view.description())` returns a `Peek`: a few rows, rows that contain some text, numbers over time. It only
+reads, takes bounded time and memory, never delays a writer for longer than that, and works across a rebuild: it shows
+the view before or after. The description comes from a topic that others may write, so nothing in it is trusted: it
+names a place, the place has to hold a view that a fold made, and its names are quoted in every statement. PostgreSQL is
+accessed with the rights of the user that runs this process (libpq's defaults, ~/.pgpass).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from foldlog.limits import PEEK_ROWS_MAX
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows, as JSON has them. `total` counts all there are, None where that would take long. `next` goes on after
-    the last of them, None if there is no more."""
+    """Some rows, as JSON values. `total` is the number of all rows, None if counting would take long. `next` continues
+    after the last of them, None if there are no more."""
 
     columns: tuple[str, ...]
     rows: list[list[object]]
@@ -39,28 +39,28 @@ class Series:
 
 
 class Peek(ABC):
-    """A look into one view. Opens when asked, holds nothing between two calls; any thread, one at a time.
+    """A peek into one view. Opens it for each call and holds nothing in between; any thread, one at a time.
 
-    ViewUnavailable, in one sentence, where the view is not there, or its engine cannot be read; InvalidArgument for a
-    question that has no answer; MissingDependency.
+    ViewUnavailable, in one sentence, if the view does not exist or its engine cannot be read; InvalidArgument for a
+    question without an answer; MissingDependency.
     """
 
     kind: ClassVar[str]
 
     @abstractmethod
     def rows(self, limit: int = 50, after: str | None = None) -> Page:
-        """The newest rows, or those that engine and view can give soonest; `after` is the `next` of another page."""
+        """The newest rows, or those that the engine finds fastest; `after` is the `next` of another page."""
 
     @abstractmethod
     def search(self, text: str, limit: int = 50) -> Page:
-        """Rows that hold the text; in a search view, the best hits of a query."""
+        """Rows that contain the text; in a search view, the best hits of a query."""
 
     def series(self, measure: str | None = None) -> list[Series] | None:
-        """What to draw a chart of; None where there are no numbers over time. `measure` is the first one, if None."""
+        """The lines of a chart; None if there are no numbers over time. Without `measure`, of the first one."""
         return None
 
     def close(self) -> None:  # noqa: B027 not every engine holds something open
-        """Let go of what is held."""
+        """Close what is held open."""
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +72,7 @@ class Peek(ABC):
 
 
 def open_peek(description: Mapping[str, object]) -> Peek:
-    """The peek that a view's `description` means. Nothing is opened yet. InvalidArgument if it describes no view."""
+    """The peek for a view's `description`. Nothing is opened yet. InvalidArgument if it describes no view."""
     kind, engine = _text(description, "kind"), _text(description, "engine")
     if kind in ("table", "counters") and engine in ("sqlite", "postgresql", "duckdb"):
         from foldlog.views.peek.sources import source_of
@@ -98,7 +98,7 @@ def open_peek(description: Mapping[str, object]) -> Peek:
 
 
 def checked_limit(limit: object) -> int:
-    """How many rows are wanted, if so many are given."""
+    """The limit, if it is allowed."""
     if type(limit) is not int or not 0 < limit <= PEEK_ROWS_MAX:
         raise InvalidArgument(f"a look gives between 1 and {PEEK_ROWS_MAX} rows, not {brief_repr(limit)}")
     return limit

@@ -1,4 +1,4 @@
-"""The places of views that an operator has named: directories, and hosts of PostgreSQL."""
+"""The places of views that an operator allows: directories, and hosts of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _PORT: Final = "5432"
 _HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._%-]*)(?::[0-9]+)?"
 _ONE_HOST: Final = re.compile(r"(?P<name>\[.*\]|[^:]*)(?::(?P<port>[0-9]+))?")
 _URL: Final = re.compile(rf"postgres(?:ql)?://(?:[^@/?#,]*@)?(?P<hosts>{_HOST}(?:,{_HOST})*)(?:/[^?#]*)?(?:\?[^#]*)?")
-"""Only what has one meaning: libpq ends the user at the first @, others at the last, and a secret goes to a host."""
+"""Only unambiguous URLs: libpq ends the user at the first @, others at the last, and a password would go to a host."""
 
 
 class Host(NamedTuple):
-    """Where a PostgreSQL listens; a name with a slash is its socket's directory, "" is what libpq takes by itself."""
+    """Where a PostgreSQL listens; a name with a slash is its socket's directory, "" is libpq's default."""
 
     name: str
     port: str
 
 
 class NamedPlaces:
-    """Where views are that may be opened whoever describes them. A database that is named may be sent a password."""
+    """Places whose views may be opened even if a description is not trusted. Databases there may get a password."""
 
     def __init__(self, places: Iterable[str]) -> None:
-        """InvalidArgument for what is neither a directory's path nor a URL of PostgreSQL."""
+        """InvalidArgument for a place that is neither a directory's path nor a URL of PostgreSQL."""
         self._directories: list[str] = []
         self._hosts: set[Host] = set()
         for place in places:
@@ -56,7 +56,7 @@ class NamedPlaces:
 
 
 def hosts_of(url: str) -> list[Host] | None:
-    """The hosts that a URL may connect to, all of them; None if that is not plain to see.
+    """All hosts that a URL may connect to; None if the URL is ambiguous.
 
     >>> hosts_of("postgresql://shop@db,[::1]:6432/shop?sslmode=require")
     [Host(name='db', port='5432'), Host(name='::1', port='6432')]

@@ -1,4 +1,4 @@
-"""A look into a search view: what it finds, and the rows that came last."""
+"""A peek into a search view: search results, and the last rows."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _ORDER_MAX: Final = 2**63 - 1
 
 
 class _SearchPeek(Peek):
-    """An index at a path, whatever made it."""
+    """An index at a path, of any engine."""
 
     kind = "search"
 
     def __init__(self, path: str) -> None:
-        load_pyarrow()  # now: it takes its time, once, and a look has a time limit
+        load_pyarrow()  # now: importing is slow, and a look has a time limit
         self._path = path
         self._place = f"search {path}"
 
 
 class TantivyPeek(_SearchPeek):
-    """A directory, read as every reader does: a commit that comes meanwhile does not change what is read."""
+    """A directory, read like any reader does: a concurrent commit does not change what is read."""
 
     def rows(self, limit: int = 50, after: str | None = None) -> Page:
         count = checked_limit(limit)
@@ -71,7 +71,7 @@ class TantivyPeek(_SearchPeek):
                 return SearchIndex(path, self._place)
             except ViewUnavailable:
                 if exists(path):
-                    raise  # else a rebuild has just taken its place
+                    raise  # otherwise a rebuild has just replaced it
         raise ViewUnavailable(self._place, "it is being replaced just now; look again")
 
 
@@ -125,7 +125,7 @@ class FtsPeek(_SearchPeek):
 
 
 def plain_words(text: str) -> str:
-    """What somebody typed who knows nothing of a query's syntax, or is not done typing: the words alone.
+    """The words of a text as a query without syntax, for users who do not know the syntax or are still typing.
 
     >>> plain_words('merchant:(chai "po')
     '"merchant" "chai" "po"'

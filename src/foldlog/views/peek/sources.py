@@ -1,4 +1,4 @@
-"""SQL databases with views of folds, opened to be looked into: read-only, for one transaction, with a time limit."""
+"""SQL databases with views of folds, opened for a peek: read-only, for one transaction, with a time limit."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.02
 _STEPS: Final = 10_000
-"""Instructions of SQLite's machine between two looks at the clock: about a millisecond."""
+"""SQLite's instructions between two checks of the time: about a millisecond."""
 
 _URL_OPTIONS: Final = frozenset({"sslmode", "sslrootcert", "application_name", "options", "target_session_attrs"})
-"""Of a PostgreSQL URL out of a description: what cannot make libpq read a file of secrets or go elsewhere."""
+"""Allowed options of a PostgreSQL URL in a description: none makes libpq read secrets or connect elsewhere."""
 
 _DUCKDB: Final[dict[str, str | bool | int | float | list[str]]] = {"enable_external_access": False, "threads": 1}
-"""Somebody else's file: nothing of it may load code, or reach other files. And a look is short."""
+"""The file is not trusted: it must not load code, or access other files. And a look is short."""
 
 _TOO_LONG: Final = f"the look took longer than {PEEK_MS} ms and was ended; ask for less"
 
 
 class Source(ABC):
-    """One view in one database. `mark` stands for a value in a statement, `like` compares text without case."""
+    """One view in one database. `mark` is the placeholder of a value, `like` compares text without regard to case."""
 
     engine: str
     mark: str = "?"
@@ -61,13 +61,13 @@ class Source(ABC):
 
     @abstractmethod
     def batch(self, rows: Sequence[tuple[Any, ...]], columns: pa.Schema) -> pa.RecordBatch:
-        """What a SELECT of these columns gave."""
+        """The rows of a SELECT of these columns as a batch."""
 
     @abstractmethod
     def _has_table(self, run: Run, table: TableName) -> bool: ...
 
     def name(self, column: str) -> str:
-        """A column's name in a statement that has values."""
+        """A column's name in a statement with values."""
         return quoted(column)
 
     def sql(self, table: TableName) -> str:
@@ -78,7 +78,7 @@ class Source(ABC):
         return f"CAST({self.name(column)} AS TEXT)"
 
     def entry(self, run: Run) -> tuple[TableName, StoredBookmark]:
-        """The table that the view is called by, and what is stored of it; ViewUnavailable if there is no such view."""
+        """The view's table, and its stored bookmark; ViewUnavailable if there is no such view."""
         table = self._resolved(run)
         bookmarks = self._bookmarks(table)
         entry = bookmarks.read(run, table.name) if self._has_table(run, bookmarks.table) else None
@@ -87,12 +87,12 @@ class Source(ABC):
         return table, entry
 
     def count(self, run: Run, table: TableName, rows_max: int) -> int | None:
-        """How many rows a table has, if they are not too many to count."""
+        """The number of rows in a table; None if they are too many to count."""
         ((found,),) = run(f"SELECT count(*) FROM (SELECT 1 FROM {table.sql} LIMIT {rows_max + 1}) AS counted")
         return None if found > rows_max else int(found)
 
     def moment(self, at: Any) -> Any:
-        """A time to compare a column with."""
+        """A time as a value to compare a column with."""
         return at
 
     def _resolved(self, _run: Run) -> TableName:
@@ -103,7 +103,7 @@ class Source(ABC):
 
 
 class SqliteSource(Source):
-    """A file, whose writers neither wait for a look nor keep it waiting."""
+    """A file; its writers and a look do not wait for each other."""
 
     engine = "sqlite"
 
@@ -133,7 +133,7 @@ class SqliteSource(Source):
 
 
 class PostgresSource(Source):
-    """A database, reached with what libpq finds by itself: no password is in a description."""
+    """A database, accessed with libpq's own credentials: a description contains no password."""
 
     engine = "postgresql"
     mark = "%s"
@@ -152,7 +152,7 @@ class PostgresSource(Source):
     def reading(self) -> Iterator[Run]:
         database = self._database.another()
         try:
-            # Who looks sees what his role may see: policies are made for that.
+            # A peek sees what its role may see; row level security applies.
             with database.transaction(snapshot=True, only_visible=True) as connection:
                 run = runner(connection)
                 run("SELECT set_config('statement_timeout', %s, true)", str(PEEK_MS))
@@ -161,7 +161,7 @@ class PostgresSource(Source):
             database.close()
 
     def name(self, column: str) -> str:
-        return quoted(column).replace("%", "%%")  # the driver takes a lone one for a value's place
+        return quoted(column).replace("%", "%%")  # the driver would take a single one for a placeholder
 
     def sql(self, table: TableName) -> str:
         return table.sql.replace("%", "%%")
@@ -180,8 +180,8 @@ class PostgresSource(Source):
 
 
 class DuckdbSource(Source):
-    """A file that one process at a time may write, and nobody may read meanwhile. A fold's runner has it open for the
-    moment of a range only, so a look waits for a gap, and holds the file for a moment itself: the runner waits, too.
+    """A file that only one process at a time may write, and that cannot be read meanwhile. A fold's runner opens it
+    only to store a range, so a look waits for a gap and holds the file for a moment itself.
     """
 
     engine = "duckdb"
@@ -250,7 +250,7 @@ def source_of(engine: str, place: str, name: str, kind: str) -> Source:
 
 @contextmanager
 def _ended(end: Callable[[], object]) -> Iterator[None]:
-    """Call `end` if the block takes too long, from another thread."""
+    """Call `end`, from another thread, if the block takes too long."""
     timer = threading.Timer(PEEK_MS / 1000, end)
     timer.daemon = True
     timer.start()
@@ -262,14 +262,14 @@ def _ended(end: Callable[[], object]) -> Iterator[None]:
 
 
 def refuse_special(path: str, place: str) -> None:
-    """ViewUnavailable for a pipe, a socket or a device: opening one may never end. What is not there is told later."""
+    """ViewUnavailable for a pipe, a socket or a device: opening one may never end. A missing file is reported later."""
     if is_special(path):
         raise ViewUnavailable(place, f"{path} is no file of a view, but a pipe, a socket or a device")
 
 
 @contextmanager
 def sqlite_reading(path: str, place: str) -> Iterator[Run]:
-    """A reading transaction on a SQLite file that nothing can change through it."""
+    """A read-only transaction on a SQLite file."""
     refuse_special(path, place)
     deadline = time.monotonic() + PEEK_MS / 1000
     try:
@@ -277,7 +277,7 @@ def sqlite_reading(path: str, place: str) -> Iterator[Run]:
         with closing(sqlite3.connect(uri, timeout=PEEK_MS / 1000, isolation_level=None, uri=True)) as connection:
             connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
             connection.execute("PRAGMA query_only = 1")
-            # What a file's own views and triggers may call is what SQLite knows to be harmless.
+            # The file's own views and triggers may only call functions that SQLite considers harmless.
             connection.execute("PRAGMA trusted_schema = 0")
             connection.execute("BEGIN")
 
@@ -299,7 +299,7 @@ def _sqlite_reason(error: sqlite3.Error, path: str) -> str:
 
 
 def _safe_url(url: str) -> str:
-    """Without options that a description has no business with; connecting has its own limit."""
+    """Without options that are not allowed in a description; connecting has its own time limit."""
     public = public_url(url)
     base, _, query = public.partition("?")
     options = [(name, value) for name, value in parse_qsl(query) if name in _URL_OPTIONS]
@@ -319,7 +319,7 @@ def _first_line(error: Exception) -> str:
 
 
 def pattern_of(text: str) -> str:
-    """For LIKE ... ESCAPE '!': whatever holds the text.
+    """A pattern for LIKE ... ESCAPE '!' that matches any value containing the text.
 
     >>> pattern_of("50%!")
     '%50!%!!%'

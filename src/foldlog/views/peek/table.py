@@ -1,7 +1,7 @@
-"""A look into a table of SQL: its newest rows, a row by its key, rows that hold some text.
+"""A peek into an SQL table: its newest rows, a row by its key, rows that contain some text.
 
-SQLite numbers rows as they come, so the newest ones are first there; a row that is replaced keeps its place. PostgreSQL
-does not, and gives the greatest keys first, which its index finds at once.
+SQLite numbers rows as they are inserted, so the newest ones come first; a replaced row keeps its place. PostgreSQL does
+not, so the greatest keys come first, which its index finds at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROW_NUMBERS: Final = ("rowid", "_rowid_", "oid")
-"""SQLite's names of it; a column of the table may have taken one."""
+"""SQLite's names for the row number; a column of the table may shadow one."""
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -34,7 +34,7 @@ class TablePeek(Peek):
     kind = "table"
 
     def __init__(self, source: Source) -> None:
-        load_pyarrow()  # now: it takes its time, once, and a look has a time limit
+        load_pyarrow()  # now: importing is slow, and a look has a time limit
         self._source = source
 
     def rows(self, limit: int = 50, after: str | None = None) -> Page:
@@ -69,7 +69,7 @@ class TablePeek(Peek):
     def _by_key(
         self, run: Run, table: TableName, shape: TableShape, text: str, count: int, order: _Order
     ) -> list[tuple[Any, ...]]:
-        """Through the index: at once, however large the table is."""
+        """Uses the index: fast, however large the table is."""
         field = shape.columns.field(shape.key[0])
         if not _can_be(field.type, text):
             return []
@@ -106,7 +106,7 @@ class TablePeek(Peek):
 
 
 class _Order:
-    """In which rows come, and how to go on after one: by the row's number, or by the key, as text."""
+    """The order of the rows, and how to continue after one: by the row number, or by the key, as text."""
 
     def __init__(self, source: Source, shape: TableShape) -> None:
         self._source = source
@@ -115,7 +115,7 @@ class _Order:
         number = next((name for name in _ROW_NUMBERS if name not in taken), None)
         self._is_by_row_id = source.engine == "sqlite" and number is not None
         self._names = [str(number)] if self._is_by_row_id else [source.name(name) for name in shape.key]
-        # Under names of their own: one that a column has, too, would make the order ambiguous.
+        # Under new names: the name of a column would make the order ambiguous.
         selected = self._names if self._is_by_row_id else [source.text(name) for name in shape.key]
         self.columns = [f"{one} AS _foldlog_place_{number}" for number, one in enumerate(selected)]
         self.descending = ", ".join(f"{name} DESC" for name in self._names)
@@ -124,7 +124,7 @@ class _Order:
         return json.dumps(list(row[: len(self.columns)]))
 
     def beyond(self, after: str | None) -> tuple[str, list[object]]:
-        """The rows that come after a cursor: a condition and its values."""
+        """The condition for the rows after a cursor, and its values."""
         if after is None:
             return "", []
         try:
@@ -144,7 +144,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _can_be(kind: Any, text: str) -> bool:
-    """Whether a key of this type can be written so: the engine would refuse to compare it else."""
+    """Whether the text can be a key of this type: otherwise the engine would refuse to compare it."""
     from pyarrow import types
 
     if types.is_integer(kind):

@@ -1,4 +1,4 @@
-"""Values of a view as JSON shows them to a person, exactly where that is possible, and cut where they are long."""
+"""Values of a view as JSON for a person: exact if possible, and cut if they are long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from foldlog.limits import PEEK_TEXT_CHARS_MAX
 
 _EXACT_MAX: Final = 2**53
-"""Beyond it a page would round an integer, so it is text."""
+"""A larger integer is text, as a browser would round it."""
 
 _NESTED_CHARS_MAX: Final = 10 * PEEK_TEXT_CHARS_MAX
 _ITEMS_MAX: Final = 100
@@ -21,7 +21,7 @@ _DEPTH_MAX: Final = 8
 
 
 def shown(value: object, depth: int = 0) -> object:
-    """A value as JSON. Decimals, times and large integers are text; bytes are {"base64": ...}; long things are cut.
+    """A value as JSON. Decimals, times and large integers are text; bytes are {"base64": ...}; long values are cut.
 
     >>> len(str(shown([["x" * 1000] * 100] * 100)))
     2001
@@ -38,13 +38,13 @@ def shown(value: object, depth: int = 0) -> object:
         return value if len(value) <= PEEK_TEXT_CHARS_MAX else f"{value[:PEEK_TEXT_CHARS_MAX]}…"
     if isinstance(value, bytes | bytearray | memoryview):
         return {"base64": b64encode(bytes(value[:PEEK_TEXT_CHARS_MAX])).decode("ascii")}
-    if isinstance(value, date):  # a datetime is one, too
+    if isinstance(value, date):  # includes datetime
         return _moment(value)
     return _cut(_nested(value, depth)) if depth == 0 else _nested(value, depth)
 
 
 def _cut(value: object) -> object:
-    """A value of many parts, unless it is so large that a part of its text has to do."""
+    """A nested value, or the beginning of its text if it is too large."""
     text = json.dumps(value, ensure_ascii=False)
     return value if len(text) <= _NESTED_CHARS_MAX else f"{text[:PEEK_TEXT_CHARS_MAX]}…"
 
@@ -66,7 +66,7 @@ def _nested(value: object, depth: int) -> object:
 
 
 def number_of(value: object) -> int | float | None:
-    """For a chart; None if it is none."""
+    """A number for a chart; None if the value is not a finite number."""
     if isinstance(value, Decimal):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):

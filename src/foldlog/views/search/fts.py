@@ -1,9 +1,9 @@
-"""The search view in SQLite's FTS5: one file, for where tantivy is not installed.
+"""The search view in SQLite's FTS5: one file, if tantivy is not installed.
 
-Each time it is built, the view has two tables: `search_rows_1` (a row's key and all its columns as JSON, see row_json)
-and `search_text_1`, the index over the searched columns, which stores no text of its own. The bookmark's row says which
-number is current, so a swap is one small change of it. Everything about a range is one transaction, on disk when it
-returns. Readers see the state of their own transaction, whatever is written meanwhile.
+Each build of the view has two tables: `search_rows_1` (a row's key and all its columns as JSON, see row_json) and
+`search_text_1`, the index over the searched columns, which stores no text of its own. The bookmark's row holds the
+current number, so a swap is one small change of it. A range is one transaction, durable on return. Readers see the
+state of their own transaction, even during writes.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME: Final = "search"
-"""Of the view among the bookmarks of the file."""
+"""The view's name among the bookmarks of the file."""
 
 _TOKENS: Final = "unicode61 remove_diacritics 0"
-"""Words as tantivy's default finds them: letters and digits of any script, without regard to case."""
+"""Tokens as tantivy's default makes them: letters and digits of any script, without regard to case."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredIndex:
-    """An entry of the bookmark table, understood."""
+    """A decoded entry of the bookmark table."""
 
     bookmark: Bookmark
     number: int
@@ -66,7 +66,7 @@ class StoredIndex:
         return cls(entry.bookmark, fields["number"], SearchSettings.from_json(fields["search"]))
 
     def searched(self) -> str:
-        """The searched columns, out of a row's JSON."""
+        """SQL for the searched columns of a row's JSON."""
         numbers = [self.settings.columns.get_field_index(name) for name in self.settings.text]
         return ", ".join(f"json_extract(row, '$[{number}]')" for number in numbers)
 
@@ -162,10 +162,10 @@ class FtsSearch(View):
         return Snapshot(bookmark, batches)
 
     def search(self, query: str, limit: int = 10) -> list[dict[str, object]]:
-        """The rows that match best, the best first, in FTS5's syntax.
+        """The best matching rows, best first, for a query in FTS5's syntax.
 
         All words have to occur: `chai point`; also `"chai point"`, `merchant:chai`, `chai OR tea`, `chai NOT point`,
-        `chai po*`. InvalidArgument if the query cannot be understood.
+        `chai po*`. InvalidArgument if the query cannot be parsed.
         """
         self._exists()
         with self._database.read() as connection:
@@ -188,7 +188,7 @@ class FtsSearch(View):
         self._database.close()
 
     def _batches(self) -> Iterator[Any]:
-        """The bookmark, then the rows, in one transaction of a connection of its own: `apply` goes on meanwhile."""
+        """Yields the bookmark, then the rows, in one transaction of a separate connection; `apply` is not blocked."""
         database = self._database.another()
         try:
             with database.read() as connection:
@@ -235,7 +235,7 @@ class FtsSearch(View):
         )
 
     def _delete(self, connection: sqlite3.Connection, stored: StoredIndex, keys: Sequence[str]) -> None:
-        """An index without text of its own has to be told what it is to forget."""
+        """Delete the rows of these keys. An index without text of its own needs the old text to delete an entry."""
         rows, text = quoted(stored.rows), quoted(stored.text)
         connection.execute("CREATE TEMP TABLE IF NOT EXISTS changed_keys (key TEXT PRIMARY KEY) WITHOUT ROWID")
         connection.execute("DELETE FROM changed_keys")
@@ -248,7 +248,7 @@ class FtsSearch(View):
         connection.execute(f"DELETE FROM {rows} WHERE key IN (SELECT key FROM changed_keys)")
 
     def _insert(self, connection: sqlite3.Connection, stored: StoredIndex, table: pa.Table) -> None:
-        """Taking the text out of the JSON again inside SQLite is quicker than handing it over once more."""
+        """Extracting the text from the JSON inside SQLite is faster than passing it again."""
         rows, text = quoted(stored.rows), quoted(stored.text)
         ((last,),) = connection.execute(f"SELECT coalesce(max(id), 0) FROM {rows}").fetchall()
         for batch in table.combine_chunks().to_batches(max_chunksize=VIEW_SCAN_ROWS):
@@ -276,6 +276,6 @@ class FtsSearch(View):
 
 
 def _free_number(connection: sqlite3.Connection) -> int:
-    """The first one that no tables of the file have."""
+    """The first number without tables in the file."""
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     return next(number for number in range(1, len(names) + 2) if f"search_rows_{number}" not in names)

@@ -1,8 +1,8 @@
-"""`search(path, text=[...])`: a full-text view, in tantivy, or in SQLite's FTS5 where tantivy is not installed.
+"""`search(path, text=[...])`: a full-text view, in tantivy, or in SQLite's FTS5 if tantivy is not installed.
 
-Both keep the newest row of each key, delete on a tombstone, find words without regard to case, want all words of a
-query unless it says otherwise, and answer `view.search("chai point")` with whole rows. tantivy is the quicker one by
-far in searching, and about twice as quick in indexing; its view is a directory, that of FTS5 a file.
+Both keep the newest row of each key, delete on a tombstone, ignore case, require all words of a query by default, and
+answer `view.search("chai point")` with whole rows. tantivy searches much faster, and indexes about twice as fast; its
+view is a directory, that of FTS5 a file.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ENGINES = ("tantivy", "fts5")
 def search(
     path: str | PathLike[str], text: Sequence[str] | str, engine: str | None = None
 ) -> TantivySearch | FtsSearch:
-    """A search view at `path` over the columns `text`. Nothing is made or opened yet.
+    """A search view at `path` over the columns `text`. Nothing is created or opened yet.
 
-    `engine` is "tantivy" or "fts5"; without it, tantivy if it is installed.
+    `engine` is "tantivy" or "fts5"; by default tantivy if it is installed.
     """
     place = _checked_path(path)
     if engine is None:

@@ -1,4 +1,4 @@
-"""What a search view was made with, kept inside it: its columns, which of them are searched, and its keys."""
+"""The settings of a search view, stored inside it: its columns, which of them are searched, and its keys."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 SEARCH_HITS_MAX: Final = 10_000
-"""Of one search: they are for people, who look at a few."""
+"""The maximum of one search: people look at a few."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """`columns` are all that are stored, in their order; `text` those that are searched."""
+    """`columns` are all stored columns, in order; `text` those that are searched."""
 
     columns: pa.Schema
     text: tuple[str, ...]
@@ -30,7 +30,7 @@ class SearchSettings:
     key: tuple[str, ...]
 
     def to_json(self) -> str:
-        """As it is kept in the view."""
+        """The form in which the view stores it."""
         fields = {
             "columns": b64encode(self.columns.serialize().to_pybytes()).decode("ascii"),
             "text": self.text,
@@ -41,7 +41,7 @@ class SearchSettings:
 
     @classmethod
     def from_json(cls, text: str) -> SearchSettings:
-        """The inverse; MalformedBytes if it is not one."""
+        """The inverse of `to_json`; MalformedBytes if the text is not such settings."""
         import pyarrow as pa
 
         try:
@@ -52,7 +52,7 @@ class SearchSettings:
             raise MalformedBytes("search view's settings", f"they cannot be understood ({error!r})", 0) from error
 
     def grown_to(self, wanted: SearchSettings, place: str) -> SearchSettings:
-        """With the columns that `wanted` has beyond these; SchemaChanged where the two cannot be reconciled."""
+        """With the additional columns of `wanted`; SchemaChanged if the two cannot be reconciled."""
         if wanted.record_key == RECORD and self.record_key != RECORD:
             raise SchemaChanged(place, WHOSE_ROWS_UNKNOWN)
         for what, mine, other in (
@@ -75,7 +75,7 @@ class SearchSettings:
         return replace(self, columns=columns)
 
     def fitted(self, rows: pa.Table, place: str) -> pa.Table:
-        """The rows in the view's columns, null where the fold has dropped one."""
+        """The rows in the view's columns, null for a column that the fold has dropped."""
         import pyarrow as pa
 
         strange = [name for name in rows.column_names if name not in self.columns.names]
@@ -94,7 +94,7 @@ class SearchSettings:
 
 
 def settings_of(shape: Shape, text: Sequence[str]) -> SearchSettings:
-    """Of a fold's rows; InvalidArgument, in one sentence, if they cannot be searched by `text`."""
+    """The settings for a fold's rows; InvalidArgument, in one sentence, if they cannot be searched by `text`."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -116,7 +116,7 @@ def settings_of(shape: Shape, text: Sequence[str]) -> SearchSettings:
 
 
 def checked_text(text: object) -> tuple[str, ...]:
-    """What a person names as searched columns.
+    """The searched columns from a user's argument.
 
     >>> checked_text(["merchant", "note"])
     ('merchant', 'note')
@@ -132,7 +132,7 @@ def checked_text(text: object) -> tuple[str, ...]:
 
 
 def checked_limit(limit: object) -> int:
-    """How many hits, if that many can be."""
+    """The limit, if it is allowed."""
     if type(limit) is not int or not 0 < limit <= SEARCH_HITS_MAX:
         raise InvalidArgument(f"a search gives between 1 and {SEARCH_HITS_MAX} rows, not {limit!r}")
     return limit

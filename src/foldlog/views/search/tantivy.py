@@ -1,7 +1,7 @@
 """The search view in tantivy: a directory of generations, each an index that holds its own bookmark.
 
-Readers go on with the generation they have open when another one takes its place. Searches see what was committed
-when they began. What is promised is tantivy's order of relevance among the rows of one commit, not a certain score.
+Readers continue with the generation they have open when another one replaces it. A search sees what was committed when
+it began. Rows of one commit come in tantivy's order of relevance; their scores are not specified.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from foldlog.views.search.tantivy_index import Committed, SearchIndex, load_tant
 
 
 class TantivySearch(View):
-    """`link` is which generation of the directory it is: the current one, or a shadow's."""
+    """`link` names the generation in the directory: the current one, or a shadow's."""
 
     kind: ClassVar[str] = "search"
     is_keyed: ClassVar[bool] = True
@@ -107,17 +107,17 @@ class TantivySearch(View):
         return Snapshot(committed.bookmark, index.scan(searcher, committed))
 
     def search(self, query: str, limit: int = 10) -> list[dict[str, object]]:
-        """The rows that match best, the best first, in tantivy's syntax.
+        """The best matching rows, best first, for a query in tantivy's syntax.
 
         All words have to occur: `chai point`; also `"chai point"`, `merchant:chai`, `chai OR tea`, `chai -point`,
-        `"chai po"*`. InvalidArgument if the query cannot be understood.
+        `"chai po"*`. InvalidArgument if the query cannot be parsed.
         """
         index = self._open()
         searcher = index.searcher()
         return index.search(searcher, query, index.committed(searcher).settings, checked_limit(limit))
 
     def _find(self) -> SearchIndex | None:
-        """Opened anew each time, for a millisecond: what a link names may be replaced, or dropped and made again."""
+        """Opened for each call, in a millisecond: the generation may have been replaced, or dropped and recreated."""
         self._refuse_other_engine()
         path = self._generations.find(self._link)
         return None if path is None else SearchIndex(path, self.place, self._wait_ms)
@@ -131,7 +131,7 @@ class TantivySearch(View):
         return index
 
     def _expect(self, index: SearchIndex, expected: Bookmark) -> Committed:
-        """Under the writer's lock, so that it stays what it is until the commit."""
+        """Called under the writer's lock, so that the bookmark stays the same until the commit."""
         stored = index.committed(index.searcher())
         if stored.bookmark != expected:
             raise StaleBookmark(self.place, stored.bookmark.to_json(), expected.to_json())

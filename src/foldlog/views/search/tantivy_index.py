@@ -1,15 +1,15 @@
 """One tantivy index that holds the rows of a search view, and its bookmark in the same commit.
 
-tantivy's commit has no room for a bookmark (its Python API gives no payload), so the bookmark is a document of its own:
-replaced in every commit, found by its term, and kept out of searches and counts. Fields of a row's document:
+tantivy's commit has no room for a bookmark (its Python API has no payload), so the bookmark is a separate document:
+replaced in every commit, found by its term, and excluded from searches and counts. Fields of a row's document:
 
     _foldlog_key      the record's key as one term, by which a newer record or a tombstone deletes
     _foldlog_order    a number that rises with every document: a scan reads ranges of it
-    _foldlog_row      all columns, as row_json writes them; of the bookmark's document: the bookmark
+    _foldlog_row      all columns, as row_json writes them; in the bookmark's document: the bookmark
     <text columns>    indexed, not stored
 
-A commit is durable when `commit` returns: tantivy syncs its files, and the rename of meta.json is synced here. A killed
-process leaves the last commit; its lock is an flock and goes with it.
+A commit is durable when `commit` returns: tantivy syncs its files, and the rename of meta.json is synced here. After a
+kill, the last commit is intact; the lock is an flock and is released.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ KEY: Final = "_foldlog_key"
 ORDER: Final = "_foldlog_order"
 ROW: Final = "_foldlog_row"
 BOOKMARK_KEY: Final = "\0bookmark"
-"""The key of the bookmark's document. A record's key never begins with a zero byte: see search_terms."""
+"""The key of the bookmark's document, which cannot be a record's: see `terms.key_term`."""
 
 HEAP_BYTES: Final = 128 << 20
-"""What a writer may collect before it cuts a segment: more makes no difference from here on."""
+"""How much a writer collects before it writes a segment: more makes no difference."""
 
 TWO_THREADS_ROWS: Final = 10_000
-"""From here on a second indexing thread pays: below, it only makes twice as many segments to merge."""
+"""With fewer rows, a second indexing thread only makes twice as many segments to merge."""
 
 _LOCK_POLL_S: Final = 0.005
 _LOCK_BUSY: Final = "LockBusy"
@@ -52,7 +52,7 @@ _LOCK_BUSY: Final = "LockBusy"
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What the bookmark's document says: `next_order` is the first number that no document has had."""
+    """The contents of the bookmark's document: `next_order` is the first unused order number."""
 
     bookmark: Bookmark
     settings: SearchSettings
@@ -87,7 +87,7 @@ def load_tantivy() -> Any:
 
 @contextmanager
 def explained(place: str) -> Iterator[None]:
-    """tantivy's errors, which are ValueErrors and OSErrors for the most part, as ViewUnavailable."""
+    """tantivy's errors, mostly ValueErrors and OSErrors, as ViewUnavailable."""
     try:
         yield
     except (InvalidArgument, MalformedBytes):
@@ -97,7 +97,7 @@ def explained(place: str) -> Iterator[None]:
 
 
 class SearchIndex:
-    """The index in one directory. `Searcher`s it gives are snapshots: later commits do not change what they read."""
+    """The index in one directory. Its `Searcher`s are snapshots: later commits do not change what they read."""
 
     def __init__(self, path: str, place: str, wait_ms: int = VIEW_LOCK_WAIT_MS) -> None:
         self.path = path
@@ -106,13 +106,13 @@ class SearchIndex:
         self._tantivy = load_tantivy()
         with explained(place):
             self._index = self._tantivy.Index.open(path)
-            # Read when asked: the other policy keeps a thread that watches the directory.
+            # Reload on demand: the other policy keeps a thread that watches the directory.
             self._index.config_reader("manual")
         self._schema = self._index.schema
 
     @staticmethod
     def create(path: str, start: Bookmark, settings: SearchSettings, place: str) -> None:
-        """An index without rows, in an empty directory."""
+        """Create an index without rows, in an empty directory."""
         reserved = [name for name in settings.text if name.startswith(RESERVED_PREFIX)]
         if reserved:
             raise InvalidArgument(f"text={reserved[0]!r} cannot be searched: names that begin so belong to the index")
@@ -130,13 +130,13 @@ class SearchIndex:
             writer.commit(Committed(start, settings, 0))
 
     def searcher(self) -> Any:
-        """Of the last commit."""
+        """A snapshot of the last commit."""
         with explained(self._place):
             self._index.reload()
             return self._index.searcher()
 
     def committed(self, searcher: Any) -> Committed:
-        """What a snapshot's bookmark says."""
+        """The contents of a snapshot's bookmark document."""
         with explained(self._place):
             hits = searcher.search(self._bookmark_query(), 1, count=False).hits
             data = searcher.doc(hits[0][1]).get_first(ROW) if hits else None
@@ -146,19 +146,19 @@ class SearchIndex:
 
     @contextmanager
     def writing(self, row_count: int) -> Iterator[IndexWriting]:
-        """The one writer; waits for another one. What is not committed when the block ends is gone."""
+        """The only writer; waits for another one. Changes that are not committed when the block ends are lost."""
         threads = 2 if row_count >= TWO_THREADS_ROWS and CORES > 1 else 1
         writer = self._writer(threads)
         try:
             yield IndexWriting(self._tantivy, self._schema, writer, self.path, self._place)
         finally:
-            # Merges would be lost with the writer, and segments would pile up. It also lets go of the lock, which a
-            # mere reference in a traceback would keep. What was not committed stays so.
+            # Without this, running merges would be lost, and segments would pile up. It also releases the lock, which a
+            # reference in a traceback would keep. Uncommitted changes stay uncommitted.
             with explained(self._place):
                 writer.wait_merging_threads()
 
     def search(self, searcher: Any, query: str, settings: SearchSettings, limit: int) -> list[dict[str, object]]:
-        """The best rows first; all words have to be found unless the query says otherwise."""
+        """The best rows first; all words have to occur unless the query says otherwise."""
         try:
             parsed = self._index.parse_query(query, list(settings.text), conjunction_by_default=True)
         except ValueError as error:
@@ -171,9 +171,9 @@ class SearchIndex:
         return decode_rows(rows, settings.columns).to_pylist() if rows else []
 
     def scan(self, searcher: Any, committed: Committed) -> Iterator[pa.RecordBatch]:
-        """All rows of a snapshot, as many at a time as memory is for.
+        """All rows of a snapshot, in batches of bounded size.
 
-        Ranges of the order number that hold too many rows are halved; such a range lies together on disk.
+        Ranges of the order number with too many rows are halved; the rows of such a range are close together on disk.
         """
         ranges = [(0, committed.next_order)]
         while ranges:
@@ -192,7 +192,7 @@ class SearchIndex:
                 yield decode_rows(rows, committed.settings.columns)
 
     def newest(self, searcher: Any, before: int, limit: int) -> list[tuple[int, str]]:
-        """The rows that came last, of those with an order number below `before`: their numbers and texts."""
+        """The last rows with an order number below `before`: their numbers and texts."""
         if before < 1:
             return []
         with explained(self._place):
@@ -229,7 +229,7 @@ class SearchIndex:
 
 
 class IndexWriting:
-    """The writer of one transaction: rows and keys go in, then one `commit` with the bookmark."""
+    """The writer of one transaction: deletions and rows, then one `commit` with the bookmark."""
 
     def __init__(self, tantivy: Any, schema: Any, writer: Any, path: str, place: str) -> None:
         self._tantivy = tantivy
@@ -239,16 +239,16 @@ class IndexWriting:
         self._place = place
 
     def delete(self, keys: Sequence[object]) -> None:
-        """All rows of these keys that were there before."""
+        """Delete all earlier rows of these keys."""
         if not keys:
             return
         with explained(self._place):
             query = self._tantivy.Query.term_set_query(self._schema, KEY, key_terms(keys))
-            # One query is three times as quick as a term at a time.
+            # One query is three times as fast as one term at a time.
             self._writer.delete_documents_by_query(query)
 
     def add(self, rows: pa.Table, settings: SearchSettings, next_order: int) -> int:
-        """Each row as a document; the next free order number."""
+        """Add each row as a document; returns the next free order number."""
         for batch in rows.combine_chunks().to_batches(max_chunksize=VIEW_SCAN_ROWS):
             keys = key_terms(batch.column(settings.record_key).to_pylist())
             contents = map(str.encode, encode_rows(batch))
@@ -259,7 +259,7 @@ class IndexWriting:
         return next_order
 
     def _add_all(self, documents: Iterator[Any], text: tuple[str, ...], order: int) -> None:
-        """Calls for each field are quicker than a dict, or JSON, for each document."""
+        """Calls for each field are faster than a dict, or JSON, for each document."""
         new_document, add_document = self._tantivy.Document, self._writer.add_document
         for key, content, *values in documents:
             document = new_document()
@@ -273,7 +273,7 @@ class IndexWriting:
             order += 1
 
     def commit(self, committed: Committed) -> None:
-        """With its bookmark, on disk when it returns."""
+        """Commit with the bookmark, durably."""
         with explained(self._place):
             self._writer.delete_documents_by_term(KEY, BOOKMARK_KEY)
             document = self._tantivy.Document()

@@ -7,11 +7,11 @@ from hashlib import sha256
 from typing import Any, Final
 
 KEY_BYTES_MAX: Final = 1024
-"""A longer key is known by its SHA-256: tantivy drops terms of 64 KiB without a word."""
+"""A longer key is represented by its SHA-256: tantivy silently drops terms of 64 KiB."""
 
 
 def key_term(key: object) -> str:
-    r"""A key as one term: itself where that is possible, else a hash behind a zero byte.
+    r"""A key as one term: itself if possible, else an encoding or a hash after a zero byte.
 
     >>> key_term("tx-1"), key_term(7), key_term(b"\x00\x01"), key_term("x" * 5000)[:16]
     ('tx-1', '7', '\x00b0001', '\x00hc59d3c0480cc2d')
@@ -28,7 +28,7 @@ def key_term(key: object) -> str:
 
 
 def key_terms(keys: Sequence[Any]) -> Sequence[str]:
-    """`key_term` of each, quickly where all of them are short texts."""
+    """`key_term` of each, with a fast path if all of them are short texts."""
     if not keys or set(map(type, keys)) != {str}:
         return [key_term(key) for key in keys]
     is_usual = len(max(keys, key=len)) <= KEY_BYTES_MAX // 4 and min(keys) >= "\1"

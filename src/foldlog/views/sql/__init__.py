@@ -1,1 +1,1 @@
-"""What the views in SQL share: names, types, bookmarks, connections, and the swap that ends a rebuild."""
+"""What the SQL views share: names, types, bookmarks, connections, and the swap that ends a rebuild."""

@@ -1,7 +1,7 @@
 """The bookmarks of SQL views: one row per view in a table beside them, changed in the views' own transactions.
 
-The same few statements for SQLite, PostgreSQL and DuckDB; what differs is how a value is marked in a statement and how
-a row is locked. Nothing here begins or ends a transaction: whoever calls is inside one.
+SQLite, PostgreSQL and DuckDB share these statements, except for the placeholder of a value and the lock of a row.
+Nothing here begins or ends a transaction: the caller is inside one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from foldlog.views.bookmark import Bookmark
 from foldlog.views.sql.names import TableName
 
 Run = Callable[..., list[tuple[Any, ...]]]
-"""Executes a statement with its values, and gives all its rows: `run("SELECT ?", 1)`."""
+"""Executes a statement with its values, and returns all its rows: `run("SELECT ?", 1)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBookmark:
-    """What is stored of one view. `settings` is text of the view's own, such as its columns."""
+    """The stored entry of one view. `settings` is a text of the view's own, such as its columns."""
 
     kind: str
     bookmark: Bookmark
@@ -29,21 +29,21 @@ class StoredBookmark:
 
 @dataclass(frozen=True, slots=True)
 class BookmarkTable:
-    """`table` names it. `mark` stands for a value in a statement, `lock` ends a SELECT whose row is to be changed."""
+    """`table` is its name. `mark` is the placeholder of a value, `lock` ends a SELECT whose row is to be changed."""
 
     table: TableName
     mark: str = "?"
     lock: str = ""
 
     def create(self, run: Run) -> None:
-        """Unless it is there."""
+        """Create the table unless it exists."""
         run(
             f"CREATE TABLE IF NOT EXISTS {self.table.sql}"
             " (view TEXT NOT NULL PRIMARY KEY, kind TEXT NOT NULL, bookmark TEXT NOT NULL, settings TEXT NOT NULL)"
         )
 
     def read(self, run: Run, view: str, *, for_change: bool = False) -> StoredBookmark | None:
-        """What is stored; with `for_change`, nobody else can change it before the transaction ends."""
+        """The stored entry; with `for_change`, it is locked until the transaction ends."""
         lock = self.lock if for_change else ""
         rows = run(f"SELECT kind, bookmark, settings FROM {self.table.sql} WHERE view = {self.mark}{lock}", view)
         if not rows:
@@ -52,7 +52,7 @@ class BookmarkTable:
         return StoredBookmark(kind, Bookmark.from_json(bookmark), settings)
 
     def add(self, run: Run, view: str, entry: StoredBookmark) -> None:
-        """A view that had none."""
+        """Add an entry for a view without one."""
         run(
             f"INSERT INTO {self.table.sql} (view, kind, bookmark, settings)"
             f" VALUES ({self.mark}, {self.mark}, {self.mark}, {self.mark})",
@@ -80,10 +80,10 @@ class BookmarkTable:
         run(f"UPDATE {self.table.sql} SET settings = {self.mark} WHERE view = {self.mark}", settings, view)
 
     def rename(self, run: Run, view: str, to: str) -> None:
-        """The bookmark goes where its table goes; what was kept under the new name is replaced."""
+        """Rename the entry along with its table; an entry under the new name is replaced."""
         self.remove(run, to)
         run(f"UPDATE {self.table.sql} SET view = {self.mark} WHERE view = {self.mark}", to, view)
 
     def remove(self, run: Run, view: str) -> None:
-        """Nothing happens if there is none."""
+        """Remove the entry, if it exists."""
         run(f"DELETE FROM {self.table.sql} WHERE view = {self.mark}", view)

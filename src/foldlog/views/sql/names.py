@@ -1,7 +1,7 @@
-"""Names of tables and columns in SQL: checked once, where a view is made, and always quoted.
+"""Names of tables and columns in SQL: checked once, when a view is made, and always quoted.
 
-Both engines get the rules of the stricter one: PostgreSQL cuts names after 63 bytes without an error, and SQLite takes
-two names that differ in case only for the same.
+All engines get the rules of the strictest: PostgreSQL silently cuts names after 63 bytes, and SQLite treats two names
+that differ only in case as the same.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ BOOKMARKS: Final = "_foldlog_bookmarks"
 """The table that holds the bookmarks of all views of a database (of a schema, in PostgreSQL)."""
 
 OLD: Final = "__old"
-"""What a swap leaves behind is called as the view, with this after it."""
+"""Suffix of the table that a swap leaves behind."""
 
 TABLE_NAME_BYTES_MAX: Final = NAME_BYTES_MAX - len("__rebuild_load_key")
-"""Room for what stands beside a table: its shadow, what the shadow is loaded into, and an index of that."""
+"""Leaves room for the names beside a table: its shadow, what the shadow is loaded into, and an index of that."""
 
 _TAKEN_ENDINGS: Final = (OLD, "__rebuild", "__verify")
 
@@ -45,12 +45,12 @@ class TableName(NamedTuple):
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
     def beside(self, ending: str) -> TableName:
-        """A table next to it, in the same schema."""
+        """A table with this suffix, in the same schema."""
         return TableName(self.name + ending, self.schema)
 
 
 def quoted(name: str) -> str:
-    """As an identifier of SQL.
+    """A quoted SQL identifier.
 
     >>> quoted('an "odd" name')
     '"an ""odd"" name"'
@@ -59,12 +59,12 @@ def quoted(name: str) -> str:
 
 
 def quoted_list(names: Sequence[str]) -> str:
-    """Several, with commas between them."""
+    """Several quoted identifiers, separated by commas."""
     return ", ".join(map(quoted, names))
 
 
 def table_name(text: object, *, with_schema: bool) -> TableName:
-    """What a user calls a view: "payments", or "shop.payments" where the engine has schemas.
+    """The table for a user's name: "payments", or "shop.payments" if the engine has schemas.
 
     >>> table_name("shop.payments", with_schema=True)
     TableName(name='payments', schema='shop')

@@ -1,8 +1,8 @@
-"""Arrays, structs and maps as JSON that reads well in SQL, and back, exactly.
+"""Arrays, structs and maps as JSON that is readable in SQL, and back, exactly.
 
-Numbers, text, booleans and null are JSON's own; a float that JSON has no word for is "NaN", "Infinity" or "-Infinity".
+Numbers, text, booleans and null are JSON's own; a float that JSON cannot express is "NaN", "Infinity" or "-Infinity".
 Decimals, dates and times are text, binary is base64. A map is an object if its keys are text, else an array of pairs;
-its entries come back in the order of their keys, since neither SQL nor Spark promises another.
+its entries come back in the order of their keys, since neither SQL nor Spark promises an order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def encode_nested(column: Any) -> Any:
 
 
 def decode_nested(texts: Sequence[str | None], kind: Any) -> Any:
-    """The inverse."""
+    """The inverse of `encode_nested`."""
     import pyarrow as pa
 
     convert = _from_json(kind)

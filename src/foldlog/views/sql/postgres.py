@@ -1,9 +1,9 @@
 """PostgreSQL databases that hold views, through psycopg, which is imported on first use.
 
-Every error of the engine becomes ViewUnavailable, in one sentence and without the password. Waiting for somebody
-else's lock ends after VIEW_LOCK_WAIT_MS and names who holds it. Rows that row level security would hide are an error:
-a fold that does not see a row cannot delete it, nor tell that it is still there. Settings are set per transaction, so
-that a pooler between us and the server may hand each transaction to another connection.
+Every error of the engine becomes ViewUnavailable, in one sentence and without the password. Waiting for a lock ends
+after VIEW_LOCK_WAIT_MS, with the processes that hold it. Rows hidden by row level security are an error: a fold that
+does not see a row cannot delete it, nor tell that it exists. Settings are set per transaction, so that a connection
+pooler may use another connection for each transaction.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SETTINGS: Final = """
                       CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
                       ELSE current_setting('synchronous_commit') END, true)
 """
-"""What our statements rely on; and a commit that is not durable would not be one."""
+"""Settings that the statements here rely on; and every commit has to be durable."""
 
 _HOLDERS: Final = """
     SELECT DISTINCT activity.pid, coalesce(nullif(activity.application_name, ''), activity.usename), activity.state
@@ -52,16 +52,16 @@ _HIDING: Final = """
     FROM pg_class WHERE relrowsecurity AND row_security_active(pg_class.oid) AND strpos(%s, relname) > 0
     ORDER BY length(relname) DESC LIMIT 1
 """
-"""The table of which the server's message is, in whatever language, whose policies hold for this role."""
+"""The table that the server's message mentions, in any language, and whose policies apply to this role."""
 
 
 def is_postgres_url(text: object) -> bool:
-    """Whether it is for this engine."""
+    """Whether the text is a URL of this engine."""
     return isinstance(text, str) and text.startswith(URL_PREFIXES)
 
 
 def public_url(url: str) -> str:
-    """The URL without what must not be printed, spelled in one way.
+    """The URL without secrets, in a canonical form.
 
     >>> public_url("postgres://shop:secret@db:5432/shop?sslmode=require&password=x")
     'postgresql://shop@db:5432/shop?sslmode=require'
@@ -85,9 +85,9 @@ def load_psycopg() -> Any:
 
 
 class PostgresDatabase:
-    """One connection to a database, made when it is first needed and again after it was lost; one thread at a time.
+    """One connection to a database, made on first use and again after it was lost; one thread at a time.
 
-    `place` is what errors call it. `tables` are those whose lock holders are named when waiting took too long.
+    `place` is its name in errors. `tables` are those whose lock holders are named after a lock timeout.
     """
 
     def __init__(
@@ -107,15 +107,14 @@ class PostgresDatabase:
     ) -> Iterator[Connection]:
         """Committed, and durable, when the block ends; rolled back if it raises.
 
-        With `snapshot` it only reads, and all of it one state of the database. `wait_ms` is for a lock, if not as long
-        as usual. With `only_visible`, rows that row level security hides from this role are left out; else they are
-        an error.
+        With `snapshot` it only reads, from one state of the database. `wait_ms` shortens the wait for a lock. With
+        `only_visible`, rows that row level security hides from this role are left out; otherwise they are an error.
         """
         lock_wait_ms = self._wait_ms if wait_ms is None else min(wait_ms, self._wait_ms)
         psycopg = load_psycopg()
         try:
             connection = self._connected(psycopg)
-            # Whatever the database's default: a stricter level would fail where ours waits, and then compares.
+            # Not the database's default: a stricter level would fail where this one waits, and then compares.
             level = psycopg.IsolationLevel
             connection.isolation_level = level.REPEATABLE_READ if snapshot else level.READ_COMMITTED
             connection.read_only = True if snapshot else None
@@ -133,7 +132,7 @@ class PostgresDatabase:
                 self.close()
 
     def outside_transaction(self, statement: str) -> None:
-        """What PostgreSQL refuses inside of one, such as VACUUM."""
+        """Run a statement that PostgreSQL refuses inside a transaction, such as VACUUM."""
         psycopg = load_psycopg()
         try:
             self._connected(psycopg).execute(statement.encode())
@@ -141,11 +140,11 @@ class PostgresDatabase:
             raise ViewUnavailable(self.place, _one_line(error)) from error
 
     def another(self) -> PostgresDatabase:
-        """This database through a connection of its own."""
+        """This database through a separate connection."""
         return PostgresDatabase(self.url, self.place, self._tables, wait_ms=self._wait_ms)
 
     def close(self) -> None:
-        """Let go of the connection; the next transaction makes a new one."""
+        """Close the connection; the next transaction makes a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -163,7 +162,7 @@ class PostgresDatabase:
             "client_encoding": "UTF8",
         }
         chosen = {name: value for name, value in defaults.items() if name not in given or name == "client_encoding"}
-        # No prepared statements: poolers lose them, and a range is few statements.
+        # No prepared statements: poolers lose them, and a range takes few statements.
         connection: Connection = psycopg.connect(self.url, autocommit=True, prepare_threshold=None, **chosen)
         self._connection = connection
         return connection
@@ -184,7 +183,7 @@ class PostgresDatabase:
         return f"{waited} that may be held by {who}; end that transaction"
 
     def _what_hides_rows(self, psycopg: Any, error: Exception) -> str | None:
-        """What to do about row level security, if that is what the error is about."""
+        """What to do about row level security; None if the error is about something else."""
         connection = self._connection
         if connection is None or connection.closed:
             return None
@@ -207,12 +206,12 @@ class PostgresDatabase:
 
 
 def bookmark_table(schema: str | None) -> BookmarkTable:
-    """Bookmarks stand in the schema of their tables."""
+    """The bookmark table in the schema of the views' tables."""
     return BookmarkTable(TableName(BOOKMARKS, schema), mark="%s", lock=" FOR UPDATE")
 
 
 def runner(connection: Connection) -> Run:
-    """As `bookmarks.Run`. A percent sign in a statement without values is just that."""
+    """A `bookmarks.Run`. In a statement without values, a percent sign has no special meaning."""
 
     def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
         cursor = connection.execute(statement.encode(), values or None)
@@ -222,7 +221,7 @@ def runner(connection: Connection) -> Run:
 
 
 def resolved(run: Run, table: TableName, place: str) -> TableName:
-    """The table with its schema, which without one is the first of the search path that exists."""
+    """The table with its schema; by default the first existing one of the search path."""
     schema = table.schema
     if schema is None:
         schema = run("SELECT current_schema()")[0][0]
@@ -232,16 +231,16 @@ def resolved(run: Run, table: TableName, place: str) -> TableName:
 
 
 def table_exists(run: Run, table: TableName) -> bool:
-    """Whether anything of that name is there, be it a table, a view or a sequence."""
+    """Whether a table, a view or a sequence of that name exists."""
     return bool(run("SELECT to_regclass(%s) IS NOT NULL", table.sql)[0][0])
 
 
 def lock_schema(run: Run, schema: str | None) -> None:
-    """Until the transaction ends, nobody else makes, swaps or drops views in this schema."""
+    """Until the transaction ends, no other process makes, swaps or drops views in this schema."""
     run("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"foldlog views in {quoted(schema or '')}")
 
 
 def _one_line(error: Exception) -> str:
-    """The server's own words without its hints and positions, which would be lines of their own."""
+    """The server's message without its hints and positions, which are on further lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"PostgreSQL says: {lines[0].rstrip('.')}" if lines else f"PostgreSQL says: {type(error).__name__}"

@@ -1,5 +1,5 @@
-"""What a PostgreSQL database cannot hold, by its own word: characters that its encoding has not, and keys that are too
-long for an index. Both depend on nothing but the value, so every split of the log sets the same records aside.
+"""Values that a PostgreSQL database cannot hold, found by asking it: characters that its encoding lacks, and keys that
+are too long for an index. Both depend on the value only, so every split of the log sets the same records aside.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from foldlog.views.sql.postgres import Connection
 
 _ALL_OF_UNICODE: Final = ("UTF8", "SQL_ASCII")
-"""Encodings of databases that take every text: the second keeps the bytes and looks at none."""
+"""Database encodings that accept every text: the second stores bytes without checking them."""
 
 _KEYS: Final = TableName("_foldlog_long_keys", "pg_temp")
 
 
 class PostgresLimits:
-    """Asks the database, through connections of its own: one thread looks for what a view cannot hold while another
-    stores what it can.
+    """Asks the database, through separate connections: one thread checks what a view can hold while another one stores
+    rows.
     """
 
     def __init__(self, database: PostgresDatabase) -> None:
@@ -44,14 +44,14 @@ class PostgresLimits:
             database.close()
 
     def holds_unicode(self) -> bool:
-        """As `View.holds_unicode`."""
+        """See `View.holds_unicode`."""
         if self._encoding is None:
             with self._asked() as connection:
                 self._encoding = str(runner(connection)("SHOW server_encoding")[0][0])
         return self._encoding in _ALL_OF_UNICODE
 
     def unheld_characters(self, characters: frozenset[str]) -> frozenset[str]:
-        """As `View.unheld_characters`."""
+        """See `View.unheld_characters`."""
         if self.holds_unicode():
             return frozenset()
         unknown = characters - self._held.keys()
@@ -64,7 +64,7 @@ class PostgresLimits:
         return frozenset(one for one in characters if not self._held[one])
 
     def unheld_keys(self, keys: pa.Table) -> pa.ChunkedArray | None:
-        """As `View.unheld_keys`. Those that may be too long are tried: how much an index packs them is its affair."""
+        """See `View.unheld_keys`. Keys that may be too long are tried, as an index may compress them."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -91,7 +91,7 @@ class PostgresLimits:
 
 def _is_taken(connection: Connection, refusals: tuple[type[Exception], ...], statement: str, *values: object) -> bool:
     try:
-        with connection.transaction():  # a savepoint: a refusal ends no more than the question
+        with connection.transaction():  # a savepoint: a refusal does not end the transaction
             connection.execute(statement.encode(), values)
     except refusals:
         return False
@@ -99,7 +99,7 @@ def _is_taken(connection: Connection, refusals: tuple[type[Exception], ...], sta
 
 
 def _may_be_too_long(keys: pa.Table) -> Any:
-    """Which rows have more bytes of text and binary than every index takes; None if none has."""
+    """Flags the rows with more bytes of text and binary than any index is sure to take; None if there are none."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import types

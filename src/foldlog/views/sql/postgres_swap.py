@@ -1,9 +1,9 @@
-"""A table of PostgreSQL in another's place: renamed in one transaction, with indexes, owner, grants, comments, storage
-parameters, row level security with its policies, replica identity, and what was set of columns kept.
+"""Replaces one PostgreSQL table by another: renamed in one transaction, keeping indexes, owner, grants, comments,
+storage parameters, row level security with its policies, replica identity, and settings of columns.
 
-The indexes are built on the shadow while the old table is still read; only the renames need it alone, and those take
-a moment. What cannot be carried over (views, foreign keys, triggers, rules, constraints, columns that no fold made) is
-found before anything is replayed, and once more here, and the swap refused by name.
+The indexes are built on the shadow while the old table is still read; only the renames need exclusive access, for a
+moment. What cannot be carried over (views, foreign keys, triggers, rules, constraints, columns that no fold made) is
+found before anything is replayed, and again here, and the swap is refused with its name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OTHERS: Final = """
           JOIN pg_inherits ON inhparent = target.oid
     ORDER BY 1
 """
-"""What is not part of a table and would stop it from being dropped: views, foreign keys, functions."""
+"""Dependents that are not part of a table and would prevent dropping it: views, foreign keys, functions."""
 
 _ATTACHED: Final = """
     WITH target AS (SELECT %s::regclass::oid AS oid)
@@ -63,9 +63,9 @@ _ATTACHED: Final = """
           WHERE attnum > 0 AND NOT attisdropped AND attname <> ALL (%s)
     ORDER BY 1
 """
-"""What is part of a table, was made by others than a fold, and would be left behind by a swap. A publication FOR ALL
-TABLES has the new table too, but its subscribers know tables by their names: they get the new rows under the shadow's
-name, at which they stop if they have no such table, and keep the old ones under the view's."""
+"""What is part of a table, was not made by a fold, and would be left behind by a swap. A publication FOR ALL TABLES
+includes the new table too, but its subscribers identify tables by name: they get the new rows under the shadow's name,
+fail if they have no such table, and keep the old rows under the view's name."""
 
 _INDEXES: Final = """
     SELECT index.oid::text, index.relname, pg_get_indexdef(index.oid), obj_description(index.oid, 'pg_class'),
@@ -82,7 +82,7 @@ _INDEX_DEFINITION: Final = re.compile(
     rf" ON (?:ONLY )?{_IDENTIFIER}(?:\.{_IDENTIFIER})? USING (?P<rest>.+)",
     re.DOTALL,
 )
-"""As pg_get_indexdef spells one."""
+"""The form of pg_get_indexdef."""
 
 _GRANTS: Final = """
     SELECT given.privilege_type, NULL::text, given.is_grantable,
@@ -127,7 +127,7 @@ _RIGHTS: Final = """
 
 
 def check_swap(run: Run, place: str, live: TableName, old: TableName, own: Iterable[str]) -> None:
-    """What `swap_tables` would refuse, as far as it can be known before there is a shadow."""
+    """Raises what `swap_tables` would, as far as it can be known before there is a shadow."""
     if not table_exists(run, live):
         return
     ((owns, owner, may_create, user),) = run(_RIGHTS, live.sql)
@@ -145,7 +145,7 @@ def check_swap(run: Run, place: str, live: TableName, old: TableName, own: Itera
 
 
 def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: TableName, own: Iterable[str]) -> None:
-    """`shadow` becomes `live`, and what was `live` becomes `old`, whose predecessor is dropped.
+    """`shadow` becomes `live`, and the previous `live` becomes `old`, whose predecessor is dropped.
 
     `own` are the columns that a fold made; the caller is in a transaction.
     """
@@ -153,7 +153,7 @@ def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: T
         drop_table(run, place, old)
         run(f"ALTER TABLE {shadow.sql} RENAME TO {quoted(live.name)}")
         return
-    # Nobody changes what the table is, or indexes it, from here on; everybody reads and writes it still.
+    # From here on the table's definition and indexes cannot be changed; it can still be read and written.
     run(f"LOCK TABLE {live.sql} IN SHARE UPDATE EXCLUSIVE MODE")
     _check_dependents(run, place, live, own)
     renames = _build_indexes(run, place, live, shadow)
@@ -162,9 +162,9 @@ def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: T
     _carry_security(run, live, shadow)
     _carry_identity(run, live, shadow, {name: built for _, name, built in renames})
     drop_table(run, place, old)
-    # Readers wait only from here to the commit: all that takes long, the indexes above all, was done under the weaker
-    # lock. That one does not keep others from making a view of the table, so what depends on it is looked for again,
-    # now that nobody can.
+    # Readers are only blocked from here to the commit: all slow work, above all the indexes, was done under the weaker
+    # lock. That lock does not prevent new views of the table, so dependents are checked again, now that none can be
+    # added.
     run(f"LOCK TABLE {live.sql} IN ACCESS EXCLUSIVE MODE")
     _check_dependents(run, place, live, own)
     for oid, name, _ in renames:
@@ -176,7 +176,7 @@ def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: T
 
 
 def drop_table(run: Run, place: str, table: TableName) -> None:
-    """ViewInUse if something depends on it; nothing happens if there is none."""
+    """Drop the table if it exists; ViewInUse if something depends on it."""
     if not table_exists(run, table):
         return
     _check_others(run, place, table)
@@ -196,7 +196,7 @@ def _check_dependents(run: Run, place: str, live: TableName, own: Iterable[str])
 
 
 def _build_indexes(run: Run, place: str, live: TableName, shadow: TableName) -> list[tuple[str, str, str]]:
-    """The indexes of `live` on `shadow`, under names of their own: (oid of the old one, its name, the new one's)."""
+    """Build the indexes of `live` on `shadow`, under temporary names: (oid of the old one, its name, the new one's)."""
     renames = []
     primary = [name for _, name, _, _, is_primary, _ in run(_INDEXES, shadow.sql) if is_primary]
     there = _columns(run, shadow)
@@ -205,7 +205,7 @@ def _build_indexes(run: Run, place: str, live: TableName, shadow: TableName) -> 
         if gone and not is_primary:
             raise ViewInUse(place, [f"index {quoted(name)} on column {gone[0]}, which the fold no longer has"])
         if columns == [RECORD]:
-            continue  # the fold's own, which the shadow has made for itself
+            continue  # the fold's own; the shadow has it already
         if is_primary:
             built = primary[0]
         else:
@@ -234,7 +234,7 @@ def _carry_over(run: Run, live: TableName, shadow: TableName) -> None:
     wanted = [grant for grant in run(_GRANTS, live.sql, live.sql) if grant[1] in there]
     given = run(_GRANTS, shadow.sql, shadow.sql)
     if sorted(map(str, wanted)) != sorted(map(str, given)):
-        # Default privileges may have given the shadow more than the table has.
+        # Default privileges may have granted more on the shadow than on the table.
         for grantee in sorted({grant[3] for grant in given}):
             run(f"REVOKE ALL ON {shadow.sql} FROM {grantee}")
         for privilege, column, is_grantable, grantee in wanted:
@@ -269,7 +269,7 @@ def _carry_columns(run: Run, live: TableName, shadow: TableName) -> None:
 
 
 def _carry_security(run: Run, live: TableName, shadow: TableName) -> None:
-    """Row level security: a table that hid rows before goes on to hide them."""
+    """Row level security: hidden rows stay hidden."""
     for name, is_permissive, command, roles, using, check, comment in run(_POLICIES, live.sql):
         parts = [
             f"CREATE POLICY {name} ON {shadow.sql} AS {'PERMISSIVE' if is_permissive else 'RESTRICTIVE'}",
@@ -289,7 +289,7 @@ def _carry_security(run: Run, live: TableName, shadow: TableName) -> None:
 
 
 def _carry_identity(run: Run, live: TableName, shadow: TableName, built: dict[str, str]) -> None:
-    """By what logical replication knows a row, and by which index the table was ordered."""
+    """The replica identity of logical replication, and the index that the table was clustered on."""
     ((identity,),) = run("SELECT relreplident::text FROM pg_class WHERE oid = %s::regclass", live.sql)
     chosen = (
         "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s::regclass AND {}"

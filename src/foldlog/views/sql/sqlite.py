@@ -1,4 +1,4 @@
-"""SQLite files that hold views: opened with a write-ahead log and synchronous=FULL, so that committed means on disk.
+"""SQLite files that hold views: opened with a write-ahead log and synchronous=FULL, so that a commit is durable.
 
 Every error of the engine becomes ViewUnavailable with the file's name. A writer waits VIEW_LOCK_WAIT_MS for another
 one. A file that was deleted or replaced since it was opened is noticed before the next transaction.
@@ -21,7 +21,7 @@ from foldlog.views.sql.names import BOOKMARKS, TableName
 URL_PREFIX: Final = "sqlite:///"
 
 _RETRY_S: Final = 0.005
-"""Between two tries to begin the write-ahead log: for this one step the engine itself does not wait."""
+"""Pause between attempts to enable the write-ahead log: SQLite's own timeout does not cover that step."""
 
 
 def sqlite_path(url_or_path: object) -> str:
@@ -46,7 +46,7 @@ def sqlite_path(url_or_path: object) -> str:
 
 
 class SqliteDatabase:
-    """One file, opened when it is first needed, by one thread at a time. `place` is what errors call it."""
+    """One file, opened on first use, by one thread at a time. `place` is its name in errors."""
 
     bookmarks: Final = BookmarkTable(TableName(BOOKMARKS))
 
@@ -58,14 +58,14 @@ class SqliteDatabase:
         self._file_id: tuple[int, int] | None = None
 
     def exists(self) -> bool:
-        """Whether there is a file at all."""
+        """Whether the file exists."""
         return self._current_file() is not None
 
     @contextmanager
     def write(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """A writing transaction, alone in the file, committed and on disk when the block ends.
+        """An exclusive writing transaction, committed and durable when the block ends.
 
-        With `create`, the file and its directory are made where they are missing; else that is ViewUnavailable.
+        With `create`, a missing file and its directory are created; otherwise that is ViewUnavailable.
         """
         with self._explained():
             connection = self._opened(create=create)
@@ -80,7 +80,7 @@ class SqliteDatabase:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A reading transaction: one state of the file, which writers neither disturb nor wait for."""
+        """A reading transaction: one state of the file; it does not block writers, nor they it."""
         with self._explained():
             connection = self._opened(create=False)
             connection.execute("BEGIN")
@@ -91,11 +91,11 @@ class SqliteDatabase:
                     connection.execute("ROLLBACK")
 
     def another(self) -> SqliteDatabase:
-        """This file through a connection of its own."""
+        """This file through a separate connection."""
         return SqliteDatabase(self.path, self.place, wait_ms=self._wait_ms)
 
     def close(self) -> None:
-        """Let go of the file; the next transaction opens it again."""
+        """Close the file; the next transaction opens it again."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -104,7 +104,7 @@ class SqliteDatabase:
         if self._connection is not None:
             if self._current_file() == self._file_id:
                 return self._connection
-            self.close()  # it was deleted or replaced: what is written to it now would be nowhere
+            self.close()  # deleted or replaced: writes to it would be lost
         if create:
             make_parents(self.path)
         elif self._current_file() is None:
@@ -113,7 +113,7 @@ class SqliteDatabase:
             self.path, timeout=self._wait_ms / 1000, isolation_level=None, check_same_thread=False
         )
         try:
-            # FULL: a commit is on disk when it returns. The others make macOS mean it too, and do nothing elsewhere.
+            # FULL: a commit is durable when it returns. The others ensure that on macOS, and do nothing elsewhere.
             for pragma in ("synchronous = FULL", "fullfsync = 1", "checkpoint_fullfsync = 1"):
                 connection.execute(f"PRAGMA {pragma}")
             self._file_id = self._current_file()
@@ -124,7 +124,7 @@ class SqliteDatabase:
         return connection
 
     def _keep_a_write_ahead_log(self, connection: sqlite3.Connection) -> None:
-        """Only who writes: looking at somebody's file must not change it."""
+        """Only for writing: reading a user's file must not change it."""
         deadline = time.monotonic() + self._wait_ms / 1000
         while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             try:
@@ -171,7 +171,7 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 def runner(connection: sqlite3.Connection) -> Run:
-    """As `bookmarks.Run`."""
+    """A `bookmarks.Run`."""
 
     def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
         return connection.execute(statement, values).fetchall()

@@ -1,7 +1,7 @@
-"""Arrow types as columns of SQL: which ones can be kept exactly, and what each engine calls them.
+"""Arrow types as columns of SQL: which ones can be stored exactly, and each engine's name for them.
 
-Arrays, structs and maps are JSON (`nested.py`). SQLite has no exact type for decimals, dates and times: they are text
-that sorts in time's order, and `CAST(amount AS REAL)` calculates with a decimal.
+Arrays, structs and maps are JSON (see `nested.py`). SQLite has no exact type for decimals, dates and times: they are
+text; dates and times sort correctly, and `CAST(amount AS REAL)` calculates with a decimal.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _ADVICE = "cast it in the fold, or leave it out"
 
 
 def kept_schema(columns: pa.Schema) -> pa.Schema:
-    """The columns as they are kept and given back: one type for each kind of text, times in UTC, no metadata.
+    """The columns as they are stored and returned: one type for each kind of text, times in UTC, no metadata.
 
-    InvalidArgument names a column whose type cannot be kept.
+    InvalidArgument names a column whose type cannot be stored.
     """
     import pyarrow as pa
 
@@ -34,24 +34,24 @@ def kept_schema(columns: pa.Schema) -> pa.Schema:
 
 
 def is_nested(kind: Any) -> bool:
-    """Whether it is kept as JSON."""
+    """Whether the type is stored as JSON."""
     from pyarrow import types
 
     return bool(types.is_nested(kind))
 
 
 def is_key_type(kind: Any) -> bool:
-    """Whether values are equal exactly if SQL says so: no floats (NaN, -0.0) and no JSON."""
+    """Whether equality in SQL is exact for this type: no floats (NaN, -0.0) and no JSON."""
     from pyarrow import types
 
     return not (types.is_nested(kind) or types.is_floating(kind))
 
 
 def postgres_type(kind: Any, *, in_key: bool = False) -> str:
-    """What PostgreSQL calls it.
+    """PostgreSQL's name of the type.
 
-    Text in a key is compared byte by byte: that is quicker than any locale, and no update of the system's locales can
-    put its index out of order.
+    Text in a key is compared bytewise: that is faster than any locale, and an update of the system's locales cannot
+    corrupt its index.
     """
     from pyarrow import types
 
@@ -78,7 +78,7 @@ def postgres_type(kind: Any, *, in_key: bool = False) -> str:
 
 
 def sqlite_type(kind: Any) -> str:
-    """What SQLite calls it."""
+    """SQLite's name of the type."""
     from pyarrow import types
 
     if types.is_boolean(kind):

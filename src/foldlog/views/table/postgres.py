@@ -1,8 +1,8 @@
 """A table in PostgreSQL. A range is one transaction: lock and compare the bookmark, COPY the rows into a temporary
 table, merge them, store the new bookmark, commit.
 
-A connection that is lost on the way leaves all of it or nothing, and ViewUnavailable: whoever reads the bookmark again
-knows which. Writers of other views are not waited for; who locks this table is, for a while.
+If the connection is lost, all of it has happened or nothing, and ViewUnavailable is raised: the stored bookmark tells
+which. Writers of other views do not block it; a lock on this table is waited for, for a while.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _DELTA: Final = TableName("_foldlog_delta", "pg_temp")
 _KEYS: Final = TableName("_foldlog_keys", "pg_temp")
 
 _SCAN_BYTES: Final = 8 << 20
-"""A batch of a scan ends here, if its rows are long."""
+"""The maximum size of a scan's batch."""
 
 
 class PostgresTable(View):
@@ -78,7 +78,7 @@ class PostgresTable(View):
         return self._place
 
     def description(self) -> dict[str, object]:
-        # With its schema, once that is known: another user's search path may be another one.
+        # With its schema, once known: another user may have another search path.
         name = self._resolved or self._named
         return {"kind": self.kind, "engine": "postgresql", "url": public_url(self._url), "name": str(name)}
 
@@ -141,8 +141,8 @@ class PostgresTable(View):
             bookmarks.set_bookmark(run, table.name, new)
 
     def finish_loading(self) -> None:
-        # Two transactions and what PostgreSQL does outside of one: nobody reads a shadow that is still loading, and
-        # each step can be done again.
+        # Two transactions, and a VACUUM outside of one: a shadow is not read while it is loading, and each step can be
+        # repeated.
         with self._database.transaction() as connection:
             run = runner(connection)
             entry = self._entry(run, for_change=True)
@@ -216,7 +216,7 @@ class PostgresTable(View):
         self._database.close()
 
     def _resolve(self, run: Run) -> tuple[TableName, BookmarkTable]:
-        """Where the table and its bookmark are: looked up once, for a view does not wander with a search path."""
+        """The table and its bookmarks, with their schema: resolved once, whatever becomes of the search path."""
         table = self._resolved = self._resolved or resolved(run, self._named, self._place)
         return table, bookmark_table(table.schema)
 
@@ -291,7 +291,7 @@ class PostgresTable(View):
             ]
             run(f"CREATE TEMPORARY TABLE {_DELTA.sql} ({', '.join(types)}) ON COMMIT DROP")
             _copy(connection, _DELTA, change.rows)
-            # In the order of the key, neighbours go to the same pages of the index.
+            # In key order, neighbours go to the same pages of the index.
             with written_once(self._place):
                 run(
                     f"INSERT INTO {table.sql} ({columns}) SELECT {columns} FROM {_DELTA.sql}"
@@ -307,7 +307,7 @@ class PostgresTable(View):
         run(f"DROP TABLE IF EXISTS {_KEYS.sql}")
         run(f"CREATE TEMPORARY TABLE {_KEYS.sql} ({quoted(name)} {kind}) ON COMMIT DROP")
         _copy(connection, _KEYS, pa.table({name: keys.cast(shape.columns.field(name).type)}))
-        # A few keys of a large table are looked up, not joined: the planner has to know that they are few.
+        # A few keys of a large table should be looked up, not joined: the planner has to know that they are few.
         run(f"ANALYZE {_KEYS.sql}")
 
     def _load(self, connection: Connection, table: TableName, shape: TableShape, change: Change) -> None:
@@ -350,7 +350,7 @@ class PostgresTable(View):
         lines: list[Any] = []
         size_bytes = 0
         with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-            for line in copy:  # the server sends row by row, so a piece never ends inside of one
+            for line in copy:  # the server sends row by row, so a piece never ends inside a row
                 lines.append(line)
                 size_bytes += len(line)
                 if len(lines) >= VIEW_SCAN_ROWS or size_bytes >= _SCAN_BYTES:
@@ -371,7 +371,7 @@ def _copy(connection: Connection, table: TableName, rows: pa.Table) -> None:
 
 def _on_conflict(shape: TableShape) -> str:
     if shape.replaces_records:
-        return ""  # what could conflict was deleted just now
+        return ""  # conflicting rows were just deleted
     if not shape.others:
         return f" ON CONFLICT ({quoted_list(shape.key)}) DO NOTHING"
     changes = ", ".join(f"{quoted(name)} = EXCLUDED.{quoted(name)}" for name in shape.others)

@@ -1,7 +1,7 @@
-"""Arrow columns as what COPY reads, and what COPY writes as Arrow columns: CSV, made and read by Arrow's own code.
+"""Arrow columns as input of COPY, and output of COPY as Arrow columns: CSV, written and read by Arrow.
 
-No Python object per value, but for arrays, structs and maps, and for binary that is read. Text is always quoted, and
-null never, which is how CSV tells "" from null. What PostgreSQL cannot store is found before anything is sent.
+No Python object per value, except for arrays, structs and maps, and for reading binary. Text is always quoted, and null
+never, so that CSV distinguishes "" from null. Values that PostgreSQL cannot store are found before anything is sent.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 COPY_OPTIONS: Final = "(FORMAT csv, ENCODING 'UTF8')"
 
 _SENT_BYTES: Final = 256 << 10
-"""What is handed to the connection at once."""
+"""The size of a piece passed to the connection."""
 
 _BATCH_ROWS: Final = 8192
 
 
 def csv_of(rows: pa.Table) -> Iterator[memoryview]:
-    """What `storable` gave, in pieces of a bounded size, which do not end where a row does."""
+    """The CSV of rows prepared by `storable`, in pieces of bounded size, which may end inside a row."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -42,7 +42,7 @@ def csv_of(rows: pa.Table) -> Iterator[memoryview]:
 
 
 def storable(delta: Delta, rows: pa.Table, place: str) -> pa.Table:
-    """The rows of a change with what is nested as JSON; FoldError names an offset with text that cannot be stored."""
+    """The rows of a change with nested values as JSON; FoldError, with the offset, for text that cannot be stored."""
     from pyarrow import types
 
     for name, _ in columns_where(rows, is_nul):
@@ -70,7 +70,7 @@ def select_list(columns: pa.Schema) -> str:
 
 
 def batch_of(data: bytes, columns: pa.Schema, place: str) -> pa.RecordBatch:
-    """Whole lines of CSV as a batch."""
+    """Complete lines of CSV as a batch."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -87,7 +87,7 @@ def batch_of(data: bytes, columns: pa.Schema, place: str) -> pa.RecordBatch:
     try:
         found = csv.read_csv(pa.BufferReader(data), read, parse, convert).combine_chunks()
         arrays = [_from_text(found[field.name].combine_chunks(), field.type) for field in columns]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:  # Arrow's own derive from these
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # Arrow's errors derive from these
         raise ViewUnavailable(place, f"it holds what no fold wrote ({error}); rebuild it") from error
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
@@ -101,7 +101,7 @@ def _text(column: Any) -> Any:
     if types.is_binary(kind):
         return pa.chunked_array([_hex(chunk) for chunk in column.chunks], pa.large_string())
     if types.is_timestamp(kind):
-        return column.cast(pa.timestamp("us"))  # with its zone, which is UTC, it would take twenty times as long
+        return column.cast(pa.timestamp("us"))  # with its zone, which is UTC, this would take twenty times as long
     return column
 
 

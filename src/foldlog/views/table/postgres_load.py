@@ -1,8 +1,8 @@
-"""Bulk loading a table of PostgreSQL: COPY of every version straight into a table without an index; at the end the
-newest of each is kept, and the primary key made.
+"""Bulk loading a table of PostgreSQL: COPY of all versions of rows into a table without an index; at the end the newest
+of each is kept, and the primary key is built.
 
-Every range is one transaction, so the id of the transaction that wrote a row (its `xmin`) says how new it is: the table
-needs no column for it, and ends as if it had been filled row by row. Tombstones wait in a table beside it.
+Every range is one transaction, so the id of the transaction that wrote a row (its `xmin`) tells how new it is: the
+table needs no column for it, and ends as if it had been filled row by row. Tombstones wait in a table beside it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from foldlog.views.table.rows import written_twice
 from foldlog.views.table.shape import TableShape
 
 LOADING: Final = "_load"
-"""The tombstones of a table stand in one with this after its name."""
+"""Suffix of the table with the tombstones."""
 
 DEAD_PART_MAX: Final = 0.2
-"""More superseded rows than this part of the table, and it is written anew without them."""
+"""With a larger share of superseded rows, the table is rewritten without them."""
 
 _MEMORY: Final = "SELECT set_config('work_mem', '64MB', true), set_config('maintenance_work_mem', '256MB', true)"
 """For the one sort and the one index of a rebuild."""
 
 
 def create_tombstones(run: Run, table: TableName, shape: TableShape) -> None:
-    """Only where the topic has a record key: without one there are no tombstones."""
+    """Only if the topic has a record key: without one there are no tombstones."""
     if shape.record_key is None:
         return
     kind = postgres_type(shape.columns.field(shape.record_key).type, in_key=True)
@@ -38,9 +38,9 @@ def create_tombstones(run: Run, table: TableName, shape: TableShape) -> None:
 
 
 def drop_superseded(run: Run, table: TableName, shape: TableShape) -> bool:
-    """Only the newest record of each record key stays; whether so many rows went that the table is mostly holes."""
+    """Delete all but the newest record of each record key. Whether the table is mostly holes then."""
     run(_MEMORY)
-    # A publication FOR ALL TABLES has this one too, and without a primary key nothing may be deleted from it.
+    # If a publication FOR ALL TABLES includes this table, deleting requires a replica identity or a primary key.
     run(f"ALTER TABLE {table.sql} REPLICA IDENTITY FULL")
     columns = quoted_list(shape.record_columns)
     versions = f"SELECT {columns}, age(xmin) AS age FROM {table.sql}"
@@ -61,7 +61,7 @@ def drop_superseded(run: Run, table: TableName, shape: TableShape) -> bool:
 
 
 def index_records(run: Run, table: TableName, shape: TableShape) -> None:
-    """Where rows are looked up by their record, which is not part of the primary key."""
+    """An index for looking up rows by record, which is not part of the primary key."""
     if shape.record_key == RECORD:
         run(f"CREATE INDEX ON {table.sql} ({quoted(RECORD)})")
 
@@ -77,7 +77,7 @@ def written_once(place: str) -> Iterator[None]:
 
 
 def make_primary_key(run: Run, table: TableName, shape: TableShape) -> None:
-    """And what the planner wants to know of a table that is about to be read."""
+    """Build the primary key, drop the tombstones, and analyze the table for the planner."""
     run(_MEMORY)
     run(f"ALTER TABLE {table.sql} ADD PRIMARY KEY ({quoted_list(shape.key)}), REPLICA IDENTITY DEFAULT")
     index_records(run, table, shape)

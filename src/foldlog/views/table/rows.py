@@ -1,4 +1,4 @@
-"""What a range of the log means for a table: of each record key only the newest record, in whole Arrow columns."""
+"""The change of a table by a range of the log: only the newest record of each record key, in whole Arrow columns."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`rows` (the table's columns, unique by its key) take the place of what the table has under their keys.
+    """`rows` (the table's columns, unique by its key) replace the table's rows with the same keys.
 
-    `tombstones` are the record keys to delete. Where a record may have several rows, `replaced` are the record keys
-    whose rows go first; else it is empty.
+    `tombstones` are the record keys to delete. If a record may have several rows, `replaced` are the record keys whose
+    rows are deleted first; otherwise it is empty.
     """
 
     rows: pa.Table
@@ -33,7 +33,7 @@ class Change:
 
 
 def decide_change(delta: Delta, shape: TableShape, place: str) -> Change:
-    """Later rows of a delta are newer. A tombstone and a row of the same record: the row counts, for the fold made it.
+    """Later rows of a delta are newer. If a record has a tombstone and a row, the row counts, for the fold made it.
 
     FoldError if a row has no key, or two rows of one record have the same.
     """
@@ -64,7 +64,7 @@ def _newest_records(rows: pa.Table, shape: TableShape, place: str) -> tuple[pa.T
     codes = _codes([rows[name] for name in shape.record_columns], rows.num_rows)
     numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
     grouped = pa.table({"code": codes, "number": numbers}).group_by("code", use_threads=False)
-    # Codes count up in order of first appearance, and so do the groups: the n-th is the newest row of code n.
+    # Codes and groups both come in order of first appearance: the n-th maximum is the newest row of code n.
     last = grouped.aggregate([("number", "max")])["number_max"]
     if len(last) == rows.num_rows:
         return rows, True
@@ -77,7 +77,7 @@ def _newest_records(rows: pa.Table, shape: TableShape, place: str) -> tuple[pa.T
 
 
 def _without_tombstones(rows: pa.Table, record_key: str) -> tuple[pa.Table, pa.ChunkedArray | None]:
-    """Live rows, and the keys of records that have none."""
+    """Live rows, and the keys of records without any."""
     import pyarrow.compute as pc
 
     live = rows.filter(pc.invert(rows[DELETED]))
@@ -110,7 +110,7 @@ def _check_unique(rows: pa.Table, shape: TableShape, place: str) -> None:
 
 
 def written_twice(place: str, which: str) -> FoldError:
-    """Two records whose rows have the same key: which of them counts would depend on the order of partitions."""
+    """The error for two records with rows of the same key: which one wins would depend on the order of partitions."""
     return FoldError(
         f"{place} cannot hold rows of two records under the same key ({which}): the fold made one key of several;"
         " let it write keys that differ, or name more columns that tell the rows apart, as in"
@@ -129,7 +129,7 @@ def _check_not_null(rows: pa.Table, name: str, place: str) -> None:
 
 
 def _conformed(rows: pa.Table, shape: TableShape, place: str) -> pa.Table:
-    """The table's columns in their order and types; a column that the rows do not have (any more) is null."""
+    """The table's columns in their order and types; a column that the rows lack is null."""
     import pyarrow as pa
 
     fields = [field for field in rows.schema if field.name not in META]
@@ -146,14 +146,14 @@ def _conformed(rows: pa.Table, shape: TableShape, place: str) -> pa.Table:
             found = given.field(position).type
             raise SchemaChanged(place, f"its column {field.name!r} is {field.type}, and the fold's is {found}")
         else:
-            # What is nested is written as JSON by its own type, which may spell its parts in another way.
+            # Nested values are written as JSON by their own type, which may name its parts differently.
             column = rows[field.name]
             columns.append(column if is_nested(field.type) else column.cast(field.type))
     return pa.table(columns, names=shape.columns.names)
 
 
 def _codes(columns: list[Any], length: int) -> Any:
-    """A number for each row, the same for rows that agree in all columns, counted up by first appearance."""
+    """A code for each row, equal for rows that agree in all columns, assigned by first appearance."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -194,5 +194,5 @@ def _position_of_first(flags: Any) -> int:
 
 
 def where_first(delta: Delta, name: str, matches: Callable[[Any], Any]) -> str:
-    """Where the first row stands for whose column `matches` is true, for a sentence."""
+    """The place of the first row for whose column `matches` is true, for a message."""
     return _where(delta.rows, _position_of_first(matches(delta.rows[name])))

@@ -1,5 +1,5 @@
-"""What a table looks like: its columns and keys, decided from a fold's shape, stored beside the bookmark, and
-reconciled with what a later version of the fold asks for. Pure decisions; the engines carry them out.
+"""The form of a table: its columns and keys, derived from a fold's shape, stored beside the bookmark, and reconciled
+with a later version of the fold. Pure decisions; the engines carry them out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class TableShape:
     """`key` is the primary key. `record_key`, if there is one, is what a tombstone deletes by: part of it, or RECORD.
 
-    `is_loading`: rows of all versions are there, and no primary key yet.
+    `is_loading`: the table has all versions of rows, and no primary key yet.
     """
 
     columns: pa.Schema
@@ -32,7 +32,7 @@ class TableShape:
 
     @property
     def record_columns(self) -> tuple[str, ...]:
-        """What tells records apart: of those that agree here, the newest one counts."""
+        """The columns that identify a record: of records that agree in them, the newest counts."""
         return (self.record_key,) if self.record_key is not None else self.key
 
     @property
@@ -46,7 +46,7 @@ class TableShape:
         return tuple(name for name in self.columns.names if name not in self.key)
 
     def to_json(self) -> str:
-        """The columns are an Arrow schema as Arrow writes it, so that they come back to the last detail."""
+        """The columns are a serialized Arrow schema, so that they are restored exactly."""
         fields = {
             "columns": b64encode(self.columns.serialize().to_pybytes()).decode("ascii"),
             "key": list(self.key),
@@ -57,7 +57,7 @@ class TableShape:
 
     @classmethod
     def from_json(cls, text: str, place: str) -> TableShape:
-        """The inverse."""
+        """The inverse of `to_json`."""
         pa = load_pyarrow()
         try:
             fields = json.loads(text)
@@ -71,12 +71,12 @@ class TableShape:
             raise ViewUnavailable(place, f"what is stored of its columns cannot be understood ({error})") from error
 
     def loaded(self) -> TableShape:
-        """After a bulk load."""
+        """The shape after a bulk load."""
         return replace(self, is_loading=False)
 
 
 def load_pyarrow() -> Any:
-    """Or MissingDependency."""
+    """pyarrow, or MissingDependency."""
     try:
         import pyarrow as pa
         import pyarrow.ipc
@@ -86,7 +86,7 @@ def load_pyarrow() -> Any:
 
 
 def decide_shape(shape: Shape, key: tuple[str, ...], place: str, *, loading: bool) -> TableShape:
-    """The table for a fold's rows. `key` is what the view was made with; without it, the fold's or the record's key."""
+    """The table for a fold's rows. `key` is the view's argument; without it, the fold's or the record's key."""
     load_pyarrow()
     check_columns(shape.columns.names)
     chosen = key or shape.key or ((shape.record_key,) if shape.record_key is not None else ())
@@ -118,7 +118,7 @@ def decide_shape(shape: Shape, key: tuple[str, ...], place: str, *, loading: boo
 
 
 def reconcile(stored: TableShape, wanted: TableShape, place: str) -> TableShape:
-    """The stored table with the columns that the fold has gained; SchemaChanged if it cannot become the wanted one."""
+    """The stored table with the fold's new columns; SchemaChanged if it cannot become the wanted one."""
     import pyarrow as pa
 
     if stored.is_loading and not wanted.is_loading:

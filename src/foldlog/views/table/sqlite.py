@@ -1,7 +1,7 @@
-"""A table in a SQLite file: the view that needs nothing but Python.
+"""A table in a SQLite file: the view that needs only Python.
 
-One writer at a time has the file; readers see the last committed range, and are never waited for. Bulk loading is the
-same as applying: rows sorted by their key measured as quick as loading first and indexing later.
+One writer at a time has the file; readers see the last committed range, and never block a writer. Bulk loading is the
+same as applying: inserting rows sorted by key measured as fast as loading first and indexing later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _CACHE_KIB: Final = 64 << 10
-"""Pages that one connection keeps: the inner nodes of indexes of some hundred million keys."""
+"""The page cache of one connection: the inner nodes of indexes of some hundred million keys."""
 
 
 class SqliteTable(View):
@@ -87,7 +87,7 @@ class SqliteTable(View):
         return self._key or shape.key
 
     def apply(self, delta: Delta, expected: Bookmark, new: Bookmark) -> None:
-        # Decided before the file is locked, by what was stored the last time; that it still is, is looked at inside.
+        # Computed before the file is locked, from the settings of the last call; under the lock they are compared.
         settings = self._settings
         decided = None if settings is None else self._decide(delta, settings)
         with self._database.write() as connection:
@@ -177,13 +177,13 @@ class SqliteTable(View):
         ]
         columns.append(f"PRIMARY KEY ({quoted_list(shape.key)})")
         if shape.record_key == RECORD:
-            # Rows are looked up by it. As a constraint its index goes where the table goes, under no name of its own.
+            # Rows are looked up by it. As a constraint, its index follows the table, without a name that could collide.
             columns.append(f"UNIQUE ({quoted_list((RECORD, *shape.key))})")
         run(f"CREATE TABLE {self._table.sql} ({', '.join(columns)})")
         self._bookmarks.add(run, self._table.name, StoredBookmark(self.kind, start, shape.to_json()))
 
     def _check_columns(self, run: Run, stored: TableShape) -> None:
-        """Somebody may have changed the table by hand since."""
+        """Raises if the table was changed by hand."""
         there = {name for (name,) in run("SELECT name FROM pragma_table_xinfo(?)", self._table.name)}
         if not there:
             raise ViewUnavailable(
@@ -194,10 +194,10 @@ class SqliteTable(View):
                 raise SchemaChanged(self._place, f"its column {name!r} was removed by hand")
 
     def _decide(self, delta: Delta, settings: str) -> tuple[TableShape, Change, list[tuple[object, ...]]]:
-        """What to do, down to the values: all that can be done without the file."""
+        """The change, down to the values to bind: everything that can be done without the file."""
         shape = TableShape.from_json(settings, self._place)
         change = decide_change(delta, shape, self._place)
-        # In the order of the key, neighbours go to the same pages: twice as quick as in the order of arrival.
+        # In key order, neighbours go to the same pages: twice as fast as in order of arrival.
         rows = change.rows.sort_by([(name, "ascending") for name in shape.key])
         return shape, change, list(zip(*(to_values(column) for column in rows.columns), strict=True))
 
@@ -254,7 +254,7 @@ class SqliteTable(View):
 
 def _on_conflict(shape: TableShape) -> str:
     if shape.replaces_records:
-        return ""  # what could conflict was deleted just now
+        return ""  # conflicting rows were just deleted
     if not shape.others:
         return f" ON CONFLICT ({quoted_list(shape.key)}) DO NOTHING"
     changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in shape.others)
@@ -264,21 +264,21 @@ def _on_conflict(shape: TableShape) -> str:
 _LITERALS_AND_COMMENTS = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
-# --- a table in another's place -------------------------------------------------------------------------------------
-# Two renames in one transaction, with the indexes that users made. What else users hung on the old table (triggers,
-# views, foreign keys, columns) would be left behind or would follow the old one: it is found first, and the swap
-# refused by its name.
+# --- replacing a table ----------------------------------------------------------------------------------------------
+# Two renames in one transaction, with the users' indexes. Other things that users attached to the old table (triggers,
+# views, foreign keys, columns) would be left behind or would follow the old one: they are found first, and the swap is
+# refused with their names.
 
 
 def check_swap(run: Run, place: str, live: TableName, own: Iterable[str]) -> None:
-    """ViewInUse if something hangs on the table that a swap would leave behind."""
+    """ViewInUse if something depends on the table that a swap would leave behind."""
     dependents = list(_dependents(run, live.name, own))
     if dependents:
         raise ViewInUse(place, dependents)
 
 
 def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: TableName, own: Iterable[str]) -> None:
-    """`shadow` becomes `live`, and what was `live` becomes `old`, whose predecessor is dropped.
+    """`shadow` becomes `live`, and the previous `live` becomes `old`, whose predecessor is dropped.
 
     `own` are the columns that a fold made; the caller is in a writing transaction.
     """
@@ -294,7 +294,7 @@ def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: T
                 raise ViewInUse(place, [f"index {name} on column {column}, which the fold no longer has"])
     run(f"DROP TABLE IF EXISTS {old.sql}")
     if table_exists(run, live):
-        # An index is named once in a file: the old table gives its names away. It is only kept, not read.
+        # Index names are unique in a file: the old table loses its indexes. It is only kept, not read.
         for name, _ in indexes:
             run(f"DROP INDEX {quoted(name)}")
         run(f"ALTER TABLE {live.sql} RENAME TO {old.sql}")
@@ -304,7 +304,7 @@ def swap_tables(run: Run, place: str, live: TableName, shadow: TableName, old: T
 
 
 def table_exists(run: Run, table: TableName) -> bool:
-    """Whether anything of that name is there, be it a table, a view or an index."""
+    """Whether a table, a view or an index of that name exists."""
     return bool(run("SELECT 1 FROM sqlite_master WHERE lower(name) = lower(?)", table.name))
 
 
@@ -334,13 +334,13 @@ def _dependents(run: Run, name: str, own: Iterable[str]) -> Iterator[str]:
 
 
 def _mentions(statement: str, name: str) -> bool:
-    """Whether the name occurs in it at all, be it as a column's."""
+    """Whether the statement contains the name at all, even as a column's."""
     code = _LITERALS_AND_COMMENTS.sub(" ", statement)
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", code, re.IGNORECASE) is not None
 
 
 def _followers(run: Run, name: str) -> set[str] | None:
-    """What would go with the table if it got another name, as SQLite itself finds; None if it cannot tell."""
+    """The triggers and views that would follow the table if it were renamed, found by trying; None if that fails."""
     statements = "SELECT name, sql FROM sqlite_master WHERE type IN ('trigger', 'view')"
     before: dict[str, str] = dict(run(statements))
     run("SAVEPOINT foldlog_rename")
@@ -348,7 +348,7 @@ def _followers(run: Run, name: str) -> set[str] | None:
         run(f"ALTER TABLE {quoted(name)} RENAME TO {quoted(name + '__renamed')}")
         return {other for other, statement in run(statements) if statement != before[other]}
     except sqlite3.OperationalError:
-        return None  # there is a view or a trigger that does not work anyway
+        return None  # there is a broken view or trigger
     finally:
         run("ROLLBACK TO foldlog_rename")
         run("RELEASE foldlog_rename")

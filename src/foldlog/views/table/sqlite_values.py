@@ -1,5 +1,5 @@
-"""Arrow columns as values that SQLite stores, and back. Whole columns at a time; a Python object per value is what the
-engine's own interface asks for.
+"""Arrow columns as values that SQLite stores, and back. Whole columns at a time; the engine's interface needs a Python
+object per value.
 
 Decimals, dates and times are text; NaN, which the engine would store as null, is the text 'NaN'.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def to_values(column: Any) -> list[Any]:
-    """What to bind for each row."""
+    """The values to bind for a column, one for each row."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import types
@@ -29,7 +29,7 @@ def to_values(column: Any) -> list[Any]:
         values: list[Any] = column.to_pylist()
         if not pc.any(pc.is_nan(column)).as_py():
             return values
-        return ["NaN" if value != value else value for value in values]  # only NaN is not itself
+        return ["NaN" if value != value else value for value in values]  # only NaN differs from itself
     elif types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us")).cast(pa.string())  # with its zone it would take twenty times as long
         if kind.tz is not None:
@@ -41,7 +41,7 @@ def to_values(column: Any) -> list[Any]:
 
 
 def from_values(rows: Sequence[tuple[Any, ...]], columns: pa.Schema, place: str) -> pa.RecordBatch:
-    """A batch of what was read."""
+    """A batch of rows that were read."""
     import pyarrow as pa
 
     by_column = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
@@ -49,7 +49,7 @@ def from_values(rows: Sequence[tuple[Any, ...]], columns: pa.Schema, place: str)
     for values, field in zip(by_column, columns, strict=True):
         try:
             arrays.append(_array(values, field.type))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:  # Arrow's own derive from these
+        except (ValueError, TypeError, KeyError, AttributeError) as error:  # Arrow's errors derive from these
             why = f"its column {field.name!r} holds what no fold wrote ({error}); rebuild it"
             raise ViewUnavailable(place, why) from error
     return pa.RecordBatch.from_arrays(arrays, schema=columns)

@@ -1,7 +1,7 @@
-"""`table`: a fold's rows as a table of SQL. A newer record replaces what its key had, a tombstone deletes it.
+"""`table`: a fold's rows as an SQL table. A newer record replaces the rows of its key, a tombstone deletes them.
 
-PostgreSQL by URL, SQLite by path. The table belongs to the fold: read it, index it, grant it; writing to it by hand is
-lost at the next rebuild. Making one connects to nothing.
+PostgreSQL by URL, SQLite by path. The table belongs to the fold: read it, index it, grant rights on it; changes by hand
+are lost at the next rebuild. Making a view connects to nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from foldlog.views.sql.sqlite import sqlite_path
 def table(url_or_path: str | PathLike[str], name: str | None = None, key: str | Sequence[str] | None = None) -> View:
     """A table view: `table("postgresql://shop@db/shop", "payments")` or `table("views/live.db", "payments")`.
 
-    `key` are the columns that make a row unique. Left out, it is the column of the record's key. With more columns than
-    that, one record may give several rows, and a newer record of the same key replaces them all.
+    `key` are the columns that make a row unique; by default the column of the record's key. With more columns, one
+    record may give several rows, and a newer record of the same key replaces them all.
     """
     _refuse_other_formats(url_or_path)
     if name is None:
@@ -33,12 +33,12 @@ def table(url_or_path: str | PathLike[str], name: str | None = None, key: str | 
         return PostgresTable(str(url_or_path), table_name(name, with_schema=True), columns)
     from foldlog.views.table.sqlite import SqliteTable
 
-    # Absolute: a view stays where it is when its process changes directory.
+    # Absolute: a view stays where it is if its process changes directory.
     return SqliteTable(local_path(sqlite_path(url_or_path)), table_name(name, with_schema=False), columns)
 
 
 def _refuse_other_formats(path: object) -> None:
-    """A file of that name would be SQLite's all the same, which nobody expects."""
+    """InvalidArgument for names of other formats: the file would be SQLite's, which users do not expect."""
     if not isinstance(path, str | PathLike):
         return
     suffix = suffix_of(path).lower()
@@ -55,7 +55,7 @@ def _refuse_other_formats(path: object) -> None:
 
 
 def key_columns(key: object) -> tuple[str, ...]:
-    """What was given as `key`, as column names."""
+    """The column names of a `key` argument."""
     if key is None:
         return ()
     names = (key,) if isinstance(key, str) else key
