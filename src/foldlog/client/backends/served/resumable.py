@@ -10,7 +10,7 @@ directory, if it listens; else this process takes the lock for the moment.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from threading import Condition, Event
+from threading import Condition
 from typing import NamedTuple
 
 from foldlog.broker.broker import Broker
@@ -19,7 +19,7 @@ from foldlog.broker.topics.names import refuse_user_write
 from foldlog.client.backends.backend import OnAppended
 from foldlog.client.backends.served.broker import RemoteBroker
 from foldlog.client.backends.served.catch_up import hurried
-from foldlog.client.backends.served.partition import ResumablePartition
+from foldlog.client.backends.served.partition import RemotePartition
 from foldlog.client.wire.batches import EPOCH_MAX
 from foldlog.errors import FoldlogError, UnknownTopic
 from foldlog.files.base import Files
@@ -165,27 +165,13 @@ class ResumableLog:
 class PartitionAppender:
     """The way to one partition, in order. What `append` was given is durable after `ResumableLog.flush`."""
 
-    def __init__(self, partition: ResumablePartition, flow: _Flow) -> None:
+    def __init__(self, partition: RemotePartition, flow: _Flow) -> None:
         self._partition = partition
         self._flow = flow
-        self._first_settled: Event | None = None
 
     def append(self, batch: bytearray) -> None:
-        """The buffer belongs to the log from here on. Waits while much is on its way; raises what went wrong before.
-
-        The second batch waits for the first: until the log knows the producer, it would not miss one that was refused.
-        """
-        is_settled = Event()
-        if self._first_settled is None:
-            self._first_settled = is_settled
-        else:
-            self._first_settled.wait()
-        count_settled = self._flow.expect(len(batch))
-
-        def settled(appended: Appended | None, error: FoldlogError | None) -> None:
-            count_settled(appended, error)
-            is_settled.set()
-
+        """The buffer belongs to the log from here on. Waits while much is on its way; raises what went wrong before."""
+        settled = self._flow.expect(len(batch))
         try:
             self._partition.begin_append(batch, settled)
         except FoldlogError as error:
