@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from foldlog.client.wire.refusals import Passing, topic_error
 from foldlog.errors import FoldlogError, MalformedBytes, OutOfOrderSequence, UnknownTopic
 from foldlog.limits import PRODUCE_IN_FLIGHT_MAX, PRODUCE_REQUEST_BYTES
-from foldlog.log.partition import Appended
+from foldlog.log.partition import Appended, OnAppended
 from foldlog.records.batch import MAX_INT32, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from foldlog.records.stamping import offset_span, stamp_producer
 from foldlog.wire.error_codes import ErrorCode, known_code
@@ -41,10 +41,7 @@ _ACKS_ALL: Final = -1
 _WRITTEN: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 """Answers of a log that has the batch: a repetition of one that is there is what was wanted."""
 
-OnSettled = Callable[[Appended | None, FoldlogError | None], None]
-"""Told what became of a batch: where it is in the log, or why it is not."""
-
-Outcome = tuple[OnSettled, Appended | None, FoldlogError | None]
+Outcome = tuple[OnAppended, Appended | None, FoldlogError | None]
 """Whom to tell what, once no lock is held."""
 
 
@@ -91,7 +88,7 @@ class OutgoingBatch:
 
     __slots__ = ("data", "done", "lane", "numbers", "offset_count", "times_sent")
 
-    def __init__(self, lane: Lane, data: bytearray, done: OnSettled) -> None:
+    def __init__(self, lane: Lane, data: bytearray, done: OnAppended) -> None:
         self.lane = lane
         self.data = data
         self.done = done

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from threading import Event, Lock
 from typing import Protocol
 
-from foldlog.client.backends.backend import OnAppended
 from foldlog.client.wire.batches import Lane, Numbering, OutgoingBatch
 from foldlog.errors import FoldlogError
 from foldlog.log.durability import OnAcknowledged
 from foldlog.log.follower import FollowedPartition
-from foldlog.log.partition import Appended
+from foldlog.log.partition import Appended, OnAppended
 from foldlog.records.batch import NO_PRODUCER_ID
 
 

@@ -157,11 +157,11 @@ class ProduceLink:
         """Send over it from now on, first what is unanswered. Whether there is still somebody to send for."""
         self._version = connection.version_of(ProduceRequest)
         with self._sending, self._lock:
-            if self._refusal is not None:
-                connection.close()
-                return False
             self._put_back()
             self._connection = connection
+        if self._refusal is not None:  # looked at last: whoever lets go meanwhile has not seen the connection
+            self._lose(connection)
+            return False
         self._pump()
         return True
 

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from foldlog.broker.broker import Broker
 from foldlog.broker.topics.catalog import Topic
 from foldlog.broker.topics.names import refuse_user_write
-from foldlog.client.backends.backend import OnAppended
 from foldlog.client.backends.served.broker import RemoteBroker
 from foldlog.client.backends.served.catch_up import hurried
 from foldlog.client.backends.served.partition import RemotePartition
@@ -25,7 +24,7 @@ from foldlog.errors import FoldlogError, UnknownTopic
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
 from foldlog.limits import NUMBERED_IN_FLIGHT_BYTES, READ_CHUNK_BYTES
-from foldlog.log.partition import Appended
+from foldlog.log.partition import Appended, OnAppended
 from foldlog.log.producers import EXPIRATION_MS
 from foldlog.records.batch import MAX_INT32
 from foldlog.records.loops import walk
