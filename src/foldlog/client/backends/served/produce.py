@@ -16,10 +16,10 @@ from typing import Final
 
 from foldlog.broker.broker import Broker
 from foldlog.client.backends.served.connection import Connection
-from foldlog.client.backends.served.search import WriterSearch
+from foldlog.client.backends.served.search import WriterLosses, WriterSearch
 from foldlog.client.wire.batches import Outbox, Outcome, OutgoingBatch, SentRequest, tell
 from foldlog.errors import FoldlogError, LogClosed, MalformedBytes, UnknownTopic, WrongProcess
-from foldlog.limits import WRITER_ANSWER_MS, WRITER_LOSSES_MAX, WRITER_MOMENT_MS
+from foldlog.limits import WRITER_ANSWER_MS, WRITER_MOMENT_MS
 from foldlog.log.partition import Appended
 from foldlog.wire.error_codes import ErrorCode
 from foldlog.wire.messages.produce import ProduceRequest
@@ -49,7 +49,7 @@ class ProduceLink:
         self._outbox = Outbox(_PASSING)
         self._unanswered: deque[SentRequest] = deque()  # in the order in which they went out
         self._thread: Thread | None = None
-        self._losses = 0
+        self._losses = WriterLosses(search)
         self._refusal: FoldlogError | None = None
 
     # --- what partitions ask --------------------------------------------------------------------------------------
@@ -137,7 +137,8 @@ class ProduceLink:
                 elif self._use(connection):
                     self._hear(connection)
                     self._lose(connection)
-                    self._count_loss(connection)
+                    if self._outbox.is_busy:  # else it was idle for long, or the log is being closed
+                        self._losses.add(connection.holder, "it closes the connection instead of answering")
             except FoldlogError as error:
                 self._fail(error)
             except Exception as error:  # noqa: BLE001 futures must resolve, whatever it is
@@ -179,14 +180,6 @@ class ProduceLink:
                 return
             self._pump()
 
-    def _count_loss(self, connection: Connection) -> None:
-        if not self._outbox.is_busy:
-            return  # it was idle for long, or the log is being closed
-        self._losses += 1
-        if self._losses >= WRITER_LOSSES_MAX:
-            self._losses = 0
-            raise self._search.lost(connection.holder, "it closes the connection instead of answering")
-
     def _answered(self, frame: Records) -> None:
         with self._lock:
             sent = self._unanswered[0] if self._unanswered else None
@@ -199,7 +192,7 @@ class ProduceLink:
         tell(outcomes)
         if passing is not None:
             raise ConnectionError("the log is being closed there")
-        self._losses = 0
+        self._losses.answered()
 
     # --- without a server -----------------------------------------------------------------------------------------
 
@@ -217,7 +210,7 @@ class ProduceLink:
                 results = [(batch, _append(broker, batch)) for batch in batches]
                 for batch, result in results:
                     self._settle(batch, _wait(broker, batch, result) if isinstance(result, Appended) else result)
-                self._losses = 0
+                self._losses.answered()
 
     def _take_some(self) -> list[OutgoingBatch]:
         batches: list[OutgoingBatch] = []
