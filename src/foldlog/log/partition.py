@@ -103,6 +103,10 @@ class Appended(NamedTuple):
     is_duplicate: bool
 
 
+OnAppended = Callable[[Appended | None, FoldlogError | None], None]
+"""Called once: with where the batch went, durably, or with what went wrong."""
+
+
 class ExpandsFurther(BlockingIOError):
     """Whoever must not wait has looked at a batch as far as there is time. `is_steep`: it expands to so many times its
     own size that its sender has hardly paid for the look."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from foldlog.client.positions import Bounded
 from foldlog.log.durability import OnAcknowledged
-from foldlog.log.partition import Appended, Partition
+from foldlog.log.partition import Appended, OnAppended, Partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,13 +33,9 @@ if TYPE_CHECKING:
     from foldlog.client.producer import ProducerSettings
     from foldlog.client.reader import ReadRequest
     from foldlog.clock import Clock
-    from foldlog.errors import FoldlogError
     from foldlog.log.compaction import CompactionReport
     from foldlog.log.doctor.recompression import RecompressionReport
     from foldlog.records.loops import Record
-
-OnAppended = Callable[[Appended | None, "FoldlogError | None"], None]
-"""Called once: with where the batch went, durably, or with what went wrong."""
 
 
 class Backend(ABC):

@@ -77,6 +77,12 @@ class Member:
     counts: dict[str, int] = field(default_factory=dict)
     """Partitions of its topics when it last was given some: later ones are read from their start."""
 
+    def lose_place(self) -> None:
+        """It is no member any more, and holds nothing: it was silent for too long, or left."""
+        self.member_id, self.generation = NO_MEMBER, NO_GENERATION
+        self.held = NOTHING_HELD
+        self.wake()
+
 
 def beginnings(members: Iterable[Member]) -> dict[TopicPartition, int]:
     """Where those of them that begin at the end have their ends."""

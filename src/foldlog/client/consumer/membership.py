@@ -181,8 +181,7 @@ class Memberships:
                 raise _error(code, member.group)
             if code in (GroupErrorCode.UNKNOWN_MEMBER_ID, GroupErrorCode.ILLEGAL_GENERATION):
                 # It was silent for too long; somebody else has had its partitions.
-                member.member_id, member.generation, member.is_joining = NO_MEMBER, NO_GENERATION, False
-                member.held = NOTHING_HELD
+                member.lose_place()
         if code is not GroupErrorCode.NONE or counts_of(self._broker, member.topics) != member.counts:
             self._rebalance(member)
 

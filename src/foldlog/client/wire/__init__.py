@@ -1,1 +1,3 @@
-"""Our own client of the protocol: connections, logins, leaders, retries, ranges of records, produced batches."""
+"""Our own client of the protocol: connections, logins, leaders, retries, ranges of records, produced batches,
+group sessions.
+"""

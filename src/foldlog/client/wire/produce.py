@@ -2,8 +2,7 @@
 
 Every batch carries the producer's id and its number within its partition, so a broker knows one that it has. After
 anything that went wrong, all batches that are not acknowledged are sent again, in their order, to whoever leads then.
-A broker that does not know the producer yet takes any number for its first, so the first batch of a partition is waited
-for before the second is sent.
+What is sent when, and what answers mean: batches.py.
 """
 
 from __future__ import annotations
@@ -11,70 +10,40 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
-from foldlog.client.wire.batches import AddressedBatch, Numbering, produce_request, refusal_in, results_in
+from foldlog.client.wire.batches import Lane, Numbering, Outbox, OutgoingBatch, SentRequest, tell
 from foldlog.client.wire.connection import WireConnection
-from foldlog.client.wire.links import ClusterLinks, TopicMetadata
+from foldlog.client.wire.links import ClusterLinks
 from foldlog.client.wire.properties import Address
 from foldlog.client.wire.questions import new_producer_id
 from foldlog.client.wire.refusals import Passing
 from foldlog.client.wire.retries import Backoff
 from foldlog.errors import FoldlogError, InvalidBatch, LogClosed, MalformedBytes
-from foldlog.limits import BATCH_HEADER_BYTES, PRODUCE_IN_FLIGHT_MAX, PRODUCE_REQUEST_BYTES
+from foldlog.limits import BATCH_HEADER_BYTES, PRODUCE_IN_FLIGHT_MAX
+from foldlog.log.partition import Appended
 from foldlog.records.batch import FAULT_CUT_OFF
-from foldlog.records.stamping import offset_span, stamp_producer
-from foldlog.wire.error_codes import ErrorCode, known_code
-from foldlog.wire.frames import decode_response, response_correlation_id
-from foldlog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+from foldlog.wire.error_codes import RETRIABLE, ErrorCode
+from foldlog.wire.messages.produce import ProduceRequest
+from foldlog.wire.schema import ZERO_UUID
 
 _BY_NAME: Final = 12
 """The last version of Produce that names topics; later ones have their ids."""
 
 
-@dataclass(slots=True, eq=False)
-class _Partition:
-    """A partition that is produced to. `is_known`: its leader has had a batch, and so knows the producer."""
-
-    topic: str
-    number: int
-    numbering: Numbering
-    is_known: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    """One batch that is not acknowledged yet, numbered."""
-
-    partition: _Partition
-    data: bytearray
-
-    def addressed(self, topic_id: bytes) -> AddressedBatch:
-        return AddressedBatch(self.partition.topic, topic_id, self.partition.number, self.data)
-
-
-class _Sent(NamedTuple):
-    """A request whose answer is still to come, and the batches in it."""
-
-    correlation_id: int
-    version: int
-    batches: list[_Batch]
-    addressed: list[AddressedBatch]
+_PASSING: Final = RETRIABLE - {ErrorCode.CORRUPT_MESSAGE}
+"""Kafka's list has it, for transport errors; here the CRC is right, and the records inside stay as they are."""
 
 
 @dataclass(slots=True, eq=False)
 class _Pipe:
     """A connection to one leader, and what is on its way there, oldest first."""
 
+    address: Address
     connection: WireConnection
-    under_way: deque[_Sent] = field(default_factory=deque)
-
-    def introduces(self, target: _Partition) -> bool:
-        """Whether the batch is on its way with which the leader gets to know the producer."""
-        return not target.is_known and any(
-            batch.partition is target for sent in self.under_way for batch in sent.batches
-        )
+    under_way: deque[SentRequest] = field(default_factory=deque)
 
 
 class ClusterProducer:
@@ -97,10 +66,9 @@ class ClusterProducer:
         self._links = links
         self._numbers = numbers  # producer id and epoch
         self._sequences = sequences or {}
-        self._partitions: dict[tuple[str, int], _Partition] = {}
+        self._lanes: dict[tuple[str, int], Lane] = {}
         self._pipes: dict[Address, _Pipe] = {}
-        self._unsettled: dict[_Batch, None] = {}  # in the order in which they were given
-        self._unsent: deque[_Batch] = deque()
+        self._outbox = Outbox(_PASSING)
         self._failure: FoldlogError | None = None
         self.appended: dict[tuple[str, int], tuple[int, int]] = {}
         """Of each partition the first offset that was acknowledged, and one past the last: others' records may stand
@@ -120,21 +88,25 @@ class ClusterProducer:
             if len(batch) < BATCH_HEADER_BYTES:
                 raise InvalidBatch(FAULT_CUT_OFF, 0)
             data = batch if isinstance(batch, bytearray) else bytearray(batch)
-            target = self._partition(topic, partition)
-            stamp_producer(data, *target.numbering.take(offset_span(data)))
-            numbered = _Batch(target, data)
-            self._unsettled[numbered] = None
-            self._unsent.append(numbered)
+            done = partial(self._note, (topic, partition))
+            self._outbox.add(OutgoingBatch(self._lane(topic, partition), data, done))
         self._carry_on(until_settled=False)
 
-    def _partition(self, topic: str, partition: int) -> _Partition:
-        target = self._partitions.get((topic, partition))
-        if target is None:
+    def _lane(self, topic: str, partition: int) -> Lane:
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
             if self._numbers is None:
                 self._numbers = self._links.ask(new_producer_id(self._links.properties.request_timeout_ms))
-            first = self._sequences.get((topic, partition), 0)
-            target = self._partitions[topic, partition] = _Partition(topic, partition, Numbering(*self._numbers, first))
-        return target
+            numbering = Numbering(*self._numbers, self._sequences.get((topic, partition), 0))
+            lane = self._lanes[topic, partition] = Lane(topic, partition, numbering, renumbers=False)
+        return lane
+
+    def _note(self, place: tuple[str, int], appended: Appended | None, error: FoldlogError | None) -> None:
+        """Where a batch is. What was refused is raised instead, and a broker may no longer know where a repetition
+        was."""
+        if appended is not None and appended.base_offset >= 0:
+            first, stop = self.appended.get(place, (appended.base_offset, appended.next_offset))
+            self.appended[place] = min(first, appended.base_offset), max(stop, appended.next_offset)
 
     def flush(self) -> None:
         """Returns once every batch that was sent is acknowledged by all in-sync replicas."""
@@ -169,9 +141,10 @@ class ClusterProducer:
         backoff: Backoff | None = None
         while True:
             try:
-                self._send_unsent()
-                if until_settled:
+                self._send_waiting()
+                while until_settled and self._outbox.is_busy:
                     self._settle_all()
+                    self._send_waiting()
                 return
             except (Passing, OSError, MalformedBytes) as error:
                 backoff = backoff or self._links.backoff(self._links.properties.delivery_timeout_ms)
@@ -182,7 +155,7 @@ class ClusterProducer:
 
     def _begin_again(self, backoff: Backoff, error: Exception) -> None:
         self._drop_pipes()
-        self._unsent = deque(self._unsettled)
+        self._outbox.put_back()
         self._links.forget_leaders()
         try:
             backoff.wait(error)
@@ -203,102 +176,64 @@ class ClusterProducer:
             else:
                 self._links.give_back(address, pipe.connection)
 
-    def _send_unsent(self) -> None:
-        while self._unsent:
-            self._put_on_wire(self._unsent[0])
+    def _send_waiting(self) -> None:
+        while (lane := self._outbox.next_lane()) is not None:
+            pipe = self._pipe_to(self._links.place(*lane.label).address)
+            if lane.may_send and len(pipe.under_way) < PRODUCE_IN_FLIGHT_MAX:
+                self._send_over(pipe)
+            elif pipe.under_way:
+                self._settle_one(pipe)
+            else:
+                self._settle_all()  # the leader is another one than it was: it waits for what is under way elsewhere
 
-    def _put_on_wire(self, first: _Batch) -> None:
-        """Send this batch, with those that can go along."""
-        target = first.partition
-        place = self._links.place(target.topic, target.number)
-        pipe = self._pipes.get(place.address)
+    def _send_over(self, pipe: _Pipe) -> None:
+        """One request with the next batches of the partitions that this broker leads."""
+
+        def leads(lane: Lane) -> bool:
+            place = self._links.place(*lane.label)
+            lane.topic_id = place.topic.topic_id
+            return place.address == pipe.address
+
+        batches = self._outbox.gather(leads)
+        connection = pipe.connection
+        with self._links.blaming(pipe.address, connection):
+            by_name = any(batch.lane.topic_id == ZERO_UUID for batch in batches)
+            version = connection.version_of(ProduceRequest, _BY_NAME if by_name else None)
+            sent = SentRequest(batches, version, connection.next_id())
+            pipe.under_way.append(sent)
+            request = sent.stamped(self._links.properties.request_timeout_ms)
+            connection.send(request, version, sent.correlation_id)
+
+    def _pipe_to(self, address: Address) -> _Pipe:
+        pipe = self._pipes.get(address)
         if pipe is not None and pipe.connection.is_expiring:
             while pipe.under_way:
-                self._settle_one(place.address, pipe)
-            del self._pipes[place.address]
+                self._settle_one(pipe)
+            del self._pipes[address]
             pipe.connection.close()
             pipe = None
         if pipe is None:
-            pipe = self._pipes[place.address] = _Pipe(self._links.borrow(place.address))
-        while len(pipe.under_way) >= PRODUCE_IN_FLIGHT_MAX or pipe.introduces(target):
-            self._settle_one(place.address, pipe)
-        chosen = self._going_along(place.address, pipe)
-        addressed = [batch.addressed(topic.topic_id) for batch, topic in chosen.items()]
-        limits = [limit for topic in chosen.values() if (limit := topic.version_limit(_BY_NAME)) is not None]
-        connection = pipe.connection
-        with self._links.blaming(place.address, connection):
-            version = connection.version_of(ProduceRequest, min(limits, default=None))
-            correlation_id = connection.next_id()
-            pipe.under_way.append(_Sent(correlation_id, version, list(chosen), addressed))
-            request = produce_request(addressed, self._links.properties.request_timeout_ms)
-            connection.send(request, version, correlation_id)
-        for batch in chosen:
-            self._unsent.remove(batch)
-
-    def _going_along(self, address: Address, pipe: _Pipe) -> dict[_Batch, TopicMetadata]:
-        """The first batches to send of the partitions that this broker leads, as many as a request takes, at least one;
-        with their topics."""
-        chosen: dict[_Batch, TopicMetadata] = {}
-        passed: set[_Partition] = set()
-        size_bytes = 0
-        for batch in self._unsent:
-            target = batch.partition
-            if target in passed:
-                continue
-            passed.add(target)  # what follows it in its partition has to wait for the next request
-            place = self._links.place(target.topic, target.number)
-            if place.address != address or pipe.introduces(target):
-                continue
-            size_bytes += len(batch.data)
-            if chosen and size_bytes > PRODUCE_REQUEST_BYTES:
-                break
-            chosen[batch] = place.topic
-        return chosen
+            pipe = self._pipes[address] = _Pipe(address, self._links.borrow(address))
+        return pipe
 
     # --- answers --------------------------------------------------------------------------------------------------
 
     def _settle_all(self) -> None:
-        for address, pipe in self._pipes.items():
+        for pipe in self._pipes.values():
             while pipe.under_way:
-                self._settle_one(address, pipe)
+                self._settle_one(pipe)
+        self._outbox.put_back()  # what an interrupted call took out and did not send
 
-    def _settle_one(self, address: Address, pipe: _Pipe) -> None:
+    def _settle_one(self, pipe: _Pipe) -> None:
         """Wait for the answer to the oldest request on its way to this leader."""
         sent = pipe.under_way[0]
-        with self._links.blaming(address, pipe.connection):
-            frame = pipe.connection.receive(self._links.properties.request_timeout_ms / 1000)
-            if response_correlation_id(frame) != sent.correlation_id:
-                raise MalformedBytes("Produce response", "it answers another request", 0)
-            answer = decode_response(ProduceResponse, sent.version, frame)[1]
-        results = results_in(answer, sent.addressed)
+        with self._links.blaming(pipe.address, pipe.connection):
+            results = sent.results(pipe.connection.receive(self._links.properties.request_timeout_ms / 1000))
         pipe.under_way.popleft()
-        problems: list[Passing | FoldlogError] = []
-        for batch, result in zip(sent.batches, results, strict=True):
-            try:
-                _check(result, batch.partition)
-            except (Passing, FoldlogError) as error:
-                problems.append(error)
-            else:
-                self._settle(batch, result.base_offset)
-        for problem in sorted(problems, key=lambda one: isinstance(one, Passing)):
-            raise problem  # first what stays
-
-    def _settle(self, batch: _Batch, base_offset: int) -> None:
-        batch.partition.is_known = True
-        del self._unsettled[batch]
-        if base_offset >= 0:
-            place = batch.partition.topic, batch.partition.number
-            first, stop = base_offset, base_offset + offset_span(batch.data)
-            known = self.appended.get(place, (first, stop))
-            self.appended[place] = min(known[0], first), max(known[1], stop)
-
-
-def _check(answer: PartitionProduceResponse, target: _Partition) -> None:
-    code = known_code(answer.error_code)
-    if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-        return  # a repetition of one that is in the log is what was wanted
-    error = refusal_in(answer, target.topic, target.number)
-    # Kafka's list has it, for transport errors; here the CRC is right, and the records inside stay as they are.
-    if code.is_retriable and code is not ErrorCode.CORRUPT_MESSAGE:
-        raise Passing(error)
-    raise error
+        outcomes, passing = self._outbox.settle(sent, results)
+        tell(outcomes)
+        for _, _, error in outcomes:
+            if error is not None:
+                raise error  # what stays comes before what passes
+        if passing is not None:
+            raise passing

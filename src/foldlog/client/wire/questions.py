@@ -19,7 +19,7 @@ from foldlog.broker.groups.messages import GroupState
 from foldlog.client.descriptions import ConfigEntry, GroupDescription, MemberDescription
 from foldlog.client.groups import HAS_MEMBERS
 from foldlog.client.positions import TopicPartition
-from foldlog.client.wire.refusals import check_code, group_error, refuse, topic_error
+from foldlog.client.wire.refusals import check_code, check_group_code, group_error, refuse, topic_error
 from foldlog.errors import (
     FoldlogError,
     InvalidArgument,
@@ -523,7 +523,7 @@ def delete_group(group: str) -> Question[DeleteGroupsResponse, None]:
     """UnknownGroup if there is none; GroupNotEmpty if it has members."""
 
     def read(answer: DeleteGroupsResponse) -> None:
-        _check_group(_only(answer.results, "DeleteGroups").error_code, group)
+        check_group_code(_only(answer.results, "DeleteGroups").error_code, group)
 
     request = DeleteGroupsRequest(groups_names=[group])
     return Question(request, DeleteGroupsResponse, read, Coordinator(group), UnknownGroup)
@@ -537,7 +537,7 @@ def delete_offsets(group: str, partitions: Iterable[tuple[str, int]]) -> Questio
 
     def read(answer: OffsetDeleteResponse) -> None:
         for code in (answer.error_code, *(one.error_code for topic in answer.topics for one in topic.partitions)):
-            _check_group(code, group)
+            check_group_code(code, group)
 
     topics = [OffsetDeleteRequestTopic(name=name, partitions=found) for name, found in by_topic.items()]
     request = OffsetDeleteRequest(group_id=group, topics=topics)
@@ -610,7 +610,7 @@ def leave_group(group: str, members: Sequence[group_messages.MemberSummary]) -> 
     def read(answer: LeaveGroupResponse) -> None:
         for code in (answer.error_code, *(one.error_code for one in answer.members)):
             if code not in _GONE:
-                _check_group(code, group)
+                check_group_code(code, group)
 
     leaving = [
         MemberIdentity(member_id=one.member_id, group_instance_id=one.group_instance_id, reason=_EVICTED)
@@ -641,11 +641,6 @@ def evict_members(asker: Asker, group: str) -> None:
     members = asker.ask(describe_group(group)).members
     if members:
         asker.ask(leave_group(group, members))
-
-
-def _check_group(code: int, group: str) -> None:
-    if code:
-        refuse(code, group_error(code, group))
 
 
 # --- answers --------------------------------------------------------------------------------------------------------

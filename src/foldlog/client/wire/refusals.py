@@ -78,3 +78,9 @@ def group_error(code: int, group: str) -> FoldlogError:
     """What a group refuses, as the error that its coordinator would have raised."""
     known = exception_for(GroupErrorCode(code), group) if code in _GROUP_CODES else None
     return known or exception_of(code, None, group=group)
+
+
+def check_group_code(code: int, group: str) -> None:
+    """Nothing for success; Passing where Kafka's clients ask again; else what the coordinator would have raised."""
+    if code:
+        refuse(code, group_error(code, group))

@@ -2,7 +2,7 @@
 
 Spark makes a writer in one Python process of the driver, sends it to the tasks, and calls `commit` or `abort` in
 another with what the tasks returned. By `path` the tasks stage rows and the commit appends them once: see by_path.py
-and committing.py. By wire the tasks append, and there is nothing to commit: see `WireBatchWriter`.
+and committing.py. By wire the tasks append, and there is nothing to commit: see `send`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from foldlog.client.backends.served.resumable import TopicLimits
 from foldlog.client.wire.cluster import Cluster
 from foldlog.clock import SystemClock
 from foldlog.errors import FoldlogError, InvalidArgument, UnknownTopic
+from foldlog.limits import PRODUCE_REQUEST_BYTES
 from foldlog.spark.sink.by_path import PathPlan, StagedRows, job_of_query, plan, stage
 from foldlog.spark.sink.committing import PathCommitter
 from foldlog.spark.sink.options import SinkOptions, sink_options, with_create_option
-from foldlog.spark.sink.rows import RowPacker
+from foldlog.spark.sink.rows import Packed, RowPacker
 from foldlog.spark.source.options import origin_spec
 from foldlog.spark.tracebacks import without_traceback
 
@@ -199,10 +200,24 @@ def send(told: SinkOptions, rows: Iterable[pa.RecordBatch]) -> int:
             now_ms=SystemClock().now_ms(),
         )
         with cluster.producer() as producer:
-            for packed in packer.pack(rows):
-                producer.send(packed.topic, packed.partition, packed.buffer)
-                count += packed.record_count
+            for together in _by_requests(packer.pack(rows)):
+                producer.send_all((one.topic, one.partition, one.buffer) for one in together)
+                count += sum(one.record_count for one in together)
     return count
+
+
+def _by_requests(batches: Iterable[Packed]) -> Iterator[list[Packed]]:
+    """As many as a request may carry, at least one: those of several partitions then share requests."""
+    together: list[Packed] = []
+    size_bytes = 0
+    for batch in batches:
+        size_bytes += len(batch.buffer)
+        if together and size_bytes > PRODUCE_REQUEST_BYTES:
+            yield together
+            together, size_bytes = [], len(batch.buffer)
+        together.append(batch)
+    if together:
+        yield together
 
 
 def _open(told: SinkOptions, *, has_answered: bool = False) -> Cluster:

@@ -23,7 +23,7 @@ from foldlog.broker.topics.config import TopicConfig
 from foldlog.broker.topics.names import OwnTopicChange, check_user_topic_name, refuse_own_topic
 from foldlog.client.backends.backend import GroupMemberships
 from foldlog.client.backends.served.calls import Calls, NobodyWrites
-from foldlog.client.backends.served.partition import NumberedBatch, RemotePartition, ResumablePartition
+from foldlog.client.backends.served.partition import RemotePartition
 from foldlog.client.backends.served.produce import ProduceLink
 from foldlog.client.backends.served.search import WriterSearch
 from foldlog.client.backends.served.session import RemoteMemberships
@@ -31,6 +31,7 @@ from foldlog.client.consumer.arrivals import AnyPartition
 from foldlog.client.fold_bulletin import refuse_made_otherwise
 from foldlog.client.forks import watch_forks
 from foldlog.client.wire import questions
+from foldlog.client.wire.batches import Numbering, OutgoingBatch
 from foldlog.client.wire.questions import Answer, Done, Question
 from foldlog.clock import Clock
 from foldlog.errors import LogClosed, ReadOnly, StorageError, UnknownTopic, WrongProcess
@@ -172,15 +173,15 @@ class RemoteBroker:
 
     # --- what partitions ask --------------------------------------------------------------------------------------
 
-    def submit(self, batches: Iterable[NumberedBatch]) -> None:
+    def submit(self, batches: Iterable[OutgoingBatch]) -> None:
         sent = list(batches)
         for batch in sent:
             self._warn_if_outlived(batch)
         self._link.submit(sent)
 
-    def _warn_if_outlived(self, batch: NumberedBatch) -> None:
+    def _warn_if_outlived(self, batch: OutgoingBatch) -> None:
         """Once a topic, here too: the writer says it in its own log, which who appends may never see."""
-        topic = batch.partition.label[0]
+        topic = batch.lane.label[0]
         if topic in self._told_outlived:
             return
         try:
@@ -201,11 +202,11 @@ class RemoteBroker:
 
     def resumable_partition(
         self, topic: str, number: int, producer_id: int, epoch: int, next_sequence: int
-    ) -> ResumablePartition:
+    ) -> RemotePartition:
         """To append batches with these numbers, the first of them `next_sequence`."""
         self._check_usable()
         reader, topic_id = self._reader_of(topic, number)
-        return ResumablePartition(self, reader, topic_id, producer_id, epoch, next_sequence)
+        return RemotePartition(self, reader, topic_id, Numbering(producer_id, epoch, next_sequence))
 
     def last_sequences(
         self, partitions: Iterable[tuple[str, int]], producer_id: int, epoch: int

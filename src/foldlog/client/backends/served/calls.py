@@ -5,11 +5,11 @@ from __future__ import annotations
 from threading import Lock
 
 from foldlog.client.backends.served.connection import Connection
-from foldlog.client.backends.served.search import WriterSearch
+from foldlog.client.backends.served.search import WriterLosses, WriterSearch
 from foldlog.client.wire.questions import Answer, Done, Question
 from foldlog.client.wire.refusals import Passing
 from foldlog.errors import LogClosed, MalformedBytes
-from foldlog.limits import WRITER_ANSWER_MS, WRITER_LOSSES_MAX
+from foldlog.limits import WRITER_ANSWER_MS
 
 
 class NobodyWrites(Exception):
@@ -40,10 +40,9 @@ class Calls:
 
     def _answer(self, question: Question[Answer, Done]) -> Answer:
         is_repeatable = question.done_shows_as is None
+        losses = WriterLosses(self._search)
         with self._lock:
-            tries = 0
             while True:
-                tries += 1
                 connection = self._connected()
                 try:
                     return connection.call(question.request, question.answer, WRITER_ANSWER_MS / 1000)
@@ -52,8 +51,8 @@ class Calls:
                     why = str(error) or type(error).__name__
                     if not is_repeatable:
                         why += "; whether it did what it was asked is not known"
-                    if not is_repeatable or tries == WRITER_LOSSES_MAX:
                         raise self._search.lost(connection.holder, why) from error
+                    losses.add(connection.holder, why)
 
     def close(self) -> None:
         with self._lock:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from foldlog.client.wire.connection import Answer, WireConnection
+from foldlog.client.wire.connection import WireConnection
 from foldlog.files.holder import WriterInfo
 from foldlog.wire.messages.metadata import MetadataRequest, MetadataResponse
-
-__all__ = ["Answer", "Connection"]
 
 
 class Connection(WireConnection):

@@ -10,22 +10,21 @@ directory, if it listens; else this process takes the lock for the moment.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from threading import Condition, Event
+from threading import Condition
 from typing import NamedTuple
 
 from foldlog.broker.broker import Broker
 from foldlog.broker.topics.catalog import Topic
 from foldlog.broker.topics.names import refuse_user_write
-from foldlog.client.backends.backend import OnAppended
 from foldlog.client.backends.served.broker import RemoteBroker
 from foldlog.client.backends.served.catch_up import hurried
-from foldlog.client.backends.served.partition import ResumablePartition
+from foldlog.client.backends.served.partition import RemotePartition
 from foldlog.client.wire.batches import EPOCH_MAX
 from foldlog.errors import FoldlogError, UnknownTopic
 from foldlog.files.base import Files
 from foldlog.files.posix import PosixFiles
 from foldlog.limits import NUMBERED_IN_FLIGHT_BYTES, READ_CHUNK_BYTES
-from foldlog.log.partition import Appended
+from foldlog.log.partition import Appended, OnAppended
 from foldlog.log.producers import EXPIRATION_MS
 from foldlog.records.batch import MAX_INT32
 from foldlog.records.loops import walk
@@ -165,27 +164,13 @@ class ResumableLog:
 class PartitionAppender:
     """The way to one partition, in order. What `append` was given is durable after `ResumableLog.flush`."""
 
-    def __init__(self, partition: ResumablePartition, flow: _Flow) -> None:
+    def __init__(self, partition: RemotePartition, flow: _Flow) -> None:
         self._partition = partition
         self._flow = flow
-        self._first_settled: Event | None = None
 
     def append(self, batch: bytearray) -> None:
-        """The buffer belongs to the log from here on. Waits while much is on its way; raises what went wrong before.
-
-        The second batch waits for the first: until the log knows the producer, it would not miss one that was refused.
-        """
-        is_settled = Event()
-        if self._first_settled is None:
-            self._first_settled = is_settled
-        else:
-            self._first_settled.wait()
-        count_settled = self._flow.expect(len(batch))
-
-        def settled(appended: Appended | None, error: FoldlogError | None) -> None:
-            count_settled(appended, error)
-            is_settled.set()
-
+        """The buffer belongs to the log from here on. Waits while much is on its way; raises what went wrong before."""
+        settled = self._flow.expect(len(batch))
         try:
             self._partition.begin_append(batch, settled)
         except FoldlogError as error:

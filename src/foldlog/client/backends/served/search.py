@@ -18,7 +18,13 @@ from foldlog.clock import Clock
 from foldlog.errors import DirectoryLocked, MalformedBytes, WriterUnreachable
 from foldlog.files.base import Files
 from foldlog.files.holder import WriterInfo
-from foldlog.limits import READER_POLL_MAX_MS, READER_POLL_MIN_MS, WRITER_REST_MS, WRITER_SEARCH_MS
+from foldlog.limits import (
+    READER_POLL_MAX_MS,
+    READER_POLL_MIN_MS,
+    WRITER_LOSSES_MAX,
+    WRITER_REST_MS,
+    WRITER_SEARCH_MS,
+)
 
 
 class WriterSearch:
@@ -103,3 +109,21 @@ class WriterSearch:
                     yield broker
             finally:
                 self._rested_s = time.monotonic() + WRITER_REST_MS / 1000
+
+
+class WriterLosses:
+    """Connections to the writer that were lost in a row without one answer. Belongs to one thread."""
+
+    def __init__(self, search: WriterSearch) -> None:
+        self._search = search
+        self._count = 0
+
+    def add(self, holder: WriterInfo, why: str) -> None:
+        """One more. WriterUnreachable if it is not worth another try; the count then begins anew."""
+        self._count += 1
+        if self._count >= WRITER_LOSSES_MAX:
+            self._count = 0
+            raise self._search.lost(holder, why)
+
+    def answered(self) -> None:
+        self._count = 0

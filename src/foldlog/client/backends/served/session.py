@@ -1,10 +1,10 @@
-"""One member's session with a coordinator in another process: Kafka's group protocol over a connection.
+"""Members of groups whose coordinator is in another process, the one that writes the directory.
 
-A session is a connection and a thread, which joins, syncs and sends heartbeats. A rebalance that another process begins
-waits until the consumer has dealt with what it was given, which its next poll says at the latest; one that begins in
-this process does not, as in the coordinator's own. Before a member joins again it commits what was dealt with, and
-while it joins its consumer hands out nothing. A consumer that does not poll for max_poll_interval_ms leaves, and joins
-again at its next poll.
+Each has a connection and a thread, which asks what `wire.group_session` says: joins, syncs, sends heartbeats. A
+rebalance that another process begins waits until the consumer has dealt with what it was given, which its next poll
+says at the latest; one that begins in this process does not, as in the coordinator's own. Before a member joins again
+it commits what was dealt with, and while it joins its consumer hands out nothing. A consumer that does not poll for
+max_poll_interval_ms leaves, and joins again at its next poll.
 
 While the coordinator cannot be reached a member keeps what it holds: nobody else can be given it. A coordinator that is
 started again knows the group from the log, and the heartbeats go on as if nothing had happened.
@@ -19,10 +19,8 @@ from threading import Condition, Lock, Thread, current_thread
 from typing import Final
 
 from foldlog.broker.groups.committed import OffsetAndMetadata
-from foldlog.broker.groups.errors import GroupErrorCode
-from foldlog.broker.groups.messages import NO_GENERATION, NO_MEMBER, JoinedMember
 from foldlog.client.backends.backend import DirectoryBroker
-from foldlog.client.backends.served.connection import Answer, Connection
+from foldlog.client.backends.served.connection import Connection
 from foldlog.client.backends.served.search import WriterSearch
 from foldlog.client.consumer.assignments import (
     NOTHING_HELD,
@@ -35,26 +33,13 @@ from foldlog.client.consumer.assignments import (
     subscriptions_of,
     take_share,
 )
-from foldlog.client.consumer.protocol import PROTOCOL_TYPE
 from foldlog.client.positions import TopicPartition
-from foldlog.client.wire.refusals import group_error
+from foldlog.client.wire.group_session import GroupSession, Joined
+from foldlog.client.wire.questions import Answer, Done, Question
+from foldlog.client.wire.refusals import Passing
 from foldlog.errors import FoldlogError, MalformedBytes, StorageError
-from foldlog.limits import (
-    MEMBER_HEARTBEAT_MS,
-    MEMBER_JOIN_WAIT_MS,
-    MEMBER_SESSION_MS,
-    READER_POLL_MAX_MS,
-    WRITER_ANSWER_MS,
-)
-from foldlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from foldlog.wire.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from foldlog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from foldlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from foldlog.wire.schema import Request
+from foldlog.limits import MEMBER_JOIN_WAIT_MS, READER_POLL_MAX_MS, WRITER_ANSWER_MS
+from foldlog.wire.messages.leave_group import LeaveGroupResponse
 
 _log = logging.getLogger("foldlog")
 
@@ -63,25 +48,6 @@ _STIRRED_BEATS: Final = 50
 
 _CALLED_PAUSE_MS: Final = 50
 """How often it is looked whether a consumer is done, while the group waits for it."""
-
-_AGAIN: Final = frozenset(
-    {
-        GroupErrorCode.REBALANCE_IN_PROGRESS,
-        GroupErrorCode.ILLEGAL_GENERATION,
-        GroupErrorCode.MEMBER_ID_REQUIRED,
-        GroupErrorCode.UNKNOWN_MEMBER_ID,
-    }
-)
-"""Answers to joining and syncing after which a member joins again at once."""
-
-_SOON: Final = frozenset(
-    {
-        GroupErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        GroupErrorCode.COORDINATOR_NOT_AVAILABLE,
-        GroupErrorCode.NOT_COORDINATOR,
-    }
-)
-"""Answers of a coordinator that is starting or ending."""
 
 
 class Session:
@@ -97,12 +63,7 @@ class Session:
         self._connection: Connection | None = None
         self._parked: Connection | None = None  # the same, while it waits for the other members
         self._changed = Condition()
-        # A static member's place is kept as long as it would be in the coordinator's own process.
-        longest_ms = member.max_poll_interval_ms
-        self._session_ms = longest_ms if member.instance_id is not None else min(longest_ms, MEMBER_SESSION_MS)
-        self._must_join = True
-        self._must_commit = False  # before it joins again
-        self._has_joined = False
+        self._group = GroupSession(member)
         self._is_stopping = False
         self._is_out = False  # left for not being polled; the next poll brings it back
         self._stirred_beats = 0
@@ -137,7 +98,7 @@ class Session:
         with self._changed:
             if self._is_out or self.member.is_called:
                 # Before the poll goes on: from here on it hands out nothing.
-                self.member.is_joining = self._must_join
+                self.member.is_joining = self._group.must_join
                 self.member.is_called = self._is_out = False
                 self._changed.notify_all()
         self._raise_refusal()
@@ -171,13 +132,13 @@ class Session:
             while not (self._is_stopping or self.is_abandoned):
                 try:
                     self._step()
-                except (OSError, MalformedBytes, StorageError) as error:
+                except (Passing, OSError, MalformedBytes, StorageError) as error:
                     self._unreachable(error)
                 except FoldlogError as error:
                     self._refuse(error)
                     return
                 self._rest()
-            self._leave()
+            self._leave(self._group.leaving())
         except Exception as error:  # noqa: BLE001 a consumer that waits must be told
             _log.exception("the membership of group %r failed", self.member.group)
             self._refuse(self._search.lost(None, repr(error)))
@@ -191,7 +152,7 @@ class Session:
             return
         if self._clock.monotonic_ms() - self._polled_ms > self.member.max_poll_interval_ms:
             self._step_out()
-        elif self._must_join and self._may_join():
+        elif self._group.must_join and self._may_join():
             self._join()
         else:
             self._beat()
@@ -214,10 +175,10 @@ class Session:
 
     def _rest(self) -> None:
         """Until the next heartbeat is due, or something happens."""
-        if self._must_join and not (self._last_problem or self._is_out or self.member.is_called):
+        if self._group.must_join and not (self._last_problem or self._is_out or self.member.is_called):
             return
         with self._changed:
-            pause_ms = min(MEMBER_HEARTBEAT_MS, self._session_ms / 3)
+            pause_ms = self._group.heartbeat_ms
             if self._stirred_beats:
                 self._stirred_beats -= 1
                 pause_ms = READER_POLL_MAX_MS
@@ -227,95 +188,39 @@ class Session:
                 self._changed.wait(pause_ms / 1000)
 
     def _join(self) -> None:
-        member = self.member
-        if self._must_commit:
-            self._must_commit = False
-            member.before_rebalance()
-        answer = self._wait_for(self._join_request(), JoinGroupResponse)
-        code = answer.error_code
-        if code == GroupErrorCode.MEMBER_ID_REQUIRED:
-            member.member_id = answer.member_id
-        if code:
-            self._not_joined(code)
-            return
-        member.member_id = answer.member_id
-        member.generation = answer.generation_id
-        self._sync(answer)
+        if self._group.must_commit:
+            self._group.must_commit = False
+            self.member.before_rebalance()
+        joined = self._wait_for(self._group.joining(offered_protocols(self.member)))
+        if joined is not None:
+            self._sync(joined)
 
-    def _sync(self, joined: JoinGroupResponse) -> None:
+    def _sync(self, joined: Joined) -> None:
         member = self.member
         assignments: dict[str, bytes] = {}
         self._watched = {}
-        if joined.leader == member.member_id:
-            subscriptions = subscriptions_of(
-                JoinedMember(one.member_id, one.group_instance_id, one.metadata) for one in joined.members
-            )
+        if joined.is_leader:
+            subscriptions = subscriptions_of(joined.members)
             topics = {topic for wanted in subscriptions.values() for topic in wanted.topics}
             self._watched = counts_of(self._backend, topics)
-            if not joined.skip_assignment:
-                assignments = shares(self._backend, joined.protocol_name, subscriptions)
-        request = SyncGroupRequest(
-            group_id=member.group,
-            generation_id=member.generation,
-            member_id=member.member_id,
-            group_instance_id=member.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=joined.protocol_name,
-            assignments=[
-                SyncGroupRequestAssignment(member_id=member_id, assignment=share)
-                for member_id, share in assignments.items()
-            ],
-        )
-        answer = self._wait_for(request, SyncGroupResponse)
-        if answer.error_code:
-            self._not_joined(answer.error_code)
+            if joined.must_assign:
+                assignments = shares(self._backend, joined.protocol, subscriptions)
+        share = self._wait_for(self._group.syncing(joined, assignments))
+        if share is None:
             return
         with self._changed:
-            self._must_join = False
-            self._has_joined = True
+            self._group.settle()
             self._last_problem = ""
             self._stirred_beats = 0
             member.is_joining = False
-            take_share(self._backend, member, member.generation, answer.assignment)
+            take_share(self._backend, member, member.generation, share)
             self._changed.notify_all()
 
-    def _not_joined(self, code: int) -> None:
-        """Joining or syncing was refused: try again, or tell the consumer."""
-        if code in _SOON:
-            raise ConnectionError(f"it answered {GroupErrorCode(code).name}")
-        if code not in _AGAIN:
-            raise group_error(code, self.member.group)
-        if code == GroupErrorCode.UNKNOWN_MEMBER_ID:
-            self._lose_place()
-
     def _beat(self) -> None:
-        member = self.member
-        request = HeartbeatRequest(
-            group_id=member.group,
-            generation_id=member.generation,
-            member_id=member.member_id,
-            group_instance_id=member.instance_id,
-        )
-        code = self._connected().call(request, HeartbeatResponse).error_code
+        self._ask(self._group.heartbeat(), WRITER_ANSWER_MS)
         self._last_problem = ""
-        if code == GroupErrorCode.REBALANCE_IN_PROGRESS:
-            self._must_commit = self._must_commit or not self._must_join
-            self._must_join = True
-        elif code in (GroupErrorCode.UNKNOWN_MEMBER_ID, GroupErrorCode.ILLEGAL_GENERATION):
-            # It was silent for too long; somebody else has had its partitions.
-            self._lose_place()
-        elif code and code not in _SOON:
-            raise group_error(code, member.group)
-        elif self._watched and counts_of(self._backend, self._watched) != self._watched:
-            # Only the leader's joining makes a settled group assign anew.
-            self._must_commit = self._must_join = True
-
-    def _lose_place(self) -> None:
-        member = self.member
-        member.member_id, member.generation = NO_MEMBER, NO_GENERATION
-        member.held = NOTHING_HELD
-        self._must_join = True
-        member.wake()
+        if not self._group.must_join and self._watched and counts_of(self._backend, self._watched) != self._watched:
+            self._group.rejoin()
 
     def _step_out(self) -> None:
         """The consumer does not poll: others shall have its share."""
@@ -324,23 +229,18 @@ class Session:
             self.member.group,
             self.member.max_poll_interval_ms,
         )
-        self._leave()
-        self._lose_place()
+        leaving = self._group.leaving()
+        self._group.lose_place()  # first: whoever is given the share must not find it held here
         self._is_out = True
+        self._leave(leaving)
 
-    def _leave(self) -> None:
+    def _leave(self, leaving: Question[LeaveGroupResponse, None] | None) -> None:
         """Tell the coordinator, if it can be reached; else the session ends by itself."""
-        member = self.member
-        if member.instance_id is not None or member.member_id == NO_MEMBER:
+        if leaving is None:
             return
-        request = LeaveGroupRequest(
-            group_id=member.group,
-            member_id=member.member_id,
-            members=[MemberIdentity(member_id=member.member_id)],
-        )
         for _ in range(2):  # the first connection may be one that `stop` has just closed
             with suppress(OSError, MalformedBytes, StorageError):
-                self._connected().call(request, LeaveGroupResponse)
+                self._ask(leaving, WRITER_ANSWER_MS)
                 return
             self._drop()
 
@@ -354,11 +254,15 @@ class Session:
             self._connection = connection
         return self._connection
 
-    def _wait_for(self, request: Request, answer: type[Answer]) -> Answer:
+    def _ask(self, question: Question[Answer, Done], timeout_ms: int) -> Done:
+        """Once: what is to be done about a lost connection is another matter for each step."""
+        return question.read(self._connected().call(question.request, question.answer, timeout_ms / 1000))
+
+    def _wait_for(self, question: Question[Answer, Done]) -> Done:
         """The coordinator answers when everybody has joined, or the rebalance timeout is over."""
         self._parked = self._connected()
         try:
-            return self._parked.call(request, answer, (self.member.max_poll_interval_ms + WRITER_ANSWER_MS) / 1000)
+            return self._ask(question, self.member.max_poll_interval_ms + WRITER_ANSWER_MS)
         finally:
             self._parked = None
 
@@ -372,7 +276,7 @@ class Session:
         self._drop()
         if self._is_stopping:
             return
-        if not self._has_joined:
+        if not self._group.has_joined:
             reason = error if isinstance(error, StorageError) else self._search.lost(None, str(error))
             self._refuse(reason)
             self._is_stopping = True
@@ -387,20 +291,6 @@ class Session:
             self.member.refusal = error
             self._changed.notify_all()
         self.member.wake()
-
-    def _join_request(self) -> JoinGroupRequest:
-        member = self.member
-        return JoinGroupRequest(
-            group_id=member.group,
-            session_timeout_ms=self._session_ms,
-            rebalance_timeout_ms=member.max_poll_interval_ms,
-            member_id=member.member_id,
-            group_instance_id=member.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=[
-                JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in offered_protocols(member)
-            ],
-        )
 
 
 class RemoteMemberships:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.wire.login_door import HASHES, ScramServer
-from foldlog.client.wire.scram import ScramClient, ScramRefused
+from client.wire.logins.login_door import HASHES, ScramServer
+from foldlog.client.wire.logins.scram import ScramClient, ScramRefused
 from foldlog.errors import MalformedBytes
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
