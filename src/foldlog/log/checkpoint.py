@@ -229,7 +229,7 @@ class Checkpoint:
             if allocated_bytes >= needed:
                 return
             size = _position((number // _GROW_SLOTS + 1) * _GROW_SLOTS)
-            # The old mapping stays open for threads that use it; it is of the same file.
+            # The old descriptor stays open for threads that use it; it is of the same file.
             self._file = _allocate(self._files, self.path, size, allocated_bytes)
 
     def lost(self) -> LockLost | None:

@@ -175,7 +175,7 @@ class PartitionCore:
         try:
             self.slot.store_firmly(state)
         except StorageError:
-            # Store the previous state again: a retry must not find the new one in the mapped checkpoint.
+            # Store the previous state again: a retry must not find the new one in the checkpoint.
             self.slot.store(self.state)
             raise
 
