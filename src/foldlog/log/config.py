@@ -39,9 +39,9 @@ class LogConfig:
 
     # Derived, and read with every append.
     decompressed_limit: int = field(init=False, repr=False, compare=False)
-    """To how many bytes an appended batch may expand."""
+    """The largest expanded size of an appended batch, in bytes."""
     read_decompressed_limit: int = field(init=False, repr=False, compare=False)
-    """To how many bytes a batch may expand when read: it may have been appended under other settings."""
+    """The largest expanded size of a batch that is read: it may have been appended under other settings."""
     acks_when_written: bool = field(init=False, repr=False, compare=False)
     """Whether records are acknowledged when written, before they are synced (flush.messages above 1)."""
 

@@ -636,7 +636,7 @@ class Durability:
             self.tell_soon()
 
     def poison_with(self, error: Exception) -> None:
-        """Acknowledge nothing more: what is on disk since the last sync is unknown. The state lock must not be held."""
+        """Stop acknowledging: the disk since the last good sync is unknown. Any lock but the state lock may be held."""
         self.poison = PartitionPoisoned(
             f"{self._core.path} could not be synced ({error}); what was sent since offset"
             f" {self._core.state.durable_offset} is not acknowledged; reading goes on, open the log again to write"

@@ -62,7 +62,7 @@ class Epochs:
         return rebuilt
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """From `start_offset` on, batches carry `epoch`. Durable on return."""
+        """Begin an epoch: batches from `start_offset` on carry `epoch`. Durable on return."""
         # An epoch that began here or later has nothing left in the log: what it wrote was cut. Its pair is dropped:
         # both columns ascend, and a client that asks for it gets the end of the epoch before, and so learns of the cut.
         kept = tuple(pair for pair in self.starts if pair[1] < start_offset and pair[0] < epoch)

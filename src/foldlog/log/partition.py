@@ -855,7 +855,7 @@ def _headers_of_our_own(data: Writable, config: LogConfig, decompressed_limit: i
 
 
 def _quick_limit(size_bytes: int) -> int:
-    """To how many bytes a batch of that size may be expanded in a moment."""
+    """The most bytes that a batch of `size_bytes` may expand to if it is to be checked in a moment."""
     least = max(QUICK_DECOMPRESSED_RATIO * size_bytes, QUICK_DECOMPRESSED_BYTES_MIN)
     return min(QUICK_DECOMPRESSED_BYTES_MAX, least)
 

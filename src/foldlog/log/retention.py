@@ -26,7 +26,7 @@ class RetentionPlan:
 
 
 def plan_retention(segments: Sequence[SegmentAge], config: LogConfig, now_ms: int) -> RetentionPlan:
-    """By size, then by time; whole segments from the head only.
+    """Plan retention by size, then by time; whole segments from the head only.
 
     Time is measured from a segment's largest timestamp, so a clock that goes backward only delays.
     """

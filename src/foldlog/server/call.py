@@ -50,7 +50,7 @@ class Caller(NamedTuple):
 class Call:
     """What a handler gets besides the request message. Created and used on the event loop.
 
-    `found`: why the quick path checked the one batch of a Produce and did not append it.
+    `found`: why the quick path, after checking the one batch of a Produce, did not append it.
     """
 
     __slots__ = ("caller", "client_id", "found", "node", "version")

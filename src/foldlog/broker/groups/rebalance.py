@@ -2,7 +2,7 @@
 
     Empty ──join──► PreparingRebalance ──all joined, or rebalance timeout──► CompletingRebalance
       ▲                 ▲        │                                                │
-      └──nobody left────┼────────┘                       leader sends assignments │
+      └──no members─────┼────────┘                       leader sends assignments │
                         └──join, leave, expiry── Stable ◄─────────────────────────┘
 
 `coordinator.py` finds the group and decides whether a request is acceptable; this module does the rest.

@@ -135,7 +135,7 @@ class _Creating:
             return _unknown(name, code_of(error))
 
 
-# --- what is said of them -------------------------------------------------------------------------------------------
+# --- their descriptions ---------------------------------------------------------------------------------------------
 
 
 def _unknown(name: str | None, code: ErrorCode, topic_id: bytes = ZERO_UUID) -> MetadataResponseTopic:

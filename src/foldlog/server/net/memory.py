@@ -15,10 +15,10 @@ from typing import Final
 from foldlog.limits import CONNECTION_STALL_MS, FRAME_FIRST_BYTES, MEMORY_TURN_STALL_MS, MEMORY_TURN_SWEEPS
 
 ANSWER_BYTES_MAX: Final = 8 << 20
-"""Of records in one Fetch answer while there is enough memory; what a client wants beyond it comes with the next."""
+"""The most bytes of records in one Fetch answer while there is enough memory; the client fetches the rest next."""
 
 ANSWER_BYTES_MIN: Final = 64 << 10
-"""Of records in one Fetch answer when memory is short: below this, a fetch costs the call, not its bytes."""
+"""The limit of records in one Fetch answer when memory is short: below this, a fetch costs the call, not its bytes."""
 
 
 class MemoryBudget:
@@ -191,7 +191,7 @@ class HeldMemory:
         self._budget.forget(self)
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Release everything: the connection holds nothing any more."""
         self.leave(0)
 
 
